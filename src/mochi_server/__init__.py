@@ -1,0 +1,1 @@
+"""A headless chat backend for Ollama."""

@@ -1,0 +1,1 @@
+"""A deterministic LLM server, true to Ollama's wire."""

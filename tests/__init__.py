@@ -1,0 +1,1 @@
+"""Tests of mochi-server and mochi-stub."""
