@@ -1,0 +1,18 @@
+"""Numbers and names that more than one module needs; nothing here does anything."""
+
+API_PREFIX = "/api/v1"
+FORMAT_VERSION = "1.3"
+"""Version written into session files."""
+
+DEFAULT_WINDOW = 8192
+"""Context window, in tokens, that a conversation starts with (or less, for smaller models)."""
+
+SAFE_WINDOW_RATIO = 0.9
+"""Share of a model's maximum context that is ever chosen without being asked for."""
+
+PREVIEW_CHARS = 250
+"""Length of a preview in lists, before the ``...``."""
+
+MAX_MESSAGE_CHARS = 1_000_000
+MAX_PROMPT_CHARS = 10_000
+"""A system prompt file must be shorter than this."""

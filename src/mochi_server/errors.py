@@ -1,0 +1,195 @@
+"""Every error a client can meet, once: class, code and HTTP status.
+
+MochiError
+├── SessionNotFound        SESSION_NOT_FOUND      404   no such session
+├── SessionBusy            SESSION_BUSY           409   a turn is running on the session
+├── SessionConflict        SESSION_CONFLICT       409   somebody else changed the session first
+├── InvalidMessageIndex    INVALID_MESSAGE_INDEX  400   no user message at that position
+├── EmptyHistory           EMPTY_HISTORY          400   nothing to answer again
+├── ModelNotFound          MODEL_NOT_FOUND        404   Ollama does not have the model
+├── OllamaUnreachable      OLLAMA_UNREACHABLE     502   no connection to Ollama
+├── OllamaError            OLLAMA_ERROR           502   Ollama answered with an error, or nonsense
+├── PromptNotFound         PROMPT_NOT_FOUND       404   no such system prompt
+├── PromptExists           PROMPT_EXISTS          409   a prompt file of that name exists
+├── ValidationFailed       VALIDATION_ERROR       422   the request is not what the route takes
+├── StorageFailed          STORAGE_FAILED         500   the data directory cannot be read or written
+├── ShuttingDown           SHUTTING_DOWN          503   the server takes no new turns
+├── Unauthorized           UNAUTHORIZED           401   no API key, or a wrong one
+├── OriginForbidden        ORIGIN_FORBIDDEN       403   a web page of a foreign origin asks
+├── HostForbidden          HOST_FORBIDDEN         403   the Host header names somebody else
+├── BodyTooLarge           BODY_TOO_LARGE         413   the request body exceeds the limit
+├── RouteNotFound          NOT_FOUND              404   no such path
+├── MethodNotAllowed       METHOD_NOT_ALLOWED     405   the path does not take the method
+└── InternalError          INTERNAL_ERROR         500   a defect of the server
+"""
+
+from collections.abc import Iterator
+from http import HTTPStatus
+from typing import Any, ClassVar
+
+
+class MochiError(Exception):
+    """Base of all errors. ``details`` is JSON and goes to the client with the message."""
+
+    code: ClassVar[str]
+    status: ClassVar[HTTPStatus]
+
+    def __init__(self, message: str, **details: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details = details
+
+    def envelope(self) -> dict[str, Any]:
+        """The body every error is answered with."""
+        return {"error": {"code": self.code, "message": self.message, "details": self.details}}
+
+
+class SessionNotFound(MochiError):
+    code, status = "SESSION_NOT_FOUND", HTTPStatus.NOT_FOUND
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(f"Session with ID {session_id!r} not found.", session_id=session_id)
+
+
+class SessionBusy(MochiError):
+    code, status = "SESSION_BUSY", HTTPStatus.CONFLICT
+
+    def __init__(self, session_id: str, run_id: str) -> None:
+        super().__init__(
+            f"Session {session_id!r} is answering another message. Wait for it, or stop it.",
+            session_id=session_id,
+            run_id=run_id,
+        )
+
+
+class SessionConflict(MochiError):
+    code, status = "SESSION_CONFLICT", HTTPStatus.CONFLICT
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(f"Session {session_id!r} was changed by somebody else meanwhile.", session_id=session_id)
+
+
+class InvalidMessageIndex(MochiError):
+    code, status = "INVALID_MESSAGE_INDEX", HTTPStatus.BAD_REQUEST
+
+    def __init__(self, index: int, reason: str) -> None:
+        super().__init__(f"Message {index} cannot be edited: {reason}.", index=index)
+
+
+class EmptyHistory(MochiError):
+    code, status = "EMPTY_HISTORY", HTTPStatus.BAD_REQUEST
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(f"Session {session_id!r} has no user message to answer.", session_id=session_id)
+
+
+class ModelNotFound(MochiError):
+    code, status = "MODEL_NOT_FOUND", HTTPStatus.NOT_FOUND
+
+    def __init__(self, model: str) -> None:
+        super().__init__(
+            f"Model {model!r} is not available in Ollama as a chat model. `ollama pull {model}` gets it.", model=model
+        )
+
+
+class OllamaUnreachable(MochiError):
+    code, status = "OLLAMA_UNREACHABLE", HTTPStatus.BAD_GATEWAY
+
+    def __init__(self, host: str, reason: str) -> None:
+        super().__init__(
+            f"Cannot reach Ollama at {host}: {reason}. Is it running? `ollama serve` starts it.", ollama_host=host
+        )
+
+
+class OllamaError(MochiError):
+    """``message`` is Ollama's own text where it sent one; ``upstream_status`` its HTTP status, if any."""
+
+    code, status = "OLLAMA_ERROR", HTTPStatus.BAD_GATEWAY
+
+
+class PromptNotFound(MochiError):
+    code, status = "PROMPT_NOT_FOUND", HTTPStatus.NOT_FOUND
+
+    def __init__(self, filename: str) -> None:
+        super().__init__(f"System prompt {filename!r} not found.", filename=filename)
+
+
+class PromptExists(MochiError):
+    code, status = "PROMPT_EXISTS", HTTPStatus.CONFLICT
+
+    def __init__(self, filename: str) -> None:
+        super().__init__(f"System prompt {filename!r} exists already; PUT replaces it.", filename=filename)
+
+
+class ValidationFailed(MochiError):
+    code, status = "VALIDATION_ERROR", HTTPStatus.UNPROCESSABLE_ENTITY
+
+
+class StorageFailed(MochiError):
+    code, status = "STORAGE_FAILED", HTTPStatus.INTERNAL_SERVER_ERROR
+
+    def __init__(self, doing: str, error: OSError) -> None:
+        super().__init__(f"Cannot {doing}: {error.strerror or error}.", errno=error.errno)
+
+
+class ShuttingDown(MochiError):
+    code, status = "SHUTTING_DOWN", HTTPStatus.SERVICE_UNAVAILABLE
+
+    def __init__(self) -> None:
+        super().__init__("The server is shutting down and takes no new turns.")
+
+
+class Unauthorized(MochiError):
+    code, status = "UNAUTHORIZED", HTTPStatus.UNAUTHORIZED
+
+    def __init__(self) -> None:
+        super().__init__("An API key is required: send `Authorization: Bearer <key>`.")
+
+
+class OriginForbidden(MochiError):
+    code, status = "ORIGIN_FORBIDDEN", HTTPStatus.FORBIDDEN
+
+    def __init__(self, origin: str) -> None:
+        super().__init__(
+            f"Web pages of {origin!r} may not use this server; MOCHI_ALLOWED_ORIGINS admits them.", origin=origin
+        )
+
+
+class HostForbidden(MochiError):
+    code, status = "HOST_FORBIDDEN", HTTPStatus.FORBIDDEN
+
+    def __init__(self, host: str) -> None:
+        super().__init__(f"This server does not answer for the host {host!r}.", host=host)
+
+
+class BodyTooLarge(MochiError):
+    code, status = "BODY_TOO_LARGE", HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"The request body exceeds {limit} bytes.", limit=limit)
+
+
+class RouteNotFound(MochiError):
+    code, status = "NOT_FOUND", HTTPStatus.NOT_FOUND
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"There is nothing at {path!r}.", path=path)
+
+
+class MethodNotAllowed(MochiError):
+    code, status = "METHOD_NOT_ALLOWED", HTTPStatus.METHOD_NOT_ALLOWED
+
+    def __init__(self, method: str, path: str) -> None:
+        super().__init__(f"{path!r} does not take {method}.", method=method, path=path)
+
+
+class InternalError(MochiError):
+    code, status = "INTERNAL_ERROR", HTTPStatus.INTERNAL_SERVER_ERROR
+
+    def __init__(self) -> None:
+        super().__init__("The server met an unexpected error; its log says more.")
+
+
+def all_errors() -> Iterator[type[MochiError]]:
+    """Every error class, in the order of this page."""
+    yield from MochiError.__subclasses__()

@@ -1,0 +1,1 @@
+"""Talking to Ollama, and nothing else."""

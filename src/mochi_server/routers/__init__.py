@@ -1,0 +1,1 @@
+"""One file per noun; a route is a signature and one call."""

@@ -1,0 +1,1 @@
+"""Chat sessions: what they are, how they are kept."""

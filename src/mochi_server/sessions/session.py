@@ -1,0 +1,246 @@
+"""A chat session as a value: metadata and messages. Knows its file format, not where it is kept."""
+
+import re
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from datetime import datetime, timezone
+from typing import Any
+from uuid import uuid4
+
+from mochi_server.constants import FORMAT_VERSION, PREVIEW_CHARS
+from mochi_server.sessions.migrations import migrate
+from mochi_server.sessions.types import (
+    AgentSettings,
+    Message,
+    SessionCreationOptions,
+    ToolSettings,
+    read_agent_settings,
+    read_tool_settings,
+)
+
+_ID = re.compile(r"[0-9a-f]{10}")
+_ALWAYS_WRITTEN = (
+    "session_id",
+    "model",
+    "created_at",
+    "updated_at",
+    "message_count",
+    "summary",
+    "summary_model",
+    "format_version",
+    "tool_settings",
+    "agent_settings",
+    "context_window_config",
+)
+_WRITTEN_WHEN_SET = ("title", "options", "keep_alive", "think", "format", "compaction")
+
+
+def new_id() -> str:
+    """A fresh id for a session or a message: ten hex digits."""
+    return uuid4().hex[:10]
+
+
+def is_session_id(value: str) -> bool:
+    """Whether a string can be the id of a session; anything else never becomes a path."""
+    return _ID.fullmatch(value) is not None
+
+
+def now() -> str:
+    """The time as it is stored: UTC, ISO 8601, with its offset."""
+    return datetime.now(timezone.utc).isoformat(timespec="microseconds")
+
+
+def timestamp(value: object) -> float:
+    """Seconds since the epoch of a stored time, for sorting; naive times are UTC, nonsense is the oldest."""
+    try:
+        parsed = datetime.fromisoformat(str(value).replace("Z", "+00:00"))
+    except ValueError:
+        return 0.0
+    return (parsed if parsed.tzinfo else parsed.replace(tzinfo=timezone.utc)).timestamp()
+
+
+def default_window_config() -> dict[str, Any]:
+    """The window's state before anything was decided."""
+    return {
+        "dynamic_enabled": True,
+        "current_window": None,
+        "last_adjustment": None,
+        "adjustment_history": [],
+        "manual_override": False,
+    }
+
+
+@dataclass(kw_only=True)
+class SessionMetadata:
+    """The head of a session file. ``extra`` holds keys this version does not know; they are written back."""
+
+    session_id: str
+    model: str
+    created_at: str
+    updated_at: str
+    message_count: int = 0
+    summary: dict[str, Any] | None = None
+    summary_model: str | None = None
+    format_version: str = FORMAT_VERSION
+    tool_settings: ToolSettings = field(default_factory=ToolSettings)
+    agent_settings: AgentSettings = field(default_factory=AgentSettings)
+    context_window_config: dict[str, Any] = field(default_factory=default_window_config)
+    title: str | None = None
+    options: dict[str, Any] | None = None
+    keep_alive: str | float | None = None
+    think: bool | str | None = None
+    format: str | dict[str, Any] | None = None
+    compaction: dict[str, Any] | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> "SessionMetadata":
+        """Read any version; nulls and missing keys become defaults. Raises ValueError without id or model."""
+        data = migrate(dict(stored))
+        for name in ("session_id", "model"):
+            if not isinstance(data.get(name), str) or not data[name]:
+                raise ValueError(f"metadata has no {name}")
+        known = {name: value for name in _KNOWN if (value := data.get(name)) is not None}
+        known["created_at"] = str(data.get("created_at") or now())
+        known["updated_at"] = str(data.get("updated_at") or known["created_at"])
+        known["tool_settings"] = read_tool_settings(data.get("tool_settings"))
+        known["agent_settings"] = read_agent_settings(data.get("agent_settings"))
+        window = data.get("context_window_config")
+        known["context_window_config"] = default_window_config() | (window if isinstance(window, dict) else {})
+        return cls(**known, extra={name: value for name, value in data.items() if name not in _KNOWN})
+
+    def to_dict(self) -> dict[str, Any]:
+        """The file's ``metadata`` object, keys in the specification's order."""
+        data = {name: getattr(self, name) for name in _ALWAYS_WRITTEN}
+        data["tool_settings"] = self.tool_settings.model_dump(mode="json")
+        data["agent_settings"] = self.agent_settings.model_dump(mode="json")
+        data |= {name: value for name in _WRITTEN_WHEN_SET if (value := getattr(self, name)) is not None}
+        return data | self.extra
+
+
+_KNOWN = frozenset(f.name for f in fields(SessionMetadata)) - {"extra"}
+
+
+@dataclass
+class ChatSession:
+    """A conversation. Messages are dictionaries (see ``Message``); a system message, if any, is the first."""
+
+    metadata: SessionMetadata
+    messages: list[Message] = field(default_factory=list)
+
+    @classmethod
+    def create(cls, options: SessionCreationOptions) -> "ChatSession":
+        """A new session with a new id, with its system message if one was asked for."""
+        created = now()
+        metadata = SessionMetadata(
+            session_id=new_id(),
+            model=options.model,
+            created_at=created,
+            updated_at=created,
+            tool_settings=options.tool_settings,
+            agent_settings=options.agent_settings,
+            context_window_config=options.context_window_config or default_window_config(),
+            title=options.title,
+            options=options.options,
+            keep_alive=options.keep_alive,
+            think=options.think,
+            format=options.format,
+        )
+        session = cls(metadata)
+        if options.system_prompt is not None:
+            session.messages.append(system_message(options.system_prompt, options.system_prompt_source_file))
+        metadata.message_count = len(session.messages)
+        return session
+
+    @classmethod
+    def from_dict(cls, stored: object) -> "ChatSession":
+        """Read a file's content, of any version. Raises ValueError for what is not a session."""
+        if not isinstance(stored, Mapping) or not isinstance(stored.get("metadata"), Mapping):
+            raise ValueError("not a session: no metadata object")
+        messages = stored.get("messages") or []
+        if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
+            raise ValueError("not a session: messages is not a list of objects")
+        metadata = SessionMetadata.from_dict(stored["metadata"])
+        metadata.message_count = len(messages)
+        return cls(metadata, [_complete(message, i, metadata.created_at) for i, message in enumerate(messages)])
+
+    def to_dict(self) -> dict[str, Any]:
+        """The file's content."""
+        return {"metadata": self.metadata.to_dict(), "messages": self.messages}
+
+    @property
+    def session_id(self) -> str:
+        return self.metadata.session_id
+
+    @property
+    def model(self) -> str:
+        return self.metadata.model
+
+    @property
+    def revision(self) -> str:
+        """Names the state of the history; equal revisions mean that nothing was said or edited since."""
+        return revision_of(self.messages)
+
+    @property
+    def system_prompt(self) -> Message | None:
+        """The system message, if there is one."""
+        return self.messages[0] if self.messages and self.messages[0].get("role") == "system" else None
+
+    def summary_object(self) -> dict[str, Any]:
+        """The session as a flat object without its messages, as lists and clients get it."""
+        flat = self.metadata.to_dict()
+        for name in _WRITTEN_WHEN_SET:
+            flat.setdefault(name, None)
+        return flat | {"message_count": len(self.messages), "preview": preview(self.messages)}
+
+
+def revision_of(messages: list[Message]) -> str:
+    """The revision of a history; see ``ChatSession.revision``."""
+    if not messages:
+        return "0"
+    last = messages[-1]
+    content = zlib.crc32(str(last.get("content")).encode("utf-8", "surrogatepass"))
+    return f"{len(messages)}-{last.get('message_id')}-{content:08x}"
+
+
+def preview(messages: Iterable[Message]) -> str:
+    """The first user message, cut to a list's measure; empty when there is none."""
+    for message in messages:
+        if message.get("role") == "user":
+            return shorten(str(message.get("content") or ""))
+    return ""
+
+
+def shorten(text: str) -> str:
+    """A text as lists show it: 250 characters at most, then ``...`` when cut."""
+    return text if len(text) <= PREVIEW_CHARS else text[:PREVIEW_CHARS] + "..."
+
+
+def system_message(content: str, source_file: str | None = None) -> Message:
+    """A new system message."""
+    return {
+        "role": "system",
+        "content": content,
+        "source_file": source_file,
+        "message_id": new_id(),
+        "timestamp": now(),
+    }
+
+
+def user_message(content: str) -> Message:
+    """A new user message."""
+    return {"role": "user", "content": content, "message_id": new_id(), "timestamp": now()}
+
+
+def _complete(message: Message, index: int, created_at: str) -> Message:
+    """A stored message with what every message has; what is missing is the same at every reading."""
+    if not isinstance(message.get("content"), str):
+        message["content"] = "" if message.get("content") is None else str(message["content"])
+    if not message.get("message_id"):
+        message["message_id"] = f"{zlib.crc32(message['content'].encode('utf-8', 'surrogatepass')):08x}{index:02x}"[
+            -10:
+        ]
+    if not message.get("timestamp"):
+        message["timestamp"] = created_at
+    return message

@@ -1,0 +1,63 @@
+"""What keeping sessions means, whoever keeps them. One contract test suite runs over every implementation."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
+
+from mochi_server.sessions.session import ChatSession
+from mochi_server.sessions.types import Message, SessionPage, SessionQuery
+
+
+class SessionStore(Protocol):
+    """Sessions, spoken of in changes and never saved whole.
+
+    A change of the history names the ``revision`` it was decided on (see ``ChatSession.revision``) and gets
+    ``SessionConflict`` when the history has moved on; None means "whatever it is now". Every method raises
+    ``SessionNotFound`` for what is not there, ids that no session can have included, and ``StorageFailed``
+    when the medium fails, in which case the stored session is what it was.
+    """
+
+    async def create(self, session: ChatSession) -> ChatSession:
+        """Store a new session; its id is replaced by a fresh one should it be taken."""
+        ...
+
+    async def load(self, session_id: str) -> ChatSession:
+        """The session as it is now, what a running or crashed turn has brought so far included."""
+        ...
+
+    async def append(self, session_id: str, messages: Sequence[Message], *, revision: str | None = None) -> ChatSession:
+        """Add messages at the end."""
+        ...
+
+    async def replace_tail(
+        self, session_id: str, from_index: int, messages: Sequence[Message], *, revision: str | None = None
+    ) -> ChatSession:
+        """Replace everything from a position on (0: the whole history)."""
+        ...
+
+    async def patch(self, session_id: str, fields: Mapping[str, Any], *, revision: str | None = None) -> ChatSession:
+        """Set metadata fields by name; others keep what they have, whoever changed them meanwhile."""
+        ...
+
+    async def checkpoint(self, session_id: str, partial: Message) -> None:
+        """Note how far an answer has come; it survives a crash, marked ``interrupted``, until the next change."""
+        ...
+
+    async def delete(self, session_id: str) -> None:
+        """Remove the session."""
+        ...
+
+    async def list(self, query: SessionQuery) -> SessionPage:
+        """Sessions by their last change, newest first."""
+        ...
+
+    def hold(
+        self, session_id: str, *, run_id: str | None = None, wait: bool = False
+    ) -> AbstractAsyncContextManager[None]:
+        """Be the one writer of the history while inside.
+
+        A turn names its ``run_id``; whoever comes meanwhile gets ``SessionBusy`` with it, or waits with ``wait``.
+        Without a ``run_id`` the hold is a short one (an edit), which others wait for. What a turn changes is
+        durable when its hold ends. Only ``patch`` may be used without holding.
+        """
+        ...

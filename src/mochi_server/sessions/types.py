@@ -1,0 +1,137 @@
+"""What is stored with a session, as plain types: settings, messages, list entries, options."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Literal, TypedDict, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+
+class ToolExecutionPolicy(str, Enum):
+    """When a tool call needs a human's approval."""
+
+    ALWAYS_CONFIRM = "always_confirm"
+    NEVER_CONFIRM = "never_confirm"
+    CONFIRM_DESTRUCTIVE = "confirm_destructive"
+
+
+class ToolSettings(BaseModel):
+    """Which tools a session may use; ``tools`` and ``tool_group`` together mean the union."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    tools: list[str] = Field(default_factory=list)
+    tool_group: str | None = None
+    execution_policy: ToolExecutionPolicy = ToolExecutionPolicy.ALWAYS_CONFIRM
+
+
+class AgentSettings(BaseModel):
+    """Which agents a session may call."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    enabled_agents: list[str] = Field(default_factory=list)
+    selection_metadata: dict[str, Any] | None = None
+
+
+def read_tool_settings(stored: object) -> ToolSettings:
+    """Settings as found in a file; nulls are defaults, what makes no sense is the safest setting."""
+    return _read(ToolSettings, stored)
+
+
+def read_agent_settings(stored: object) -> AgentSettings:
+    """Settings as found in a file; nulls are defaults, what makes no sense enables no agent."""
+    return _read(AgentSettings, stored)
+
+
+Role = Literal["system", "user", "assistant", "tool"]
+Think = bool | Literal["low", "medium", "high", "max"]
+
+
+class ToolCallFunction(TypedDict):
+    index: int
+    name: str
+    arguments: dict[str, Any]
+
+
+class ToolCall(TypedDict):
+    """A call as Ollama writes it."""
+
+    id: str
+    function: ToolCallFunction
+
+
+class Message(TypedDict, total=False):
+    """One stored message. ``role``, ``content``, ``message_id`` and ``timestamp`` are always there.
+
+    Unknown keys of files are kept, which is why this is a dictionary and not a class.
+    """
+
+    role: Role
+    content: str
+    message_id: str
+    timestamp: str
+    source_file: str | None
+    """system: the prompt file it came from"""
+    model: str
+    """assistant: who answered; what follows is of the answer, too"""
+    eval_count: int
+    prompt_eval_count: int
+    thinking: str
+    tool_calls: list[ToolCall]
+    done_reason: str
+    total_duration: int
+    load_duration: int
+    prompt_eval_duration: int
+    eval_duration: int
+    interrupted: bool
+    """assistant: the answer was cut off, by the client, by Ollama or by a crash"""
+    tool_name: str
+    """tool: whose result it is"""
+    tool_call_id: str
+
+
+@dataclass(frozen=True)
+class SessionCreationOptions:
+    """What a new session is made of; durations as Ollama takes them ("5m", seconds)."""
+
+    model: str
+    system_prompt: str | None = None
+    system_prompt_source_file: str | None = None
+    tool_settings: ToolSettings = field(default_factory=ToolSettings)
+    agent_settings: AgentSettings = field(default_factory=AgentSettings)
+    title: str | None = None
+    options: dict[str, Any] | None = None
+    keep_alive: str | float | None = None
+    think: Think | None = None
+    format: Literal["json"] | dict[str, Any] | None = None
+    context_window_config: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class SessionQuery:
+    """Which part of the list is wanted: newest first, ``limit`` entries after ``offset``."""
+
+    limit: int | None = None
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class SessionPage:
+    """A part of the list; ``entries`` are sessions as flat objects without their messages."""
+
+    entries: list[dict[str, Any]]
+    total: int
+
+
+_Settings = TypeVar("_Settings", bound=BaseModel)
+
+
+def _read(kind: type[_Settings], stored: object) -> _Settings:
+    if not isinstance(stored, Mapping):
+        return kind()
+    try:
+        return kind.model_validate({key: value for key, value in stored.items() if value is not None})
+    except ValidationError:
+        return kind()
