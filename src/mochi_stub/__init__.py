@@ -1,1 +1,63 @@
-"""A deterministic LLM server, true to Ollama's wire."""
+"""A deterministic LLM server, true to Ollama's wire.
+
+Importing this package loads nothing; the names below are loaded when they are first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mochi_stub.catalogue import DEFAULT_MODELS, Model, Remote
+    from mochi_stub.journal import Exchange
+    from mochi_stub.prompt import Message, Prompt, ToolCall
+    from mochi_stub.reply import (
+        Cut,
+        Durations,
+        Failure,
+        Gate,
+        Logprob,
+        Reasoning,
+        Reply,
+        Text,
+        ToolCalls,
+        Usage,
+    )
+    from mochi_stub.server import StubServer
+
+_HOMES = {
+    "catalogue": ("DEFAULT_MODELS", "Model", "Remote"),
+    "journal": ("Exchange",),
+    "prompt": ("Message", "Prompt", "ToolCall"),
+    "reply": ("Cut", "Durations", "Failure", "Gate", "Logprob", "Reasoning", "Reply", "Text", "ToolCalls", "Usage"),
+    "server": ("StubServer",),
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "DEFAULT_MODELS",
+    "Cut",
+    "Durations",
+    "Exchange",
+    "Failure",
+    "Gate",
+    "Logprob",
+    "Message",
+    "Model",
+    "Prompt",
+    "Reasoning",
+    "Remote",
+    "Reply",
+    "StubServer",
+    "Text",
+    "ToolCall",
+    "ToolCalls",
+    "Usage",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"mochi_stub.{_HOME[name]}"), name)

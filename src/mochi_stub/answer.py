@@ -1,0 +1,86 @@
+"""What a wire hands to the application: bytes that are ready, or a generation to be played.
+
+A wire reads a request and says what to answer; it never sees the socket. `app.py` sends, paces, watches the client and
+keeps the journal, for every wire alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from mochi_stub.catalogue import Model
+from mochi_stub.chunks import Piece
+from mochi_stub.plan import Plan
+from mochi_stub.prompt import Prompt
+from mochi_stub.reply import Failure, Reply
+from mochi_stub.scheduler import Scheduler
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A whole response. `declared` says whether its length is (Content-Length) or whether it goes out in chunks."""
+
+    status: int
+    body: bytes = b""
+    content_type: bytes = b""
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    declared: bool = True
+
+
+class Encoder(Protocol):
+    """One reply in the words of one wire."""
+
+    content_type: bytes
+
+    def chunk(self, pieces: list[Piece]) -> bytes:
+        """Pieces of content inside a stream."""
+        ...
+
+    def end(self) -> bytes:
+        """What closes a stream."""
+        ...
+
+    def error(self, failure: Failure) -> bytes:
+        """A failure inside a stream."""
+        ...
+
+    def refusal(self, failure: Failure, *, stream: bool) -> Answer:
+        """A failure before anything was sent."""
+        ...
+
+    def whole(self) -> Answer:
+        """The reply in one piece."""
+        ...
+
+
+@dataclass(frozen=True)
+class Generation:
+    """A reply to be played over time; `done` is called when it is over, however it ended."""
+
+    reply: Reply
+    encoder: Encoder
+    stream: bool
+    done: Callable[[], None]
+
+
+Result: TypeAlias = "Answer | Generation"
+
+
+@dataclass(frozen=True)
+class Stub:
+    """What every handler may use. `resolve` makes the reply to a prompt."""
+
+    models: tuple[Model, ...]
+    resolve: Callable[[Prompt], Reply]
+    scheduler: Scheduler
+    seed: int
+
+    def plan(self, request: bytes) -> Plan:
+        return Plan.of(self.seed, request)
+
+
+Handler = Callable[[Stub, bytes], Result]
+Routes = Mapping[str, Mapping[str, Handler]]
+"""Path, then method, to handler. Methods in the order in which `Allow` names them."""

@@ -1,0 +1,159 @@
+"""The models that the server declares to have. Values only: how a wire shows them is the wire's affair."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+Habit = Literal["native", "template", "builtin"]
+"""How Ollama came to run the model, which decides how its chunks look.
+
+"template" and "builtin" send tool calls on a line of their own, "native" puts them on the last one. They also differ in
+what `/api/generate` does with thinking.
+"""
+
+
+@dataclass(frozen=True)
+class Remote:
+    """Where a cloud model really runs."""
+
+    model: str
+    host: str = "https://ollama.com:443"
+
+
+@dataclass(frozen=True)
+class Model:
+    """One declared model.
+
+    `capabilities` in the order `/api/show` lists them; `size` in bytes; `modified_at` RFC 3339 as shown;
+    `parameters` is what the Modelfile sets; `listed_quantization` is for models whose list entry and details differ.
+    `chars_per_token` sets how text is counted.
+    """
+
+    name: str
+    capabilities: tuple[str, ...] = ("completion",)
+    context_length: int = 8192
+    embedding_length: int = 4096
+    family: str = "llama"
+    parameter_size: str = "8.0B"
+    quantization: str = "Q4_K_M"
+    listed_quantization: str | None = None
+    format: str = "gguf"
+    size: int = 4_920_753_328
+    modified_at: str = "2026-01-05T09:00:00Z"
+    parent: str = ""
+    habit: Habit = "template"
+    chars_per_token: float = 1
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    system: str = ""
+    template: str = "{{ .Prompt }}"
+    chat_template: str = ""
+    license: str = ""
+    info: Mapping[str, Any] | None = None
+    tensors: Sequence[Mapping[str, Any]] = ()
+    remote: Remote | None = None
+
+    def can(self, capability: str) -> bool:
+        return capability in self.capabilities
+
+    @cached_property
+    def digest(self) -> str:
+        """64 hexadecimal digits, the same for the same name."""
+        return hashlib.sha256(f"manifest {self.name}".encode()).hexdigest()
+
+    @cached_property
+    def blob_digest(self) -> str:
+        """The digest of the weights that the Modelfile names."""
+        return hashlib.sha256(f"blob {self.name}".encode()).hexdigest()
+
+    @cached_property
+    def model_info(self) -> Mapping[str, Any]:
+        """GGUF facts, keys sorted."""
+        return dict(sorted((self._facts() if self.info is None else self.info).items()))
+
+    def _facts(self) -> dict[str, Any]:
+        pooling = {} if self.can("completion") else {f"{self.family}.pooling_type": 1}
+        return {
+            "general.architecture": self.family,
+            "general.file_type": 15,
+            "general.parameter_count": _count(self.parameter_size),
+            f"{self.family}.attention.head_count": 32,
+            f"{self.family}.attention.head_count_kv": 8,
+            f"{self.family}.block_count": 32,
+            f"{self.family}.context_length": self.context_length,
+            f"{self.family}.embedding_length": self.embedding_length,
+            **pooling,
+            "tokenizer.ggml.model": "gpt2",
+            "tokenizer.ggml.scores": None,
+            "tokenizer.ggml.token_type": None,
+            "tokenizer.ggml.tokens": None,
+        }
+
+
+def _count(parameter_size: str) -> int:
+    """ "8.2B" is 8,200,000,000."""
+    units = {"K": 10**3, "M": 10**6, "B": 10**9}
+    number, unit = parameter_size[:-1], parameter_size[-1:]
+    return round(float(number) * units[unit]) if unit in units else int(parameter_size or 0)
+
+
+DEFAULT_MODELS: tuple[Model, ...] = (
+    Model(
+        "mochi",
+        capabilities=("completion", "tools", "thinking"),
+        context_length=40960,
+        family="qwen3",
+        parameter_size="8.2B",
+        size=5_225_388_164,
+        modified_at="2026-03-02T10:15:00.123456789Z",
+        parameters={"temperature": 0.6, "top_k": 20, "top_p": 0.95},
+        license="Apache License 2.0",
+    ),
+    Model(
+        "mochi-chat",
+        context_length=8192,
+        family="gemma2",
+        parameter_size="2.6B",
+        embedding_length=2304,
+        quantization="Q4_0",
+        size=1_629_518_495,
+        modified_at="2026-03-01T18:40:12.5Z",
+        license="Gemma Terms of Use",
+    ),
+    Model(
+        "mochi-long",
+        capabilities=("completion", "tools"),
+        context_length=131072,
+        family="llama",
+        parameter_size="8.0B",
+        size=4_920_753_328,
+        modified_at="2026-02-20T08:05:31.75Z",
+        license="MIT",
+    ),
+    Model(
+        "mochi-native:4b",
+        capabilities=("tools", "thinking", "completion"),
+        context_length=32768,
+        family="gemma3",
+        parameter_size="4.3B",
+        embedding_length=2560,
+        size=3_338_801_804,
+        modified_at="2026-02-11T21:30:00.000000001Z",
+        habit="native",
+        chat_template="{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:",
+    ),
+    Model(
+        "mochi-embed",
+        capabilities=("embedding",),
+        context_length=2048,
+        embedding_length=768,
+        family="nomic-bert",
+        parameter_size="137M",
+        quantization="F16",
+        size=274_302_450,
+        modified_at="2026-01-30T12:00:00Z",
+    ),
+)

@@ -1,0 +1,67 @@
+"""Instruction blocks: a user message that says what the reply shall be.
+
+    <|instruction_start|>{"id_message": "A", "reasoning": {"length": 8}, "messages": [
+        {"text_message": {"length": 20}}, {"tool_call": [{"name": "now", "args": {}}]}]}<|instruction_end|>
+
+Here a block becomes a list of rounds. A round is what one reply plays; it ends behind a `tool_call` entry, because
+there a real model stops and waits for the results.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from mochi_stub.lorem import lorem
+from mochi_stub.prompt import ToolCall
+from mochi_stub.reply import Part, Reasoning, Text, ToolCalls
+
+MAX_WORDS = 1_000_000
+_BLOCK = re.compile(r"<\|instruction_start\|>(.*?)<\|instruction_end\|>", re.DOTALL)
+
+
+def rounds(user_text: str, *, thinks: bool) -> list[list[Part]] | None:
+    """The replies that the message asks for, in order; None where there is no block, or none that can be understood."""
+    block = _BLOCK.search(user_text)
+    if block is None:
+        return None
+    try:
+        return _rounds(orjson.loads(block[1]), thinks)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+
+
+def _rounds(plan: Mapping[str, Any], thinks: bool) -> list[list[Part]]:
+    label = plan.get("id_message", "")
+    reasoning = _words(plan["reasoning"]["length"]) if "reasoning" in plan else None
+    found: list[list[Part]] = [[]]
+    for entry in plan["messages"]:
+        if "tool_call" in entry:
+            found[-1].append(ToolCalls([_call(call) for call in entry["tool_call"]]))
+            found.append([])
+            continue
+        found[-1] += _message(label, reasoning if thinks else None, _words(entry["text_message"]["length"]))
+    return [parts for parts in found if parts]
+
+
+def _message(label: str, reasoning: str | None, text: str) -> list[Part]:
+    parts: list[Part] = [] if reasoning is None else [Reasoning(_labelled(label, reasoning))]
+    return [*parts, Text(_labelled(label, text))]
+
+
+def _call(call: Mapping[str, Any]) -> ToolCall:
+    name, arguments = call["name"], call.get("args", {})
+    if not isinstance(name, str) or not isinstance(arguments, dict):
+        raise TypeError("a tool_call entry needs a name and an object of args")
+    return ToolCall(name, arguments)
+
+
+def _words(length: float) -> str:
+    return lorem(max(0, min(int(length), MAX_WORDS)))
+
+
+def _labelled(label: str, words: str) -> str:
+    return " ".join(filter(None, [label, words, label]))

@@ -1,0 +1,40 @@
+"""What a reply's accidental facts are made of: its moment, its ids. All of them come from the seed and the request.
+
+Nothing here looks at a clock, a port or a counter, so that the same request gets the same bytes from every server.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import string
+from dataclasses import dataclass
+
+FIRST_MOMENT = 1_767_225_600 * 10**9  # 2026-01-01T00:00:00Z
+SPAN = 30 * 24 * 3600 * 10**9
+LOAD_DURATION = 1_500_000
+NANOSECONDS_PER_PROMPT_TOKEN = 1_000
+
+LOWERCASE = string.ascii_lowercase + string.digits
+ALPHANUMERIC = string.ascii_letters + string.digits
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The accidents of one exchange."""
+
+    fingerprint: int
+
+    @classmethod
+    def of(cls, seed: int, request: bytes) -> Plan:
+        digest = hashlib.blake2b(request, digest_size=8, key=str(seed).encode()[:64])
+        return cls(int.from_bytes(digest.digest(), "big"))
+
+    @property
+    def start(self) -> int:
+        """When the request came in on the planned clock, in nanoseconds since 1970."""
+        return FIRST_MOMENT + self.fingerprint % SPAN
+
+    def id(self, index: int, length: int, alphabet: str = LOWERCASE) -> str:
+        """A random-looking word, one for each index."""
+        digest = hashlib.blake2b(f"{self.fingerprint}/{index}".encode(), digest_size=length).digest()
+        return "".join(alphabet[byte % len(alphabet)] for byte in digest)

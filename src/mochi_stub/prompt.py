@@ -1,0 +1,97 @@
+"""What a model is asked, whatever wire the request came in on.
+
+Pure values. This module knows no wire, no model catalogue and no reply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import orjson
+
+Operation = Literal["chat", "generate", "embed"]
+
+IMAGE_TOKENS = 768
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """A call of one function; `id` is made up where it is None and the wire wants one."""
+
+    name: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    id: str | None = None
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message of the conversation; `images` counts them, their bytes are of no use to a stub."""
+
+    role: str
+    content: str = ""
+    thinking: str = ""
+    images: int = 0
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_name: str = ""
+    tool_call_id: str = ""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A request for one reply.
+
+    `model` is the name as the client typed it. `think` is the wish as sent (None: not sent), `thinks` what comes of
+    it on this model. `options` are the sampling options in effect. An embedding request carries its one text as the
+    only message.
+    """
+
+    model: str
+    operation: Operation = "chat"
+    messages: tuple[Message, ...] = ()
+    tools: tuple[Mapping[str, Any], ...] = ()
+    think: bool | str | None = None
+    thinks: bool = False
+    format: Any = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    raw: bool = False
+    stream: bool = True
+
+    @property
+    def last_user(self) -> int:
+        """The index of the latest user message, -1 where there is none."""
+        roles = [message.role for message in self.messages]
+        return len(roles) - 1 - roles[::-1].index("user") if "user" in roles else -1
+
+    @property
+    def user_text(self) -> str:
+        """The text of the latest user message, "" where there is none."""
+        return self.messages[self.last_user].content if self.last_user >= 0 else ""
+
+
+def render(prompt: Prompt) -> str:
+    """The prompt as one text: `role: content` lines, tools first as JSON. What is counted as prompt is this text.
+
+    The thinking of earlier answers is left out, as Ollama leaves it out.
+    """
+    if prompt.raw:
+        return prompt.user_text
+    lines = [f"tools: {orjson.dumps(list(prompt.tools)).decode()}"] if prompt.tools else []
+    return "\n".join(lines + [_line(message) for message in prompt.messages])
+
+
+def _line(message: Message) -> str:
+    calls = [f"{call.name} {orjson.dumps(dict(call.arguments)).decode()}" for call in message.tool_calls]
+    return f"{message.role}: " + " ".join(filter(None, [message.content, *calls]))
+
+
+def prompt_tokens(prompt: Prompt, chars_per_token: float) -> int:
+    """How many tokens the prompt has: the characters of its rendering, and 768 for each image."""
+    images = sum(message.images for message in prompt.messages)
+    return count_tokens(len(render(prompt)), chars_per_token) + IMAGE_TOKENS * images
+
+
+def count_tokens(characters: int, chars_per_token: float) -> int:
+    """How many tokens that many characters are, rounded up."""
+    return characters if chars_per_token == 1 else -int(-characters // chars_per_token)

@@ -1,0 +1,162 @@
+"""What a model answers, whatever wire carries it.
+
+A reply is a sequence of parts, played in order. `Reasoning`, `Text` and `ToolCalls` are contents; `Gate`, `Failure`
+and `Cut` say what happens between or after them. Pure values, save `Gate`, which joins the thread of a script and that
+of the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from mochi_stub.prompt import ToolCall
+
+Finish = Literal["stop", "length"]
+Content: TypeAlias = "str | Sequence[str]"
+
+
+@dataclass(frozen=True)
+class Logprob:
+    """How likely a token was, and its rivals, the most likely first."""
+
+    token: str
+    logprob: float
+    top: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class Reasoning:
+    """Thinking. A string is cut into chunks of five words, a sequence is sent piece by piece as it is."""
+
+    content: Content
+
+
+@dataclass(frozen=True)
+class Text:
+    """Answer. Cut like `Reasoning`; `logprobs` are one for each piece, made up where they are empty."""
+
+    content: Content
+    logprobs: tuple[Logprob, ...] = ()
+
+
+@dataclass(frozen=True)
+class ToolCalls:
+    """Calls that the model makes, in order."""
+
+    calls: Sequence[ToolCall]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The model fails here: an HTTP status where nothing was sent yet, else an error inside the stream."""
+
+    message: str
+    status: int = 500
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The stream ends here, without error and without its last object."""
+
+
+class Gate:
+    """The reply waits here until `open()` is called, from any thread; once open it stays open."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._opened = False
+        self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+
+    def open(self) -> None:
+        with self._lock:
+            self._opened = True
+            for loop, event in self._waiting:
+                loop.call_soon_threadsafe(event.set)
+            self._waiting.clear()
+
+    async def wait(self) -> None:
+        entry = asyncio.get_running_loop(), asyncio.Event()
+        with self._lock:
+            if self._opened:
+                return
+            self._waiting.append(entry)
+        try:
+            await entry[1].wait()
+        finally:
+            with self._lock:
+                if entry in self._waiting:
+                    self._waiting.remove(entry)
+
+
+Part: TypeAlias = "Reasoning | Text | ToolCalls | Gate | Failure | Cut"
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Tokens; None: counted."""
+
+    input: int | None = None
+    output: int | None = None
+
+
+@dataclass(frozen=True)
+class Durations:
+    """Nanoseconds; None: planned."""
+
+    total: int | None = None
+    load: int | None = None
+    prompt_eval: int | None = None
+    eval: int | None = None
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One reply. `context` are the token ids of `/api/generate`, `embedding` is the vector of an embedding request."""
+
+    parts: Sequence[Part] = ()
+    finish: Finish = "stop"
+    usage: Usage = Usage()
+    durations: Durations = Durations()
+    context: Sequence[int] | None = None
+    embedding: Sequence[float] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        text: Content = "",
+        *,
+        reasoning: Content = "",
+        tool_calls: Sequence[ToolCall] = (),
+        finish: Finish = "stop",
+        usage: Usage | None = None,
+    ) -> Reply:
+        """The usual order: reasoning, text, tool calls; what is empty is left out."""
+        parts: list[Part] = []
+        if reasoning:
+            parts.append(Reasoning(reasoning))
+        if text:
+            parts.append(Text(text))
+        if tool_calls:
+            parts.append(ToolCalls(tool_calls))
+        return cls(parts, finish=finish, usage=usage or Usage())
+
+    @property
+    def reasoning(self) -> str:
+        return "".join(joined(part.content) for part in self.parts if isinstance(part, Reasoning))
+
+    @property
+    def text(self) -> str:
+        return "".join(joined(part.content) for part in self.parts if isinstance(part, Text))
+
+    @property
+    def tool_calls(self) -> list[ToolCall]:
+        return [call for part in self.parts if isinstance(part, ToolCalls) for call in part.calls]
+
+
+def joined(content: Content) -> str:
+    """The whole text, whether or not it came in pieces."""
+    return content if isinstance(content, str) else "".join(content)

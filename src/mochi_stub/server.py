@@ -1,0 +1,188 @@
+"""The server: the application behind a real socket, in a thread and an event loop of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from mochi_stub.answer import Stub
+from mochi_stub.app import App
+from mochi_stub.catalogue import DEFAULT_MODELS, Model
+from mochi_stub.embedding import embed
+from mochi_stub.journal import Exchange, Journal
+from mochi_stub.prompt import Prompt
+from mochi_stub.reply import Reply
+from mochi_stub.resolve import resolve as default_reply
+from mochi_stub.routing import mounted
+from mochi_stub.scheduler import Scheduler
+from mochi_stub.wire.ollama.routes import ROUTES as OLLAMA
+
+Resolve = Callable[[Prompt], "Reply | None"]
+
+
+class StubServer:
+    """A deterministic LLM server.
+
+    `models` None: the default catalogue. `resolve` scripts the replies; where it returns None the default behaviour
+    answers. The same `seed` and request give the same bytes. `speed` 2 is twice as fast, 0 does not wait at all.
+
+        with StubServer(speed=0) as stub:
+            ollama.Client(stub.url).chat("mochi", messages=[...])
+    """
+
+    def __init__(
+        self,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        fall_back_to_free_port: bool = False,
+        models: Sequence[Model] | None = None,
+        resolve: Resolve | None = None,
+        seed: int = 0,
+        speed: float = 1.0,
+    ) -> None:
+        self.host = host
+        self.port = port
+        self._fall_back = fall_back_to_free_port
+        self._models = tuple(DEFAULT_MODELS if models is None else models)
+        self._script = resolve
+        self._seed = seed
+        self._speed = speed
+        self._journal = Journal()
+        self._thread: threading.Thread | None = None
+        self._server: _Server | None = None
+
+    @property
+    def url(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+    def start(self) -> StubServer:
+        """Bind the socket and return when the server answers. Raises OSError where the port is taken."""
+        bound = self._bind()
+        self.port = bound.getsockname()[1]
+        started = threading.Event()
+        self._server = _Server(self._config(), started)
+        self._thread = threading.Thread(target=_run, args=(self._server, bound), name="mochi-stub", daemon=True)
+        self._thread.start()
+        started.wait()
+        return self
+
+    def stop(self) -> None:
+        """End open streams at once and wait until the server is gone."""
+        if self._server is not None and self._thread is not None:
+            self._server.leave()
+            self._thread.join()
+        self._server = self._thread = None
+
+    def __enter__(self) -> StubServer:
+        return self.start()
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()
+
+    def exchanges(self) -> list[Exchange]:
+        """What was asked so far and how it went, oldest first; a snapshot."""
+        return self._journal.exchanges()
+
+    def wait_for(self, condition: Callable[[list[Exchange]], bool], timeout: float = 5) -> list[Exchange]:
+        """Block until the condition holds of the exchanges. Raises TimeoutError."""
+        return self._journal.wait_for(condition, timeout)
+
+    def _resolve(self, prompt: Prompt) -> Reply:
+        scripted = self._script(prompt) if self._script else None
+        if scripted is not None:
+            return scripted
+        return self._embedded(prompt) if prompt.operation == "embed" else default_reply(prompt)
+
+    def _embedded(self, prompt: Prompt) -> Reply:
+        lengths = {model.name: model.embedding_length for model in self._models}
+        return Reply(embedding=embed(prompt.user_text, lengths.get(prompt.model, 768)))
+
+    def _config(self) -> uvicorn.Config:
+        stub = Stub(self._models, self._resolve, Scheduler(), self._seed)
+        app: Any = App(stub, mounted(("", OLLAMA), ("/ollama", OLLAMA)), self._journal, speed=self._speed)
+        return uvicorn.Config(
+            app, http=_QuietProtocol, ws="none", lifespan="off", log_config=None, server_header=False, backlog=2048
+        )
+
+    def _bind(self) -> socket.socket:
+        try:
+            return _bound(self.host, self.port)
+        except OSError:
+            if not self._fall_back:
+                raise
+            return _bound(self.host, 0)
+
+
+class _QuietProtocol(HttpToolsProtocol):
+    """Without uvicorn's access log: the journal has it, and the logger may belong to another server of the process."""
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self.access_log = False
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server, told to leave by an event and leaving without a wait."""
+
+    def __init__(self, config: uvicorn.Config, running: threading.Event) -> None:
+        super().__init__(config)
+        self._running = running
+        self._leaving = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def leave(self) -> None:
+        """From any thread."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._leaving.set)
+
+    async def main_loop(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        await self.on_tick(0)
+        self._running.set()
+        while not self._leaving.is_set():
+            try:
+                await asyncio.wait_for(self._leaving.wait(), 1)
+            except asyncio.TimeoutError:
+                await self.on_tick(0)  # the Date header
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        del sockets  # closed by the thread that bound them
+        for server in self.servers:
+            server.close()
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+        while self.server_state.tasks:
+            await asyncio.wait(set(self.server_state.tasks), timeout=0.1)
+
+
+def _run(server: _Server, bound: socket.socket) -> None:
+    loop = (server.config.get_loop_factory() or asyncio.new_event_loop)()
+    try:
+        loop.run_until_complete(server.serve([bound]))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    finally:
+        loop.close()
+        bound.close()
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        if os.name == "posix":
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((host, port))
+        bound.listen(2048)
+    except OSError:
+        bound.close()
+        raise
+    return bound

@@ -1,0 +1,93 @@
+"""JSON, numbers, times and quotes exactly as Go writes them. Knows nothing of Ollama's objects."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from functools import lru_cache
+from json.encoder import encode_basestring
+from math import isfinite
+from time import gmtime, strftime
+from typing import Any
+
+_encode: Any = encode_basestring
+
+
+def dumps(value: Any) -> str:
+    """A value as `encoding/json` writes it: no blanks, `<`, `>` and `&` escaped, keys in the order given."""
+    if isinstance(value, str):
+        return text(value)
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "null"}[value]
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        return number(value)
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{text(str(key))}:{dumps(item)}" for key, item in value.items()) + "}"
+    return "[" + ",".join(map(dumps, value)) + "]"
+
+
+def text(value: str) -> str:
+    """A string in double quotes, other than ASCII as it is."""
+    quoted: str = _encode(value)
+    quoted = quoted.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    return quoted.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def number(value: float) -> str:
+    """A 64-bit float: the shortest digits that read back, without exponent between 1e-6 and 1e21."""
+    return _notation(value, repr(value)) if isfinite(value) else "null"
+
+
+def number32(value: float) -> str:
+    """The same for a 32-bit float, which has fewer digits."""
+    single = struct.unpack("f", struct.pack("f", value))[0]
+    for digits in range(6, 10):
+        shortest = f"{single:.{digits}g}"
+        if struct.unpack("f", struct.pack("f", float(shortest)))[0] == single:
+            break
+    return _notation(single, shortest)
+
+
+def _notation(value: float, shortest: str) -> str:
+    if value == int(value) and abs(value) < 1e21:
+        return str(int(value))
+    if 1e-6 <= abs(value) < 1e21:
+        mantissa, _, exponent = shortest.partition("e")
+        if not exponent:
+            return shortest
+        return f"{value:.{len(mantissa.replace('-', '').replace('.', '')) - 1 - int(exponent)}f}"
+    return shortest.replace("e-0", "e-")
+
+
+def timestamp(nanoseconds: int) -> str:
+    """A moment since 1970 as RFC 3339 in UTC, trailing zeros of the fraction trimmed."""
+    seconds, fraction = divmod(nanoseconds, 1_000_000_000)
+    if not fraction:
+        return f"{_second(seconds)}Z"
+    return f"{_second(seconds)}.{fraction:09d}".rstrip("0") + "Z"
+
+
+@lru_cache(maxsize=256)
+def _second(seconds: int) -> str:
+    return strftime("%Y-%m-%dT%H:%M:%S", gmtime(seconds))
+
+
+def quoted(value: str) -> str:
+    """A string as `%q` prints it."""
+    return '"' + "".join(_quoted_character(character) for character in value) + '"'
+
+
+_SHORT = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}
+
+
+def _quoted_character(character: str) -> str:
+    if character in '"\\':
+        return f"\\{character}"
+    if character.isprintable():
+        return character
+    code = ord(character)
+    if code < 0x80:
+        return _SHORT.get(character, f"\\x{code:02x}")
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -1,0 +1,164 @@
+"""Request bodies held against Go's struct types: names in any case, null is absent, errors in Go's words."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mochi_stub.wire.ollama.gosyntax import BadJSON, loads
+
+
+class BadBody(ValueError):
+    """The body cannot be read; the message is what the client is told."""
+
+
+class _Mismatch(ValueError):
+    """A value has the wrong type. Go reads on to the end and then tells of the first."""
+
+    def __init__(self, found: str, path: str, wanted: str) -> None:
+        super().__init__(found, path, wanted)
+        self.found, self.path, self.wanted = found, path, wanted
+
+
+Read = Callable[[Any, str, list[_Mismatch]], Any]
+"""Value, path and collected mismatches to the value as the program wants it."""
+
+
+def read_body(data: bytes, struct: str, fields: Mapping[str, Read]) -> dict[str, Any]:
+    """The body as a `struct`: only its fields, under their own names, only those that are given. Raises BadBody."""
+    try:
+        value = loads(data)
+    except BadJSON as error:
+        raise BadBody("missing request body" if str(error) == "EOF" else str(error)) from None
+    wrong: list[_Mismatch] = []
+    body = _fields(value, "", wrong, f"api.{struct}", fields)
+    if wrong:
+        first = wrong[0]
+        place = f"struct field {struct}.{first.path}" if first.path else "value"
+        raise BadBody(f"json: cannot unmarshal {first.found} into Go {place} of type {first.wanted}")
+    return body if isinstance(body, dict) else {}
+
+
+def _fields(value: Any, path: str, wrong: list[_Mismatch], wanted: str, fields: Mapping[str, Read]) -> Any:
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        wrong.append(_Mismatch(_kind(value), path, wanted))
+        return None
+    found = {}
+    for key, item in value.items():
+        name = key if key in fields else key.lower()
+        read = fields.get(name)
+        if read is not None and item is not None:
+            found[name] = read(item, f"{path}.{name}" if path else name, wrong)
+    return found
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A value of one Python type."""
+
+    type: type
+    go: str
+
+    def __call__(self, value: Any, path: str, wrong: list[_Mismatch]) -> Any:
+        if type(value) is self.type:
+            return value
+        wrong.append(_Mismatch(_kind(value, number=value if self.type is int else None), path, self.go))
+        return self.type()
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """An array whose items are all read alike."""
+
+    item: Read
+    go: str
+
+    def __call__(self, value: Any, path: str, wrong: list[_Mismatch]) -> Any:
+        if isinstance(value, list):
+            return [self.item(item, path, wrong) for item in value]
+        wrong.append(_Mismatch(_kind(value), path, self.go))
+        return []
+
+
+@dataclass(frozen=True)
+class Struct:
+    """An object with fields of its own."""
+
+    fields: Mapping[str, Read]
+    go: str
+
+    def __call__(self, value: Any, path: str, wrong: list[_Mismatch]) -> Any:
+        return _fields(value, path, wrong, self.go, self.fields) or {}
+
+
+def anything(value: Any, _path: str, _wrong: list[_Mismatch]) -> Any:
+    return value
+
+
+STRING = Scalar(str, "string")
+BOOL = Scalar(bool, "bool")
+INT = Scalar(int, "int")
+MAP = Scalar(dict, "map[string]interface {}")
+STRINGS = Sequence(STRING, "[]string")
+
+
+def image(value: Any, path: str, wrong: list[_Mismatch]) -> Any:
+    """Base64, as Go reads `[]byte`."""
+    if not isinstance(value, str):
+        wrong.append(_Mismatch(_kind(value), path, "api.ImageData"))
+        return b""
+    try:
+        return base64.b64decode("".join(value.split("\n")).replace("\r", ""), validate=True)
+    except (binascii.Error, ValueError):
+        raise BadBody(f"illegal base64 data at input byte {_bad_byte(value)}") from None
+
+
+_BASE64 = re.compile(r"[A-Za-z0-9+/\r\n]*")
+
+
+def _bad_byte(value: str) -> int:
+    found = _BASE64.match(value)
+    return min(found.end() if found else 0, len(value))
+
+
+def _kind(value: Any, number: Any = None) -> str:
+    """What Go calls the value; it also tells which number it was where a whole one was wanted."""
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, (int, float)):
+        return "number" if number is None else f"number {value}"
+    if isinstance(value, str):
+        return "string"
+    return "array" if isinstance(value, list) else "object"
+
+
+_DURATION = re.compile(r"(?P<number>\d+\.?\d*|\.\d+)(?P<unit>[^\d.]*)")
+_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def parse_duration(text: str, quote: Callable[[str], str]) -> float:
+    """Seconds, from "1h30m" and the like. Raises BadBody."""
+    sign = -1.0 if text.startswith("-") else 1.0
+    rest = text[1:] if text[:1] in ("-", "+") else text
+    if rest == "0":
+        return 0.0
+    if not rest:
+        raise BadBody(f"time: invalid duration {quote(text)}")
+    seconds = 0.0
+    while rest:
+        found = _DURATION.match(rest)
+        if found is None:
+            raise BadBody(f"time: invalid duration {quote(text)}")
+        if not found["unit"]:
+            raise BadBody(f"time: missing unit in duration {quote(text)}")
+        if found["unit"] not in _UNITS:
+            raise BadBody(f"time: unknown unit {quote(found['unit'])} in duration {quote(text)}")
+        seconds += float(found["number"]) * _UNITS[found["unit"]]
+        rest = rest[found.end() :]
+    return sign * seconds
