@@ -45,6 +45,8 @@ class App:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = await _body(receive)
+        if body is None:
+            return
         exchange = self.journal.open(scope["method"], scope["path"], _parsed(body), len(body))
         conversation = _Conversation(self, scope, receive, send, exchange)
         outcome: Outcome = "cancelled"
@@ -52,13 +54,17 @@ class App:
             outcome = await conversation.hold(self._handle(scope, body))
         finally:
             self.journal.close(exchange, outcome)
-            if logger.isEnabledFor(logging.INFO):
-                line = "%s %s %d %s, %d chunks"
-                logger.info(line, exchange.method, exchange.path, exchange.status, outcome, exchange.chunks)
+            _log(exchange)
 
     def _handle(self, scope: Scope, body: bytes) -> Result:
         found = preflight(scope) or route(self.routes, scope)
-        return found if isinstance(found, Answer) else found(self.stub, body)
+        if isinstance(found, Answer):
+            return found
+        try:
+            return found(self.stub, body)
+        except Exception as error:
+            logger.exception("%s %s", scope["method"], scope["path"])
+            return Answer(500, f"the stub failed: {error!r}".encode(errors="replace"), b"text/plain; charset=utf-8")
 
 
 class _Conversation:
@@ -138,10 +144,19 @@ class _Conversation:
             await self.send({"type": "http.response.body", "body": body, "more_body": more})
 
 
-async def _body(receive: Receive) -> bytes:
+def _log(exchange: Exchange) -> None:
+    if logger.isEnabledFor(logging.INFO):
+        line = "%s %s %d %s, %d chunks"
+        logger.info(line, exchange.method, exchange.path, exchange.status, exchange.outcome, exchange.chunks)
+
+
+async def _body(receive: Receive) -> bytes | None:
+    """The whole request body; None where the client went before it was complete."""
     received = []
     while True:
         message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
         received.append(message.get("body", b""))
         if not message.get("more_body", False):
             return b"".join(received)

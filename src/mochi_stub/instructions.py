@@ -43,13 +43,18 @@ def _rounds(plan: Mapping[str, Any], thinks: bool) -> list[list[Part]]:
             found[-1].append(ToolCalls([_call(call) for call in entry["tool_call"]]))
             found.append([])
             continue
-        found[-1] += _message(label, reasoning if thinks else None, _words(entry["text_message"]["length"]))
+        text = _labelled(label, _words(entry["text_message"]["length"]))
+        if reasoning is not None and thinks:
+            _append(found[-1], Reasoning(_labelled(label, reasoning)))
+        _append(found[-1], Text(text))
     return [parts for parts in found if parts]
 
 
-def _message(label: str, reasoning: str | None, text: str) -> list[Part]:
-    parts: list[Part] = [] if reasoning is None else [Reasoning(_labelled(label, reasoning))]
-    return [*parts, Text(_labelled(label, text))]
+def _append(parts: list[Part], part: Reasoning | Text) -> None:
+    """One reply has one text and one reasoning; what comes to either is set off by a blank line."""
+    if any(type(earlier) is type(part) for earlier in parts):
+        parts.append(type(part)("\n\n"))
+    parts.append(part)
 
 
 def _call(call: Mapping[str, Any]) -> ToolCall:

@@ -14,7 +14,9 @@ from mochi_stub.reply import Part, Reasoning, Reply, Text
 
 
 def resolve(prompt: Prompt) -> Reply:
-    """The reply to a chat or generate prompt."""
+    """The reply to a prompt; an empty one to an embedding request, whose vector depends on the model alone."""
+    if prompt.operation == "embed":
+        return Reply()
     planned = rounds(prompt.user_text, thinks=prompt.thinks)
     if planned is not None and _played(prompt) < len(planned):
         return Reply(planned[_played(prompt)])

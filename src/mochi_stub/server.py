@@ -15,7 +15,6 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from mochi_stub.answer import Stub
 from mochi_stub.app import App
 from mochi_stub.catalogue import DEFAULT_MODELS, Model
-from mochi_stub.embedding import embed
 from mochi_stub.journal import Exchange, Journal
 from mochi_stub.prompt import Prompt
 from mochi_stub.reply import Reply
@@ -98,13 +97,7 @@ class StubServer:
 
     def _resolve(self, prompt: Prompt) -> Reply:
         scripted = self._script(prompt) if self._script else None
-        if scripted is not None:
-            return scripted
-        return self._embedded(prompt) if prompt.operation == "embed" else default_reply(prompt)
-
-    def _embedded(self, prompt: Prompt) -> Reply:
-        lengths = {model.name: model.embedding_length for model in self._models}
-        return Reply(embedding=embed(prompt.user_text, lengths.get(prompt.model, 768)))
+        return default_reply(prompt) if scripted is None else scripted
 
     def _config(self) -> uvicorn.Config:
         stub = Stub(self._models, self._resolve, Scheduler(), self._seed)

@@ -7,10 +7,11 @@ from typing import Any
 
 from mochi_stub.answer import Answer, Result, Stub
 from mochi_stub.catalogue import Model
+from mochi_stub.embedding import embed as embed_text
 from mochi_stub.embedding import normalised
 from mochi_stub.plan import LOAD_DURATION, NANOSECONDS_PER_PROMPT_TOKEN
 from mochi_stub.prompt import Message, Prompt, count_tokens
-from mochi_stub.reply import Failure, Reply
+from mochi_stub.reply import Failure
 from mochi_stub.scheduler import effective_context
 from mochi_stub.wire.ollama.gojson import number, number32, text
 from mochi_stub.wire.ollama.gotypes import read_body
@@ -33,20 +34,20 @@ def embed(stub: Stub, data: bytes) -> Result:
     name = body.get("model", "")
     model = _model(stub, name, empty=not_found(""))
     options = _load(stub, model, body)
-    replies = [_reply(stub, body, one) for one in _fitting(inputs, body, model, options)]
-    vectors = [_shortened(list(reply.embedding or ()), body.get("dimensions", 0)) for reply, _ in replies]
+    found = [_embedded(stub, model, name, one) for one in _fitting(inputs, body, model, options)]
+    vectors = [_shortened(vector, body.get("dimensions", 0)) for vector, _ in found]
     shown = ",".join(f"[{','.join(map(number32, vector))}]" for vector in vectors)
-    counts = _counters(sum(_tokens(reply, one, model) for reply, one in replies)) if replies else ""
+    counts = _counters(sum(tokens for _, tokens in found)) if found else ""
     return Answer(200, f'{{"model":{text(name)},"embeddings":[{shown}]{counts}}}'.encode(), JSON)
 
 
 def embeddings(stub: Stub, data: bytes) -> Result:
     """POST /api/embeddings: one vector, as the model makes it."""
     body = read_body(data, "EmbeddingRequest", EMBEDDINGS)
-    model = _model(stub, body.get("model", ""), empty=MODEL_REQUIRED)
+    name, prompt = body.get("model", ""), body.get("prompt", "")
+    model = _model(stub, name, empty=MODEL_REQUIRED)
     _load(stub, model, body)
-    prompt = body.get("prompt", "")
-    vector = _reply(stub, body, prompt)[0].embedding or () if prompt else ()
+    vector = _embedded(stub, model, name, prompt)[0] if prompt else []
     return Answer(200, f'{{"embedding":[{",".join(map(number, vector))}]}}'.encode(), JSON)
 
 
@@ -80,21 +81,18 @@ def _fitting(inputs: list[str], body: Mapping[str, Any], model: Model, options: 
     return [one[:room] for one in inputs]
 
 
-def _reply(stub: Stub, body: Mapping[str, Any], one: str) -> tuple[Reply, str]:
-    """What the model makes of one text, and the text. Raises Refused where it fails."""
-    reply = stub.resolve(Prompt(body["model"], "embed", (Message("user", one),)))
+def _embedded(stub: Stub, model: Model, name: str, one: str) -> tuple[list[float], int]:
+    """The vector of one text, and its tokens. Raises Refused where the model fails."""
+    reply = stub.resolve(Prompt(name, "embed", (Message("user", one),)))
     for part in reply.parts:
         if isinstance(part, Failure):
             raise Refused(part.status, part.message)
-    return reply, one
+    vector = embed_text(one, model.embedding_length) if reply.embedding is None else list(reply.embedding)
+    return vector, reply.usage.input or count_tokens(len(one), model.chars_per_token)
 
 
 def _shortened(vector: list[float], dimensions: int) -> list[float]:
     return normalised(vector[:dimensions] if 0 < dimensions < len(vector) else vector)
-
-
-def _tokens(reply: Reply, one: str, model: Model) -> int:
-    return reply.usage.input or count_tokens(len(one), model.chars_per_token)
 
 
 def _counters(tokens: int) -> str:

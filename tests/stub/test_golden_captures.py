@@ -1,0 +1,71 @@
+"""Every capture of the real server is reproduced byte for byte, or listed here with the reason why not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from http.client import HTTPConnection, HTTPResponse
+
+import pytest
+
+from mochi_stub import StubServer
+from tests.stub.captures import Capture, normalised, read_captures
+from tests.stub.golden import MODELS, script
+
+NOT_SERVED_YET = ("/v1/", "/api/copy", "/api/delete", "/api/create", "/api/blobs/", "/api/pull", "/api/push")
+DIFFERENT = {
+    "GET /api/version": "the captured server was built without a version number; the stub has one",
+}
+WARMED_UP = {"GET /api/ps": ("plain", "full")}
+"""Models that were loaded, in this order, before the request."""
+
+
+def skipped(capture: Capture) -> str:
+    """Why the capture is not reproduced, "" where it is."""
+    if capture.path.startswith(NOT_SERVED_YET):
+        return "not served yet"
+    return DIFFERENT.get(capture.title, "")
+
+
+CAPTURES = read_captures()
+REPRODUCED = [capture for capture in CAPTURES if not skipped(capture)]
+
+
+@pytest.fixture
+def stub() -> Iterator[StubServer]:
+    with StubServer(models=MODELS, resolve=script, speed=0) as server:
+        yield server
+
+
+def exchange(stub: StubServer, method: str, path: str, body: str) -> tuple[HTTPResponse, str]:
+    connection = HTTPConnection(stub.host, stub.port, timeout=5)
+    try:
+        connection.request(method, path, body.encode() or None)
+        response = connection.getresponse()
+        return response, response.read().decode()
+    finally:
+        connection.close()
+
+
+def test_the_file_is_read_to_its_end() -> None:
+    assert len(CAPTURES) == 136
+    assert len(REPRODUCED) == 84
+
+
+def test_everything_that_is_skipped_stands_in_the_table() -> None:
+    titles = {capture.title for capture in CAPTURES}
+    assert set(DIFFERENT) <= titles
+    assert all(any(capture.path.startswith(path) for capture in CAPTURES) for path in NOT_SERVED_YET)
+
+
+@pytest.mark.parametrize("capture", REPRODUCED, ids=lambda capture: capture.title[:100])
+def test_capture_is_reproduced_byte_for_byte(capture: Capture, stub: StubServer) -> None:
+    for model in WARMED_UP.get(capture.title, ()):
+        exchange(stub, "POST", "/api/chat", f'{{"model":"{model}"}}')
+    response, body = exchange(stub, capture.method, capture.path, capture.request)
+    assert f"HTTP/1.1 {response.status} {response.reason}" == capture.status_line
+    headers = {name.lower(): value for name, value in response.getheaders()}
+    del headers["date"]
+    assert headers.keys() == capture.headers.keys()
+    for name, value in headers.items():
+        assert value == (str(len(body.encode())) if name == "content-length" else capture.headers[name])
+    assert normalised(body if body.endswith("\n") else f"{body}\n") == normalised(capture.body)
