@@ -1,1 +1,34 @@
-"""Chat sessions: what they are, how they are kept."""
+"""Chat sessions: what they are, how they are kept. Usable without the server."""
+
+from mochi_server.sessions.edits import edited, with_system_prompt, without_system_prompt
+from mochi_server.sessions.files import FileSessionStore
+from mochi_server.sessions.manager import SessionManager
+from mochi_server.sessions.session import ChatSession, SessionMetadata
+from mochi_server.sessions.store import SessionStore
+from mochi_server.sessions.types import (
+    AgentSettings,
+    Message,
+    SessionCreationOptions,
+    SessionPage,
+    SessionQuery,
+    ToolExecutionPolicy,
+    ToolSettings,
+)
+
+__all__ = [
+    "AgentSettings",
+    "ChatSession",
+    "FileSessionStore",
+    "Message",
+    "SessionCreationOptions",
+    "SessionManager",
+    "SessionMetadata",
+    "SessionPage",
+    "SessionQuery",
+    "SessionStore",
+    "ToolExecutionPolicy",
+    "ToolSettings",
+    "edited",
+    "with_system_prompt",
+    "without_system_prompt",
+]

@@ -39,13 +39,9 @@ def migrate(metadata: Metadata) -> Metadata:
 
     Newer files than this server knows keep their version and their unknown keys.
     """
-    version = metadata.get("format_version") or "1.0"
+    version = str(metadata.get("format_version") or "1.0")
     while version in _STEPS:
         version, step = _STEPS[version]
         step(metadata)
-    metadata["format_version"] = version if _is_version(version) else FORMAT_VERSION
+    metadata["format_version"] = version if version.replace(".", "").isdigit() else FORMAT_VERSION
     return metadata
-
-
-def _is_version(value: object) -> bool:
-    return isinstance(value, str) and value.replace(".", "").isdigit()

@@ -33,6 +33,7 @@ _ALWAYS_WRITTEN = (
     "agent_settings",
     "context_window_config",
 )
+_PARTS = ("metadata", "messages")
 _WRITTEN_WHEN_SET = ("title", "options", "keep_alive", "think", "format", "compaction")
 
 
@@ -124,10 +125,14 @@ _KNOWN = frozenset(f.name for f in fields(SessionMetadata)) - {"extra"}
 
 @dataclass
 class ChatSession:
-    """A conversation. Messages are dictionaries (see ``Message``); a system message, if any, is the first."""
+    """A conversation. Messages are dictionaries (see ``Message``); a system message, if any, is the first.
+
+    ``extra`` holds what else stood in the file beside metadata and messages; it is written back.
+    """
 
     metadata: SessionMetadata
     messages: list[Message] = field(default_factory=list)
+    extra: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def create(cls, options: SessionCreationOptions) -> "ChatSession":
@@ -163,11 +168,12 @@ class ChatSession:
             raise ValueError("not a session: messages is not a list of objects")
         metadata = SessionMetadata.from_dict(stored["metadata"])
         metadata.message_count = len(messages)
-        return cls(metadata, [_complete(message, i, metadata.created_at) for i, message in enumerate(messages)])
+        whole = [complete(message, i, metadata.created_at) for i, message in enumerate(messages)]
+        return cls(metadata, whole, {key: value for key, value in stored.items() if key not in _PARTS})
 
     def to_dict(self) -> dict[str, Any]:
         """The file's content."""
-        return {"metadata": self.metadata.to_dict(), "messages": self.messages}
+        return {"metadata": self.metadata.to_dict(), "messages": self.messages} | self.extra
 
     @property
     def session_id(self) -> str:
@@ -233,7 +239,7 @@ def user_message(content: str) -> Message:
     return {"role": "user", "content": content, "message_id": new_id(), "timestamp": now()}
 
 
-def _complete(message: Message, index: int, created_at: str) -> Message:
+def complete(message: Message, index: int, created_at: str) -> Message:
     """A stored message with what every message has; what is missing is the same at every reading."""
     if not isinstance(message.get("content"), str):
         message["content"] = "" if message.get("content") is None else str(message["content"])

@@ -132,6 +132,8 @@ def _read(kind: type[_Settings], stored: object) -> _Settings:
     if not isinstance(stored, Mapping):
         return kind()
     try:
-        return kind.model_validate({key: value for key, value in stored.items() if value is not None})
+        return kind.model_validate(
+            {key: value for key, value in stored.items() if value is not None or key not in kind.model_fields}
+        )
     except ValidationError:
         return kind()

@@ -1,0 +1,197 @@
+"""The store's verbs over the files of one directory, for threads. Knows no event loop and no holds.
+
+A change outside a turn writes the session's file at once. A turn writes it at its first change of the history and at
+its end; what comes between are lines of the turn log, which reading lays over the file.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from mochi_server.errors import SessionConflict, SessionNotFound, StorageFailed
+from mochi_server.sessions.disk import Signature
+from mochi_server.sessions.encoding import settle
+from mochi_server.sessions.folder import SessionFolder, Stored, storage
+from mochi_server.sessions.index import SessionIndex
+from mochi_server.sessions.session import ChatSession, SessionMetadata, complete, new_id, now
+from mochi_server.sessions.turnlog import Record, fields_line, partial_line, tail_line
+from mochi_server.sessions.types import Message, SessionPage, SessionQuery
+
+_log = logging.getLogger(__name__)
+_NOT_FOR_PATCHING = {"session_id", "created_at", "updated_at", "message_count", "format_version", "extra"}
+_PATCHABLE = frozenset(f.name for f in fields(SessionMetadata)) - _NOT_FOR_PATCHING
+
+
+@dataclass
+class _Turn:
+    """A turn of this process. ``stored`` is kept so that old messages need not be read and encoded again."""
+
+    stored: Stored
+    has_spoken: bool = False
+
+
+class SessionDirectory:
+    """The sessions of one directory, which other processes may use as well. Every method blocks."""
+
+    def __init__(self, path: Path) -> None:
+        self._folder = SessionFolder(path)
+        self._index = SessionIndex(path, self._folder.scan, self._summary)
+        self._turns: dict[str, _Turn] = {}
+
+    def create(self, session: ChatSession) -> ChatSession:
+        """Store a new session, under another id should its own be taken."""
+        fresh = ChatSession.from_dict(settle(session.to_dict()))
+        with storage("create a session"):
+            self._folder.make()
+            while not self._folder.create(fresh.session_id, Record.of(fresh)):
+                fresh.metadata.session_id = new_id()
+        return fresh
+
+    def load(self, session_id: str) -> ChatSession:
+        """The session as it is now."""
+        with storage(f"read session {session_id}"):
+            return self._visible(session_id, self._folder.read(session_id)).session()
+
+    def append(self, session_id: str, messages: Sequence[Message], *, revision: str | None = None) -> ChatSession:
+        """Add messages at the end."""
+        return self._change_history(session_id, None, messages, revision)
+
+    def replace_tail(
+        self, session_id: str, from_index: int, messages: Sequence[Message], *, revision: str | None = None
+    ) -> ChatSession:
+        """Replace everything from a position on."""
+        return self._change_history(session_id, from_index, messages, revision)
+
+    def patch(self, session_id: str, changes: Mapping[str, Any], *, revision: str | None = None) -> ChatSession:
+        """Set metadata fields; null is a field's default. Raises ValueError for what is no field to be set.
+
+        With a turn log there, the change becomes a line of it: the turn may be another process's, and go on.
+        """
+        values, moment = _values(changes), now()
+        with self._writing(session_id) as stored:
+            self._expect(session_id, stored, revision)
+            after = stored.record.with_fields(values, moment)
+            turn = self._turns.get(session_id)
+            if stored.log or (turn and turn.has_spoken):
+                written = self._folder.note(session_id, stored, after, fields_line(values, moment))
+            else:
+                written = self._folder.save(session_id, stored, after)
+            return self._keep(session_id, written)
+
+    def checkpoint(self, session_id: str, partial: Message) -> None:
+        """Note an unfinished answer in the turn log."""
+        with self._writing(session_id) as stored:
+            message = _settled(partial, len(stored.record.messages))
+            after = stored.record.with_partial(message)
+            line = partial_line(stored.record, message)
+            self._keep(session_id, self._folder.note(session_id, stored, after, line))
+
+    def delete(self, session_id: str) -> None:
+        """Remove the session."""
+        with storage(f"delete session {session_id}"), self._folder.alone(session_id):
+            self._folder.delete(session_id)
+
+    def list(self, query: SessionQuery) -> SessionPage:
+        """Sessions by their last change, newest first; files that cannot be read are left out."""
+        with storage("list the sessions"):
+            return self._index.list(query)
+
+    def begin(self, session_id: str, *, is_turn: bool) -> None:
+        """Bring what a crashed turn has left into the file; for a turn, changes are its own from here on."""
+        with self._writing(session_id) as stored:
+            whole = self._folder.save(session_id, stored, stored.record.after_crash()) if stored.log else stored
+            if is_turn:
+                self._turns[session_id] = _Turn(whole)
+
+    def end_turn(self, session_id: str) -> None:
+        """Bring what the turn has logged into the file. A failing medium is no error here: the log is durable, too."""
+        if session_id not in self._turns:
+            return
+        try:
+            with self._writing(session_id) as stored:
+                if stored.log:
+                    self._folder.save(session_id, stored, stored.record.with_partial(None))
+        except SessionNotFound:
+            _log.debug("session %s was deleted during its turn", session_id)
+        except StorageFailed as error:
+            _log.warning("session %s: the turn stays in its log for now: %s", session_id, error.message)
+        finally:
+            self._turns.pop(session_id, None)
+
+    def _change_history(
+        self, session_id: str, from_index: int | None, messages: Sequence[Message], revision: str | None
+    ) -> ChatSession:
+        moment = now()
+        with self._writing(session_id) as stored:
+            before = self._expect(session_id, stored, revision)
+            start = len(before.messages) if from_index is None else before.position(from_index)
+            new = [_settled(message, start + offset) for offset, message in enumerate(messages)]
+            after = before.with_tail(start, new, moment)
+            turn = self._turns.get(session_id)
+            if turn and turn.has_spoken:
+                written = self._folder.note(session_id, stored, after, tail_line(before, start, after))
+            else:
+                written = self._folder.save(session_id, stored, after)
+            if turn:
+                turn.has_spoken = True
+            return self._keep(session_id, written)
+
+    @contextmanager
+    def _writing(self, session_id: str) -> Iterator[Stored]:
+        """Alone with a session as it is now."""
+        with storage(f"save session {session_id}"), self._folder.alone(session_id):
+            turn = self._turns.get(session_id)
+            if turn and self._folder.is_current(session_id, turn.stored):
+                yield turn.stored
+            else:
+                yield self._folder.read_alone(session_id)
+
+    def _keep(self, session_id: str, stored: Stored) -> ChatSession:
+        """Remember what was written, for a turn that goes on; the session for the caller."""
+        if turn := self._turns.get(session_id):
+            turn.stored = stored
+        return self._visible(session_id, stored).session()
+
+    def _visible(self, session_id: str, stored: Stored) -> Record:
+        return stored.record.with_partial(None) if session_id in self._turns else stored.record.after_crash()
+
+    def _expect(self, session_id: str, stored: Stored, revision: str | None) -> Record:
+        visible = self._visible(session_id, stored)
+        if revision is not None and revision != visible.revision:
+            raise SessionConflict(session_id)
+        return visible
+
+    def _summary(self, session_id: str) -> tuple[dict[str, Any], Signature | None] | None:
+        """A list entry and the signature it is good for; None for what cannot be read."""
+        try:
+            stored = self._folder.read(session_id)
+        except SessionNotFound:
+            return None
+        except OSError as error:
+            _log.warning("session file %s is left out of the list: %s", session_id, error)
+            return None
+        summary = self._visible(session_id, stored).session().summary_object()
+        return summary, None if stored.log else stored.file
+
+
+def _values(changes: Mapping[str, Any]) -> dict[str, Any]:
+    if unknown := set(changes) - _PATCHABLE:
+        raise ValueError(f"no metadata fields to be set: {', '.join(sorted(unknown))}")
+    if "model" in changes and not (isinstance(changes["model"], str) and changes["model"]):
+        raise ValueError("a session needs a model")
+    values: dict[str, Any] = settle({name: _plain(value) for name, value in changes.items()})
+    return values
+
+
+def _plain(value: object) -> object:
+    return value.model_dump(mode="json") if isinstance(value, BaseModel) else value
+
+
+def _settled(message: Message, index: int) -> Message:
+    """A message as it will be read back."""
+    return complete(settle(message), index, now())

@@ -1,0 +1,137 @@
+"""Files that are whole or not there: atomic replacement, durable appending, safe reading. Knows no sessions."""
+
+import os
+import stat
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+from uuid import uuid4
+
+from mochi_server.posix import OPEN_SAFELY, sync_directory
+
+TEMPORARY = ".tmp"
+"""Suffix of files that are being written; one of a killed process may be removed at any time."""
+
+
+class Signature(NamedTuple):
+    """Tells one state of a file from another without reading it."""
+
+    inode: int
+    modified_ns: int
+    size: int
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> "Signature":
+        return cls(status.st_ino, status.st_mtime_ns, status.st_size)
+
+
+def signature(path: Path) -> Signature | None:
+    """A regular file's signature; None for anything else, symlinks included. Raises OSError."""
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return None
+    return Signature.of(status) if stat.S_ISREG(status.st_mode) else None
+
+
+def read(path: Path) -> tuple[bytes, Signature] | None:
+    """A regular file's content; None for anything else, symlinks included. Raises OSError."""
+    if signature(path) is None:
+        return None
+    try:
+        descriptor = os.open(path, os.O_RDONLY | OPEN_SAFELY)
+    except FileNotFoundError:
+        return None
+    with os.fdopen(descriptor, "rb", buffering=0) as file:
+        found = Signature.of(os.fstat(descriptor))
+        return file.readall(), found
+
+
+def write(path: Path, data: bytes) -> Signature:
+    """Replace a file, durably and as a whole; private to its owner. Raises OSError, the old file untouched."""
+    temporary = path.with_name(f".{path.stem}.{uuid4().hex}{TEMPORARY}")
+    try:
+        _write_new(temporary, data)
+        written = Signature.of(temporary.lstat())
+        temporary.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+    sync_directory(path.parent)
+    return written
+
+
+def append(path: Path, line: bytes) -> Signature:
+    """Add a line to a file, durably; made if need be. Raises OSError, the file as it was.
+
+    A torn line that a crash has left before it is closed with a ``#``, so that it is no JSON and never will be.
+    """
+    is_new = signature(path) is None
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | OPEN_SAFELY, 0o600)
+    try:
+        _append(descriptor, line)
+        if is_new:
+            sync_directory(path.parent)
+        return Signature.of(os.fstat(descriptor))
+    finally:
+        os.close(descriptor)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, if it is there. Raises OSError."""
+    path.unlink(missing_ok=True)
+
+
+def remove_for_good(*paths: Path) -> None:
+    """Remove files of one directory in this order, durably. Raises OSError."""
+    for path in paths:
+        remove(path)
+    sync_directory(paths[0].parent)
+
+
+def set_aside(path: Path, label: str) -> Path:
+    """Rename a file to ``<name>.<label>-<UTC time>``, replacing nothing. Raises OSError."""
+    stem = f"{path.name.lstrip('.')}.{label}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
+    target, number = path.with_name(stem), 1
+    while os.path.lexists(target):
+        target, number = path.with_name(f"{stem}-{number}"), number + 1
+    path.rename(target)
+    return target
+
+
+def _write_new(path: Path, data: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_SAFELY, 0o600)
+    try:
+        _write_all(descriptor, data)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    # The kernel's clock ticks every few milliseconds and inodes are reused: only this makes signatures differ.
+    moment = time.time_ns()
+    os.utime(path, ns=(moment, moment))
+
+
+def _append(descriptor: int, line: bytes) -> None:
+    size = os.lseek(descriptor, 0, os.SEEK_END)
+    try:
+        _write_all(descriptor, _ending_of_torn_line(descriptor, size) + line)
+        os.fsync(descriptor)
+    except BaseException:
+        with suppress(OSError):
+            os.ftruncate(descriptor, size)
+        raise
+
+
+def _ending_of_torn_line(descriptor: int, size: int) -> bytes:
+    if not size:
+        return b""
+    os.lseek(descriptor, -1, os.SEEK_END)
+    return b"" if os.read(descriptor, 1) == b"\n" else b"#\n"
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]

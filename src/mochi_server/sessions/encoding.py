@@ -1,0 +1,87 @@
+"""Sessions as bytes: JSON for people, with its metadata indented and one message to a line. Touches no files."""
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from mochi_server.sessions.session import ChatSession, SessionMetadata
+
+
+def encode(value: object) -> bytes:
+    """Compact JSON. What JSON cannot hold is replaced: lone surrogates by U+FFFD, NaN by null."""
+    try:
+        return orjson.dumps(value)
+    except TypeError:
+        return _text(clean(value)).encode()
+
+
+def decode(data: bytes) -> Any:
+    """The value of a JSON text, read leniently where other programs write loosely. Raises ValueError."""
+    try:
+        return orjson.loads(data)
+    except ValueError:
+        return _decode_leniently(data)
+
+
+def settle(value: object) -> Any:
+    """A value as it will be read back, sharing nothing with the given one."""
+    return decode(encode(value))
+
+
+def encode_file(metadata: SessionMetadata, lines: Sequence[bytes], extra: dict[str, Any]) -> bytes:
+    """A session file. ``lines`` are encoded messages, ``extra`` is what else stood beside the two known keys."""
+    messages = b"[\n    " + b",\n    ".join(lines) + b"\n  ]" if lines else b"[]"
+    parts = [b'"metadata": ' + _indented(metadata.to_dict()), b'"messages": ' + messages]
+    parts += [encode(name) + b": " + _indented(value) for name, value in extra.items()]
+    return b"{\n  " + b",\n  ".join(parts) + b"\n}\n"
+
+
+def decode_file(session_id: str, data: bytes) -> ChatSession:
+    """The session of a file of any version; the file's name decides its id. Raises ValueError."""
+    session = ChatSession.from_dict(decode(data))
+    session.metadata.session_id = session_id
+    return session
+
+
+def clean(value: object) -> Any:
+    """A value with everything replaced that JSON in UTF-8 cannot hold."""
+    if isinstance(value, str):
+        return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace") if _lone(value) else value
+    if isinstance(value, dict):
+        return {clean(str(key)): clean(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [clean(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def _lone(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def _decode_leniently(data: bytes) -> Any:
+    try:
+        return clean(json.loads(data.decode("utf-8-sig")))
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def _indented(value: object) -> bytes:
+    try:
+        text = orjson.dumps(value, option=orjson.OPT_INDENT_2)
+    except TypeError:
+        text = _text(clean(value), indent=2).encode()
+    return text.replace(b"\n", b"\n  ")
+
+
+def _text(value: object, indent: int | None = None) -> str:
+    separators = (",", ":") if indent is None else None
+    return json.dumps(value, ensure_ascii=False, indent=indent, separators=separators)

@@ -1,0 +1,101 @@
+"""Sessions as JSON files, for an event loop: the blocking directory behind threads of its own, and the holds."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import anyio
+import anyio.to_thread
+
+from mochi_server.errors import SessionNotFound
+from mochi_server.sessions.directory import SessionDirectory
+from mochi_server.sessions.locks import Holds
+from mochi_server.sessions.session import ChatSession, is_session_id
+from mochi_server.sessions.types import Message, SessionPage, SessionQuery
+
+_Result = TypeVar("_Result")
+_THREADS = 4
+
+
+class FileSessionStore:
+    """A ``SessionStore`` over a directory of ``<session_id>.json`` files.
+
+    What it has begun to write it finishes, also when the caller is cancelled meanwhile.
+    """
+
+    def __init__(self, sessions_dir: str | Path) -> None:
+        self._directory = SessionDirectory(Path(sessions_dir))
+        self._holds = Holds()
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="sessions")
+
+    async def create(self, session: ChatSession) -> ChatSession:
+        """Store a new session; its id is replaced by a fresh one should it be taken."""
+        return await self._run(partial(self._directory.create, session))
+
+    async def load(self, session_id: str) -> ChatSession:
+        """The session as it is now, what a running or crashed turn has brought so far included."""
+        return await self._run(partial(self._directory.load, session_id))
+
+    async def append(self, session_id: str, messages: Sequence[Message], *, revision: str | None = None) -> ChatSession:
+        """Add messages at the end."""
+        return await self._run(partial(self._directory.append, session_id, messages, revision=revision))
+
+    async def replace_tail(
+        self, session_id: str, from_index: int, messages: Sequence[Message], *, revision: str | None = None
+    ) -> ChatSession:
+        """Replace everything from a position on (0: the whole history)."""
+        return await self._run(
+            partial(self._directory.replace_tail, session_id, from_index, messages, revision=revision)
+        )
+
+    async def patch(self, session_id: str, fields: Mapping[str, Any], *, revision: str | None = None) -> ChatSession:
+        """Set metadata fields by name. Raises ValueError for names that are not fields to be set."""
+        return await self._run(partial(self._directory.patch, session_id, fields, revision=revision))
+
+    async def checkpoint(self, session_id: str, partial_message: Message) -> None:
+        """Note how far an answer has come."""
+        await self._run(partial(self._directory.checkpoint, session_id, partial_message))
+
+    async def delete(self, session_id: str) -> None:
+        """Remove the session, whoever holds it."""
+        await self._run(partial(self._directory.delete, session_id))
+
+    async def list(self, query: SessionQuery) -> SessionPage:
+        """Sessions by their last change, newest first."""
+        return await self._run(partial(self._directory.list, query))
+
+    @asynccontextmanager
+    async def hold(self, session_id: str, *, run_id: str | None = None, wait: bool = False) -> AsyncIterator[None]:
+        """Be the one writer of the history while inside."""
+        if not is_session_id(session_id):
+            raise SessionNotFound(session_id)
+        async with self._holds.hold(session_id, run_id=run_id, wait=wait):
+            try:
+                await self._run(partial(self._directory.begin, session_id, is_turn=run_id is not None))
+                yield
+            finally:
+                if run_id is not None:
+                    await self._run(partial(self._directory.end_turn, session_id))
+
+    async def aclose(self) -> None:
+        """End the store's threads when they have finished their work."""
+        await anyio.to_thread.run_sync(self._threads.shutdown)
+
+    async def _run(self, work: Callable[[], _Result]) -> _Result:
+        """Do blocking work in a thread; a cancellation is heard when the work is done."""
+        future = asyncio.get_running_loop().run_in_executor(self._threads, work)
+        cancelled: asyncio.CancelledError | None = None
+        with anyio.CancelScope(shield=True):
+            while not future.done():
+                try:
+                    await asyncio.wait([future])
+                except asyncio.CancelledError as error:
+                    cancelled = error
+        if cancelled is not None:
+            future.exception()
+            raise cancelled
+        return future.result()

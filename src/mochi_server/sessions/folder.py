@@ -1,0 +1,194 @@
+"""The files of a sessions directory: names, reading, saving, setting aside. Knows no turns and no rules of changing."""
+
+import logging
+import os
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from mochi_server.errors import SessionNotFound, StorageFailed
+from mochi_server.sessions import disk
+from mochi_server.sessions.encoding import decode_file
+from mochi_server.sessions.locks import WriteLocks
+from mochi_server.sessions.session import is_session_id
+from mochi_server.sessions.turnlog import Record, overlay
+
+_log = logging.getLogger(__name__)
+_FILE, _LOG = ".json", ".turn.jsonl"
+_STALE_SECONDS = 3600.0
+"""Age from which a file that a killed process has left is swept away."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What a session's files said, and the signatures that tell whether they still do."""
+
+    record: Record
+    file: disk.Signature
+    log: disk.Signature | None
+
+
+class _Unreadable(Exception):
+    """A file is there and is no session."""
+
+
+@contextmanager
+def storage(doing: str) -> Iterator[None]:
+    """OSError becomes StorageFailed."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageFailed(doing, error) from error
+
+
+class SessionFolder:
+    """The files of each session: ``<id>.json`` and, while a turn runs or after a crash, ``.<id>.turn.jsonl``.
+
+    Raises OSError as it comes, and SessionNotFound for what is not a session.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._locks = WriteLocks(path / ".locks")
+        self._warned: set[tuple[str, disk.Signature | None]] = set()
+
+    def make(self) -> None:
+        """The directory, private to its owner when it is new."""
+        self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    @contextmanager
+    def alone(self, session_id: str) -> Iterator[None]:
+        """Nobody else writes the session meanwhile, in no process. Raises SessionNotFound when it is not there."""
+        self._require(session_id)
+        with self._locks.exclusive(session_id):
+            self._require(session_id)
+            yield
+
+    def read(self, session_id: str) -> Stored:
+        """A session as it is now; a file that is no session is set aside, and not found."""
+        self._require(session_id)
+        try:
+            return self._read(session_id)
+        except _Unreadable as error:
+            return self._read_again(session_id, error)
+
+    def read_alone(self, session_id: str) -> Stored:
+        """``read`` for who is alone already."""
+        try:
+            return self._read(session_id)
+        except _Unreadable as error:
+            self._set_aside(session_id, error)
+            raise SessionNotFound(session_id) from error
+
+    def is_current(self, session_id: str, stored: Stored) -> bool:
+        """Whether nobody has written since."""
+        seen = disk.signature(self._file(session_id)), disk.signature(self._log(session_id))
+        return seen == (stored.file, stored.log)
+
+    def create(self, session_id: str, record: Record) -> bool:
+        """Write a session's first file; False when the id is taken."""
+        with self._locks.exclusive(session_id):
+            if os.path.lexists(self._file(session_id)):
+                return False
+            disk.remove(self._log(session_id))
+            disk.write(self._file(session_id), record.file())
+        return True
+
+    def save(self, session_id: str, before: Stored, record: Record) -> Stored:
+        """Write the whole file. The log goes when the file is durable, and is harmless should it stay."""
+        written = disk.write(self._file(session_id), record.file())
+        if before.log:
+            disk.remove(self._log(session_id))
+        return Stored(record, written, None)
+
+    def note(self, session_id: str, before: Stored, record: Record, line: bytes) -> Stored:
+        """Add a line to the turn log."""
+        return Stored(record, before.file, disk.append(self._log(session_id), line))
+
+    def delete(self, session_id: str) -> None:
+        """Remove a session's files, the log last."""
+        disk.remove_for_good(self._file(session_id), self._log(session_id))
+
+    def scan(self) -> dict[str, disk.Signature | None]:
+        """The ids there are, with their files' signatures; None for those that have a turn log as well."""
+        files: dict[str, disk.Signature | None] = {}
+        logs: list[str] = []
+        with suppress(FileNotFoundError), os.scandir(self._path) as entries:
+            for entry in entries:
+                if entry.name.startswith("."):
+                    self._look_at_hidden(entry, logs)
+                elif entry.name.endswith(_FILE) and is_session_id(entry.name[: -len(_FILE)]):
+                    self._look_at_file(entry, files)
+        for session_id in logs:
+            if session_id in files:
+                files[session_id] = None
+            else:
+                _sweep(self._log(session_id))
+        return files
+
+    def _look_at_file(self, entry: os.DirEntry[str], files: dict[str, disk.Signature | None]) -> None:
+        with suppress(FileNotFoundError):
+            status = entry.stat(follow_symlinks=False)
+            if stat.S_ISREG(status.st_mode):
+                files[entry.name[: -len(_FILE)]] = disk.Signature.of(status)
+
+    def _look_at_hidden(self, entry: os.DirEntry[str], logs: list[str]) -> None:
+        if entry.name.endswith(disk.TEMPORARY):
+            _sweep(self._path / entry.name)
+        elif entry.name.endswith(_LOG) and is_session_id(entry.name[1 : -len(_LOG)]):
+            logs.append(entry.name[1 : -len(_LOG)])
+
+    def _require(self, session_id: str) -> None:
+        if not is_session_id(session_id) or disk.signature(self._file(session_id)) is None:
+            raise SessionNotFound(session_id)
+
+    def _read(self, session_id: str) -> Stored:
+        # The log first: should it go into the file in between, its lines find that they are there already.
+        log = disk.read(self._log(session_id))
+        file = disk.read(self._file(session_id))
+        if file is None:
+            raise SessionNotFound(session_id)
+        try:
+            record = Record.of(decode_file(session_id, file[0]))
+        except ValueError as error:
+            raise _Unreadable(str(error)) from error
+        return Stored(overlay(record, log[0]) if log else record, file[1], log[1] if log else None)
+
+    def _read_again(self, session_id: str, error: _Unreadable) -> Stored:
+        try:
+            with self._locks.exclusive(session_id):
+                return self.read_alone(session_id)
+        except OSError as failure:
+            self._warn(session_id, f"{error}; it stays where it is: {failure}")
+            raise SessionNotFound(session_id) from error
+
+    def _set_aside(self, session_id: str, error: _Unreadable) -> None:
+        try:
+            target = disk.set_aside(self._file(session_id), "corrupt")
+            if disk.signature(self._log(session_id)):
+                disk.set_aside(self._log(session_id), "corrupt")
+        except OSError as failure:
+            self._warn(session_id, f"{error}; it stays where it is: {failure}")
+        else:
+            _log.warning("session file %s cannot be read (%s); it is %s now", session_id, error, target.name)
+
+    def _warn(self, session_id: str, reason: str) -> None:
+        key = (session_id, disk.signature(self._file(session_id)))
+        if key not in self._warned:
+            self._warned.add(key)
+            _log.warning("session file %s cannot be read: %s", session_id, reason)
+
+    def _file(self, session_id: str) -> Path:
+        return self._path / f"{session_id}{_FILE}"
+
+    def _log(self, session_id: str) -> Path:
+        return self._path / f".{session_id}{_LOG}"
+
+
+def _sweep(path: Path) -> None:
+    with suppress(OSError):
+        if time.time() - path.lstat().st_mtime > _STALE_SECONDS:
+            path.unlink()

@@ -1,0 +1,110 @@
+"""Who may write now: one turn at a time within this process, one write at a time among processes."""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from filelock import FileLock
+
+from mochi_server.errors import SessionBusy
+
+SLOTS = 64
+"""Lock files of a directory; sessions share them."""
+
+PATIENCE_SECONDS = 30.0
+"""How long another process may take over one write before it counts as a failure of the medium."""
+
+POLL_SECONDS = 0.005
+
+
+class WriteLocks:
+    """Exclusive use of a session for the length of one write. Blocks; for threads."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._threads = [threading.Lock() for _ in range(SLOTS)]
+
+    @contextmanager
+    def exclusive(self, session_id: str) -> Iterator[None]:
+        """Raises OSError when the lock file cannot be had."""
+        slot = int(session_id, 16) % SLOTS
+        with self._threads[slot]:
+            self._directory.mkdir(mode=0o700, exist_ok=True)
+            lock = FileLock(self._directory / f"{slot:02d}.lock", mode=0o600, thread_local=False)
+            with lock.acquire(timeout=PATIENCE_SECONDS, poll_interval=POLL_SECONDS):
+                yield
+
+
+@dataclass(eq=False)
+class _Waiter:
+    run_id: str | None
+    wait: bool
+    turn: asyncio.Future[None]
+
+
+@dataclass
+class _Hold:
+    run_id: str | None
+    waiting: deque[_Waiter] = field(default_factory=deque)
+
+
+class Holds:
+    """One holder per session, in the order of asking. For one event loop; free sessions leave nothing here."""
+
+    def __init__(self) -> None:
+        self._holds: dict[str, _Hold] = {}
+
+    def __len__(self) -> int:
+        return len(self._holds)
+
+    @asynccontextmanager
+    async def hold(self, session_id: str, *, run_id: str | None = None, wait: bool = False) -> AsyncIterator[None]:
+        """Inside, nobody else holds the session. Raises SessionBusy at a turn that is not to be waited for."""
+        await self._acquire(session_id, run_id, wait)
+        try:
+            yield
+        finally:
+            self._pass_on(session_id)
+
+    async def _acquire(self, session_id: str, run_id: str | None, wait: bool) -> None:
+        hold = self._holds.get(session_id)
+        if hold is None:
+            self._holds[session_id] = _Hold(run_id)
+            return
+        if hold.run_id is not None and not wait:
+            raise SessionBusy(session_id, hold.run_id)
+        waiter = _Waiter(run_id, wait, asyncio.get_running_loop().create_future())
+        hold.waiting.append(waiter)
+        try:
+            await waiter.turn
+        except asyncio.CancelledError:
+            self._give_up(session_id, hold, waiter)
+            raise
+
+    def _give_up(self, session_id: str, hold: _Hold, waiter: _Waiter) -> None:
+        if waiter in hold.waiting:
+            hold.waiting.remove(waiter)
+        elif waiter.turn.done() and not waiter.turn.cancelled() and waiter.turn.exception() is None:
+            self._pass_on(session_id)
+
+    def _pass_on(self, session_id: str) -> None:
+        hold = self._holds[session_id]
+        chosen = next((waiter for waiter in hold.waiting if not waiter.turn.done()), None)
+        if chosen is None:
+            del self._holds[session_id]
+            return
+        hold.waiting.remove(chosen)
+        hold.run_id = chosen.run_id
+        chosen.turn.set_result(None)
+        if chosen.run_id is not None:
+            self._turn_away(session_id, hold, chosen.run_id)
+
+    def _turn_away(self, session_id: str, hold: _Hold, run_id: str) -> None:
+        for waiter in hold.waiting:
+            if not waiter.wait and not waiter.turn.done():
+                waiter.turn.set_exception(SessionBusy(session_id, run_id))
+        hold.waiting = deque(waiter for waiter in hold.waiting if not waiter.turn.done())

@@ -1,0 +1,126 @@
+"""A session between two writings of its file: what was read, what changed since, and the log lines that say so.
+
+Pure. A log line names the history it was written on by its ``mark``; on any other history it is passed over, so that a
+log which is in the file already changes nothing, however often it is laid over it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from hashlib import blake2b
+from typing import Any
+
+from mochi_server.sessions.encoding import decode, encode, encode_file, settle
+from mochi_server.sessions.session import ChatSession, SessionMetadata, revision_of, timestamp
+from mochi_server.sessions.types import Message
+
+
+@dataclass(frozen=True)
+class Record:
+    """A stored session, never changed in place. ``partial`` is the answer of a turn that has not ended."""
+
+    metadata: SessionMetadata
+    messages: tuple[Message, ...]
+    extra: dict[str, Any] = field(default_factory=dict)
+    partial: Message | None = None
+    known_lines: tuple[bytes, ...] | None = None
+
+    @classmethod
+    def of(cls, session: ChatSession) -> "Record":
+        return cls(session.metadata, tuple(session.messages), session.extra)
+
+    @cached_property
+    def lines(self) -> tuple[bytes, ...]:
+        """Every message encoded."""
+        return tuple(map(encode, self.messages)) if self.known_lines is None else self.known_lines
+
+    @cached_property
+    def mark(self) -> str:
+        """Names this very history."""
+        return blake2b(b"\n".join(self.lines), digest_size=8).hexdigest()
+
+    @property
+    def revision(self) -> str:
+        return revision_of(list(self.messages))
+
+    def file(self) -> bytes:
+        """The content of the session's file."""
+        return encode_file(replace(self.metadata, message_count=len(self.messages)), self.lines, self.extra)
+
+    def session(self) -> ChatSession:
+        """A copy for the caller, without the unfinished answer."""
+        metadata = SessionMetadata.from_dict(settle(self.metadata.to_dict()))
+        metadata.message_count = len(self.messages)
+        return ChatSession(metadata, [message.copy() for message in self.messages], dict(self.extra))
+
+    def position(self, index: int) -> int:
+        """A position in the history, or the nearest there is."""
+        return max(0, min(index, len(self.messages)))
+
+    def with_tail(self, from_index: int, messages: Sequence[Message], updated_at: str) -> "Record":
+        """The history up to a position, then these messages; ends what was unfinished."""
+        kept = self.position(from_index)
+        return replace(
+            self,
+            metadata=replace(self.metadata, updated_at=updated_at),
+            messages=(*self.messages[:kept], *messages),
+            known_lines=(*self.lines[:kept], *map(encode, messages)),
+            partial=None,
+        )
+
+    def with_fields(self, fields: Mapping[str, Any], updated_at: str) -> "Record":
+        """Metadata fields as JSON, set by name; null is the field's default. Raises ValueError for a null model."""
+        latest = max(self.metadata.updated_at, updated_at, key=timestamp)
+        changed = {**self.metadata.to_dict(), **fields, "updated_at": latest}
+        return self._keeping_lines(metadata=SessionMetadata.from_dict(changed))
+
+    def with_partial(self, partial: Message | None) -> "Record":
+        return self._keeping_lines(partial=partial)
+
+    def after_crash(self) -> "Record":
+        """With the unfinished answer as the message it has become."""
+        if self.partial is None:
+            return self
+        cut_off = self.partial.copy()
+        cut_off["interrupted"] = True
+        return self.with_tail(len(self.messages), [cut_off], self.metadata.updated_at)
+
+    def _keeping_lines(self, **changes: Any) -> "Record":
+        known = self.__dict__.get("lines", self.known_lines)
+        return replace(self, known_lines=known, **changes)
+
+
+def tail_line(before: Record, from_index: int, after: Record) -> bytes:
+    """The log line of a changed history."""
+    head = {"at": before.mark, "from": from_index, "updated_at": after.metadata.updated_at}
+    return encode(head)[:-1] + b',"messages":[' + b",".join(after.lines[from_index:]) + b"]}\n"
+
+
+def fields_line(fields: Mapping[str, Any], updated_at: str) -> bytes:
+    """The log line of changed metadata."""
+    return encode({"fields": fields, "updated_at": updated_at}) + b"\n"
+
+
+def partial_line(before: Record, partial: Message) -> bytes:
+    """The log line of an answer that has come this far."""
+    return encode({"at": before.mark, "partial": partial}) + b"\n"
+
+
+def overlay(record: Record, log: bytes) -> Record:
+    """A file's record with its turn log laid over; torn and foreign lines are passed over."""
+    for line in log.split(b"\n")[:-1]:
+        try:
+            record = _with_line(record, decode(line))
+        except (ValueError, TypeError, KeyError, AttributeError):
+            continue
+    return record
+
+
+def _with_line(record: Record, line: dict[str, Any]) -> Record:
+    if "fields" in line:
+        return record.with_fields(line["fields"], line["updated_at"])
+    if line["at"] != record.mark:
+        return record
+    if "partial" in line:
+        return record.with_partial(line["partial"])
+    return record.with_tail(line["from"], line["messages"], line["updated_at"])
