@@ -110,8 +110,9 @@ class OllamaError(MochiError):
 class PromptNotFound(MochiError):
     code, status = "PROMPT_NOT_FOUND", HTTPStatus.NOT_FOUND
 
-    def __init__(self, filename: str) -> None:
-        super().__init__(f"System prompt {filename!r} not found.", filename=filename)
+    def __init__(self, filename: str | None) -> None:
+        what = "The session has no system prompt." if filename is None else f"System prompt {filename!r} not found."
+        super().__init__(what, filename=filename)
 
 
 class PromptExists(MochiError):
@@ -167,6 +168,13 @@ class BodyTooLarge(MochiError):
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"The request body exceeds {limit} bytes.", limit=limit)
+
+
+class HeadersTooLarge(MochiError):
+    code, status = "HEADERS_TOO_LARGE", HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"The request's path and headers exceed {limit} bytes.", limit=limit)
 
 
 class RouteNotFound(MochiError):

@@ -1,0 +1,118 @@
+"""The ``mochi-server`` command. Arguments are parsed before anything heavy is imported."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from mochi_server import __version__
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
+    from mochi_server.config import MochiServerSettings
+
+TEST_PORT = 5099
+STUB_PORT = 11998
+
+_FLAGS = {
+    "host": ("HOST", "address to listen on (default: 127.0.0.1)"),
+    "port": ("PORT", f"port to listen on, 0 takes a free one (default: 8000, in test mode {TEST_PORT})"),
+    "ollama_host": ("URL", "Ollama to use (default: http://localhost:11434)"),
+    "data_dir": ("DIR", "where sessions, tools, agents and prompts are (default: the current directory)"),
+    "log_level": ("LEVEL", "DEBUG, INFO, WARNING, ERROR or CRITICAL (default: INFO)"),
+}
+"""A flag for each setting that a person sets by hand."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """One line, without the usage."""
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    arguments = _parser().parse_args(argv)
+    from pydantic import ValidationError
+
+    from mochi_server.config import MochiServerSettings
+
+    given = {name: value for name in _FLAGS if (value := getattr(arguments, name)) is not None}
+    try:
+        settings = MochiServerSettings(**given)
+        if arguments.test_mode or settings.env == "test":
+            return _test_mode(given, insecure=arguments.insecure, stub_speed=arguments.stub_speed)
+    except ValidationError as error:
+        return _wrong_setting(error, given)
+    if arguments.stub_speed is not None:
+        return _complain("--stub-speed goes with --test-mode")
+    return _serve(settings, insecure=arguments.insecure)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="mochi-server",
+        description="A headless chat backend for Ollama. Every setting can also be given as MOCHI_<NAME>.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"mochi-server {__version__}")
+    for name, (metavar, text) in _FLAGS.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", metavar=metavar, help=text)
+    parser.add_argument("--test-mode", action="store_true", help="serve a bundled LLM; no Ollama, no network")
+    parser.add_argument(
+        "--stub-speed", metavar="X", type=_speed, help="test mode: how many times as fast as 50 words/s; 0: no waiting"
+    )
+    parser.add_argument("--insecure", action="store_true", help="serve any address without an API key")
+    return parser
+
+
+def _speed(value: str) -> float:
+    speed = float(value)
+    if not 0 <= speed < float("inf"):
+        raise ValueError
+    return speed
+
+
+def _test_mode(given: dict[str, Any], *, insecure: bool, stub_speed: float | None) -> int:
+    """Serve on a bundled LLM and a session store that disappears at exit."""
+    if "ollama_host" in given:
+        return _complain("--ollama-host cannot be combined with test mode, which brings its own LLM")
+    from tempfile import TemporaryDirectory
+
+    from mochi_server.config import MochiServerSettings
+    from mochi_stub import StubServer
+
+    speed = 1.0 if stub_speed is None else stub_speed
+    with (
+        TemporaryDirectory(prefix="mochi-server-") as sessions,
+        StubServer(port=STUB_PORT, fall_back_to_free_port=True, speed=speed) as stub,
+    ):
+        ours = {"port": TEST_PORT, **given, "ollama_host": stub.url, "sessions_dir": sessions}
+        return _serve(MochiServerSettings(**ours), insecure=insecure)
+
+
+def _serve(settings: "MochiServerSettings", *, insecure: bool) -> int:
+    from mochi_server.serve import serve
+
+    try:
+        return serve(settings, insecure=insecure)
+    except OSError as error:
+        return _complain(f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}", code=1)
+
+
+def _wrong_setting(error: "ValidationError", given: dict[str, Any]) -> int:
+    problem = error.errors(include_url=False)[0]
+    name = str(problem["loc"][0]) if problem["loc"] else "settings"
+    where = f"--{name.replace('_', '-')}" if name in given else f"MOCHI_{name.upper()}"
+    what = problem["msg"].removeprefix("Value error, ")
+    return _complain(f"{where}: {what} (got {problem['input']!r})")
+
+
+def _complain(message: str, *, code: int = 2) -> int:
+    print(f"mochi-server: {message}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

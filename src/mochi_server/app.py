@@ -1,0 +1,71 @@
+"""The application: services built once, routes, error handlers, and who may ask."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, TypedDict
+
+from fastapi import FastAPI
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+
+from mochi_server import __version__
+from mochi_server.config import MochiServerSettings
+from mochi_server.routers import api
+from mochi_server.routers.errors import add_handlers
+from mochi_server.security import LOCAL_ORIGINS, HostGuard, KeyGuard, OriginGuard, SizeLimits, host_of
+from mochi_server.wiring import Services, build_services
+
+
+class State(TypedDict):
+    """What the lifespan hands to requests."""
+
+    services: Services
+
+
+def create_app(settings: MochiServerSettings | None = None, *, insecure: bool = False, **overrides: Any) -> FastAPI:
+    """The ASGI application. ``overrides`` are settings by name, and go before the environment.
+
+    ``insecure`` serves any address without an API key. Raises ``pydantic.ValidationError`` for wrong settings.
+    """
+    if settings is None:
+        settings = MochiServerSettings(**overrides)
+    elif overrides:
+        settings = MochiServerSettings(**{**settings.model_dump(exclude_unset=True), **overrides})
+    services = build_services(settings)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[State]:
+        app.state.services = services
+        try:
+            yield {"services": services}
+        finally:
+            await services.aclose()
+
+    app = FastAPI(
+        title="mochi-server",
+        version=__version__,
+        description="A headless chat backend for Ollama.",
+        lifespan=lifespan,
+        middleware=_middleware(settings, insecure),
+    )
+    add_handlers(app)
+    app.include_router(api)
+    return app
+
+
+def _middleware(settings: MochiServerSettings, insecure: bool) -> list[Middleware]:
+    """Outermost first. Web pages learn of refusals only behind CORS, foreign ones of nothing."""
+    hosts = [settings.host, *(host_of(origin) for origin in settings.allowed_origins)]
+    return [
+        Middleware(HostGuard, allowed_hosts=hosts),
+        Middleware(OriginGuard, allowed_origins=settings.allowed_origins),
+        Middleware(
+            CORSMiddleware,
+            allow_origins=settings.allowed_origins,
+            allow_origin_regex=LOCAL_ORIGINS,
+            allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
+            allow_headers=["*"],
+        ),
+        Middleware(KeyGuard, keys=settings.api_keys, insecure=insecure),
+        Middleware(SizeLimits, max_body_bytes=settings.max_body_bytes),
+    ]

@@ -1,0 +1,99 @@
+"""One answer of a model, as it comes: lines in, events out, and at any time the message it would be stored as."""
+
+from typing import Any
+
+from mochi_server.events import ChatEvent, ContentDelta, ThinkingDelta
+from mochi_server.ollama.stream import Line
+from mochi_server.sessions.session import new_id, now
+from mochi_server.sessions.types import Message, ToolCall
+from mochi_server.tools.toolbox import Call
+
+_COUNTERS = (
+    "eval_count",
+    "prompt_eval_count",
+    "total_duration",
+    "load_duration",
+    "prompt_eval_duration",
+    "eval_duration",
+)
+
+
+class Answer:
+    """Collects what a model says. Tool calls are taken from any line, the last included."""
+
+    def __init__(self, model: str) -> None:
+        self.model = model
+        self.message_id = new_id()
+        self.tool_calls: list[ToolCall] = []
+        self._content: list[str] = []
+        self._thinking: list[str] = []
+        self._last: Line = {}
+
+    @property
+    def said_something(self) -> bool:
+        """Whether there is any text worth keeping."""
+        return bool(self._content or self._thinking)
+
+    def feed(self, lines: list[Line]) -> list[ChatEvent]:
+        """Take a batch of lines; one event for each piece of text in it, never merged."""
+        events: list[ChatEvent] = []
+        for line in lines:
+            message = line.get("message")
+            if isinstance(message, dict):
+                self._take(message, events)
+            if line.get("done"):
+                self._last = line
+        return events
+
+    def message(self, *, interrupted: bool = False) -> Message:
+        """The answer so far, as it is stored."""
+        message: Message = {
+            "role": "assistant",
+            "content": "".join(self._content),
+            "model": self.model,
+            "message_id": self.message_id,
+            "timestamp": now(),
+        }
+        if self._thinking:
+            message["thinking"] = "".join(self._thinking)
+        if self.tool_calls and not interrupted:
+            message["tool_calls"] = self.tool_calls
+        if interrupted:
+            message["interrupted"] = True
+        message |= {name: value for name in _COUNTERS if isinstance(value := self._last.get(name), int)}  # type: ignore[typeddict-item]  # a TypedDict by names
+        if isinstance(reason := self._last.get("done_reason"), str):
+            message["done_reason"] = reason
+        return message
+
+    def calls(self, first_index: int) -> list[Call]:
+        """The calls it asks for, numbered through the turn."""
+        return [
+            Call(first_index + i, call["id"], call["function"]["name"], call["function"]["arguments"])
+            for i, call in enumerate(self.tool_calls)
+        ]
+
+    def _take(self, message: dict[str, Any], events: list[ChatEvent]) -> None:
+        thinking, content = message.get("thinking"), message.get("content")
+        if thinking and isinstance(thinking, str):
+            self._thinking.append(thinking)
+            events.append(ThinkingDelta(thinking))
+        if content and isinstance(content, str):
+            self._content.append(content)
+            events.append(ContentDelta(content))
+        for call in message.get("tool_calls") or ():
+            self.tool_calls.append(_tool_call(call, len(self.tool_calls)))
+
+
+def _tool_call(call: Any, index: int) -> ToolCall:
+    """A call in Ollama's shape, with an id of ours where the server gave none."""
+    function = call.get("function") if isinstance(call, dict) else None
+    function = function if isinstance(function, dict) else {}
+    arguments = function.get("arguments")
+    return {
+        "id": str(call.get("id") or f"call_{new_id()}") if isinstance(call, dict) else f"call_{new_id()}",
+        "function": {
+            "index": index,
+            "name": str(function.get("name") or ""),
+            "arguments": arguments if isinstance(arguments, dict) else {},
+        },
+    }

@@ -1,0 +1,155 @@
+"""A turn from its request to its stored answer. ``prepare`` may raise and writes nothing; ``run`` writes."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from mochi_server.chat.history import last_user_index, wire_messages
+from mochi_server.chat.loop import converse
+from mochi_server.chat.transcript import Transcript
+from mochi_server.chat.turn import Turn, TurnRequest
+from mochi_server.errors import EmptyHistory, InternalError, MochiError, OllamaError, OllamaUnreachable
+from mochi_server.events import ChatEvent, MessageComplete, TurnError, TurnWarning
+from mochi_server.ollama.async_client import AsyncOllamaClient
+from mochi_server.ollama.requests import chat_payload
+from mochi_server.ollama.types import ChatMessage
+from mochi_server.services.context_window import WindowDecision, WindowRegistry
+from mochi_server.sessions.session import ChatSession, now
+from mochi_server.sessions.store import SessionStore
+from mochi_server.sessions.types import Message
+from mochi_server.tools.toolbox import EmptyToolbox
+
+logger = logging.getLogger(__name__)
+
+
+class ChatEngine:
+    """Turns of chats with one Ollama."""
+
+    def __init__(
+        self, store: SessionStore, client: AsyncOllamaClient, windows: WindowRegistry, *, max_tool_iterations: int
+    ) -> None:
+        self._store = store
+        self._client = client
+        self._windows = windows
+        self._max_rounds = max_tool_iterations
+
+    async def prepare(self, session_id: str, request: TurnRequest) -> Turn:
+        """Check session and model. Raises what a client should get as an HTTP status.
+
+        What Ollama does wrong is no reason to refuse: the user's message is worth storing all the same.
+        """
+        session = await self._store.load(session_id)
+        if request.message is None and last_user_index(session.messages) is None:
+            raise EmptyHistory(session_id)
+        turn = Turn(session, request, EmptyToolbox())
+        try:
+            turn.model = await self._client.find_model(session.model)
+        except (OllamaUnreachable, OllamaError) as error:
+            logger.info("The turn begins without knowing its model: %s", error.message)
+        return turn
+
+    async def run(self, turn: Turn) -> AsyncGenerator[list[ChatEvent], None]:
+        """The turn's events. Failures are events, too, and remembered in ``turn.failure``.
+
+        When the turn is cancelled, what the model said so far is stored before the cancellation goes on.
+        """
+        transcript = Transcript(self._store, turn)
+        try:
+            await transcript.begin()
+            async with aclosing(self._answer(turn, transcript)) as batches:
+                async for batch in batches:
+                    yield batch
+        except Exception as error:
+            turn.failure = _known(error)
+            await _interrupt(transcript)
+            yield [TurnError(turn.failure.code, turn.failure.message, turn.failure.details)]
+        except (asyncio.CancelledError, GeneratorExit):
+            await _interrupt(transcript)
+            raise
+
+    async def _answer(self, turn: Turn, transcript: Transcript) -> AsyncGenerator[list[ChatEvent], None]:
+        session = turn.session
+        model = turn.model = turn.model or await self._client.find_model(session.model)
+        turn.window = self._windows.decide(
+            model, session.metadata.context_window_config, session.session_id, _previous_model(session)
+        )
+        think = turn.request.think if turn.request.think is not None else session.metadata.think
+        if think and not model.can("thinking"):
+            yield [TurnWarning("THINKING_NOT_SUPPORTED", f"Model {session.model!r} cannot think; it answers without.")]
+
+        def payload(messages: Sequence[Message], tools: list[dict[str, Any]]) -> Mapping[str, Any]:
+            thinking = (think or False) if model.can("thinking") else None
+            return _payload(turn, wire_messages(messages, transcript.turn_begins), tools, thinking)
+
+        async with aclosing(
+            converse(
+                session.model,
+                transcript,
+                turn.toolbox,
+                chat_lines=self._client.chat_lines,
+                payload=payload,
+                max_rounds=self._max_rounds,
+                outcomes=turn.outcomes,
+            )
+        ) as batches:
+            async for batch in batches:
+                yield batch
+        await self._remember_window(turn, turn.window)
+        yield [_complete(turn)]
+
+    async def _remember_window(self, turn: Turn, decision: WindowDecision) -> None:
+        before = turn.session.metadata.context_window_config
+        if self._windows.adjusted(before, decision, now()) == before:
+            return
+        session = await self._store.load(turn.session.session_id)
+        if session.metadata.context_window_config == before:  # else somebody set it during the turn, and that stays
+            after = self._windows.adjusted(before, decision, now())
+            await self._store.patch(session.session_id, {"context_window_config": after})
+
+
+async def _interrupt(transcript: Transcript) -> None:
+    try:
+        await transcript.interrupt()
+    except MochiError as error:
+        logger.error("What the model had said could not be stored: %s", error.message)
+
+
+def _payload(
+    turn: Turn, messages: list[ChatMessage], tools: list[dict[str, Any]], think: bool | str | None
+) -> dict[str, Any]:
+    request, defaults = turn.request, turn.session.metadata
+    return chat_payload(
+        turn.session.model,
+        messages,
+        tools=tools,
+        think=think,
+        context_window=turn.window.window if turn.window else None,
+        options={**(defaults.options or {}), **(request.options or {})},
+        format=request.format if request.format is not None else defaults.format,
+        keep_alive=request.keep_alive if request.keep_alive is not None else defaults.keep_alive,
+    )
+
+
+def _previous_model(session: ChatSession) -> str | None:
+    return next((m.get("model") for m in reversed(session.messages) if m["role"] == "assistant"), None)
+
+
+def _complete(turn: Turn) -> MessageComplete:
+    message = turn.stored[-1]
+    return MessageComplete(
+        message_id=message["message_id"],
+        model=message["model"],
+        eval_count=message.get("eval_count"),
+        prompt_eval_count=message.get("prompt_eval_count"),
+        context_window=turn.window_object,
+        done_reason=message.get("done_reason"),
+    )
+
+
+def _known(error: Exception) -> MochiError:
+    if isinstance(error, MochiError):
+        return error
+    logger.error("A turn failed unexpectedly", exc_info=error)
+    return InternalError()

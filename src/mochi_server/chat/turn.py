@@ -1,0 +1,62 @@
+"""What a turn is about: what was asked, what was checked before it began, and what came of it."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from mochi_server.errors import MochiError
+from mochi_server.ollama.types import ModelInfo
+from mochi_server.services.context_window import WindowDecision
+from mochi_server.sessions.session import ChatSession
+from mochi_server.sessions.types import Message, Think
+from mochi_server.tools.toolbox import Toolbox, ToolOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRequest:
+    """What a client asks for. Without a message the last user message is answered again.
+
+    ``think``, ``options``, ``format`` and ``keep_alive`` go before the session's own defaults.
+    """
+
+    message: str | None = None
+    think: Think | None = None
+    options: dict[str, Any] | None = None
+    format: Literal["json"] | dict[str, Any] | None = None
+    keep_alive: str | float | None = None
+    if_busy: Literal["reject", "wait"] = "reject"
+    on_disconnect: Literal["cancel", "continue"] = "cancel"
+
+
+@dataclass
+class Turn:
+    """A turn that may begin. ``run`` fills in what came of it."""
+
+    session: ChatSession
+    request: TurnRequest
+    toolbox: Toolbox
+    model: ModelInfo | None = None
+    """None when Ollama could not be asked; the turn then begins with asking again."""
+    window: WindowDecision | None = None
+    failure: MochiError | None = None
+    stopped: bool = False
+    """Set before the turn is cancelled, when a person asked for it to stop."""
+    stored: list[Message] = field(default_factory=list)
+    """The messages this turn added, oldest first."""
+    outcomes: list[ToolOutcome] = field(default_factory=list)
+
+    @property
+    def window_object(self) -> dict[str, Any]:
+        """The window as answers show it; ``usage_tokens`` is prompt and answer, as Ollama counted them."""
+        answer = next((m for m in reversed(self.stored) if m["role"] == "assistant"), None)
+        return {
+            "current_window": self.window.window if self.window else None,
+            "usage_tokens": usage_tokens(answer),
+            "reason": self.window.reason if self.window else None,
+        }
+
+
+def usage_tokens(answer: Message | None) -> int | None:
+    """Tokens that the conversation took up with an answer, prompt included; None if Ollama never said."""
+    if answer is None or ("eval_count" not in answer and "prompt_eval_count" not in answer):
+        return None
+    return (answer.get("eval_count") or 0) + (answer.get("prompt_eval_count") or 0)

@@ -1,0 +1,116 @@
+"""All settings: environment variables with the prefix ``MOCHI_``, defaults, and what their values may be."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+CommaSeparated = Annotated[tuple[str, ...], NoDecode]
+"""In the environment: values separated by commas."""
+
+Port = Annotated[int, Field(ge=0, le=65535)]
+Seconds = Annotated[float, Field(ge=0)]
+
+
+class MochiServerSettings(BaseSettings):
+    """What a person may set. Directories are relative to ``data_dir`` unless absolute."""
+
+    model_config = SettingsConfigDict(env_prefix="MOCHI_", extra="forbid", frozen=True, env_ignore_empty=True)
+
+    host: str = Field("127.0.0.1", description="Server bind address.")
+    port: Port = Field(8000, description="Server bind port; 0 takes a free one.")
+    env: str = Field("", description="`test` starts test mode, as `--test-mode` does.")
+
+    ollama_host: str = Field("http://localhost:11434", description="Ollama server URL.")
+    ollama_connect_timeout_seconds: Annotated[float, Field(gt=0)] = Field(
+        5, description="How long connecting to Ollama may take."
+    )
+    ollama_stall_timeout_seconds: Annotated[float, Field(gt=0)] = Field(
+        600, description="How long Ollama may be silent, loading a model and reading a long prompt included."
+    )
+
+    data_dir: Path = Field(Path(), description="Base directory for all data.")
+    sessions_dir: Path = Field(Path("chat_sessions"), description="Session storage directory.")
+    tools_dir: Path = Field(Path("tools"), description="Tools directory.")
+    agents_dir: Path = Field(Path("agents"), description="Agents directory.")
+    agent_chats_dir: Path = Field(
+        Path("agents/agent_chats"), description="Agent chats directory; `agent_chats` in the agents directory if unset."
+    )
+    system_prompts_dir: Path = Field(Path("system_prompts"), description="System prompts directory.")
+    planning_prompt_path: Path = Field(
+        Path("docs/agents/agent_prompt_planning.md"), description="Planning prompt file; a packaged one if absent."
+    )
+    execution_prompt_path: Path = Field(
+        Path("docs/agents/agent_prompt_execution.md"), description="Execution prompt file; a packaged one if absent."
+    )
+
+    summarization_enabled: bool = Field(True, description="Enable background summarization.")
+    summarization_interval_seconds: Seconds = Field(3, description="How long a session rests before it is summarized.")
+    dynamic_context_window_enabled: bool = Field(
+        True, description="Enable the dynamic context window; without it no `num_ctx` is ever sent."
+    )
+
+    max_tool_iterations: int = Field(50, ge=1, description="Rounds of tool calls in one turn.")
+    max_identical_tool_calls: int = Field(3, ge=1, description="Identical tool calls in a row.")
+    tool_timeout_seconds: Annotated[float, Field(gt=0)] = Field(60, description="How long one tool may take.")
+    tool_output_limit_chars: int = Field(20_000, ge=1, description="Characters of a tool's output that a model gets.")
+    tool_confirmation_timeout_seconds: Seconds = Field(300, description="How long an approval is waited for.")
+    max_agent_iterations: int = Field(50, ge=1, description="Rounds of an agent's execution phase.")
+
+    api_keys: CommaSeparated = Field((), description="API keys; a request must carry one of them.")
+    allowed_origins: CommaSeparated = Field(
+        (), description="Origins of web pages that may use the server, besides those of this machine; `*` is all."
+    )
+    max_body_bytes: int = Field(32 * 1024 * 1024, ge=1, description="Largest request body.")
+    disconnect_grace_seconds: Seconds = Field(0, description="How long a turn goes on after its last listener left.")
+    shutdown_grace_seconds: Seconds = Field(5, description="How long running turns may go on at shutdown.")
+
+    log_level: Literal["CRITICAL", "ERROR", "WARNING", "INFO", "DEBUG"] = Field("INFO", description="Logging level.")
+
+    @field_validator("api_keys", "allowed_origins", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        if isinstance(value, str):
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value
+
+    @field_validator("log_level", mode="before")
+    @classmethod
+    def _upper(cls, value: object) -> object:
+        return value.upper() if isinstance(value, str) else value
+
+    @field_validator("host")
+    @classmethod
+    def _is_host(cls, value: str) -> str:
+        if not value.strip() or "/" in value:
+            raise ValueError("not a host name or address")
+        return value.strip()
+
+    @field_validator("ollama_host")
+    @classmethod
+    def _is_url(cls, value: str) -> str:
+        url = value.strip() if "://" in value else f"http://{value.strip()}"
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
+            raise ValueError("not an http:// or https:// URL")
+        return url.rstrip("/")
+
+    @field_validator("data_dir")
+    @classmethod
+    def _is_directory(cls, value: Path) -> Path:
+        if value.exists() and not value.is_dir():
+            raise ValueError("not a directory")
+        return value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _agent_chats_follow_agents(cls, values: Any) -> Any:
+        if isinstance(values, dict) and "agents_dir" in values and "agent_chats_dir" not in values:
+            values = values | {"agent_chats_dir": Path(values["agents_dir"]) / "agent_chats"}
+        return values
+
+    def in_data_dir(self, path: Path) -> Path:
+        """Where a configured path is: under ``data_dir`` unless absolute."""
+        return self.data_dir / path

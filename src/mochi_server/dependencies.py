@@ -1,0 +1,49 @@
+"""What routes are given. Only fetches: everything was built once, in ``wiring``."""
+
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from mochi_server.chat.runs import RunRegistry
+from mochi_server.ollama.async_client import AsyncOllamaClient
+from mochi_server.services.sessions import SessionService
+from mochi_server.services.system_prompts import SystemPromptService
+from mochi_server.sessions.store import SessionStore
+from mochi_server.wiring import Services
+
+
+def get_services(request: Request) -> Services:
+    """The services of the app, from its lifespan."""
+    services = request.state.services
+    assert isinstance(services, Services)  # noqa: S101 - the lifespan put it there
+    return services
+
+
+ServicesDep = Annotated[Services, Depends(get_services)]
+
+
+def _client(services: ServicesDep) -> AsyncOllamaClient:
+    return services.client
+
+
+def _store(services: ServicesDep) -> SessionStore:
+    return services.store
+
+
+def _sessions(services: ServicesDep) -> SessionService:
+    return services.sessions
+
+
+def _prompts(services: ServicesDep) -> SystemPromptService:
+    return services.prompts
+
+
+def _runs(services: ServicesDep) -> RunRegistry:
+    return services.runs
+
+
+ClientDep = Annotated[AsyncOllamaClient, Depends(_client)]
+StoreDep = Annotated[SessionStore, Depends(_store)]
+SessionsDep = Annotated[SessionService, Depends(_sessions)]
+PromptsDep = Annotated[SystemPromptService, Depends(_prompts)]
+RunsDep = Annotated[RunRegistry, Depends(_runs)]

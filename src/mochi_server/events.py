@@ -1,0 +1,90 @@
+"""Every event of a chat stream, once. ``type`` is the SSE event name, the fields are its payload.
+
+Events are values: whoever emits one knows nothing of how, or whether, it travels.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class ContentDelta:
+    """A piece of the answer, as Ollama sent it."""
+
+    content: str
+    role: str = "assistant"
+    type: ClassVar[str] = "content_delta"
+
+
+@dataclass(frozen=True, slots=True)
+class ThinkingDelta:
+    """A piece of the model's reasoning, for models that think and turns that ask for it."""
+
+    content: str
+    type: ClassVar[str] = "thinking_delta"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """How a call of a tool ended."""
+
+    tool_name: str
+    success: bool
+    result: str | None
+    error_message: str | None
+    error_code: str | None
+    call_index: int
+    type: ClassVar[str] = "tool_result"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolContinuationStart:
+    """The results of the tools go to the model now."""
+
+    message: str = "Processing tool results..."
+    type: ClassVar[str] = "tool_continuation_start"
+
+
+@dataclass(frozen=True, slots=True)
+class MessageComplete:
+    """The answer is whole and stored. Counts are tokens, as Ollama counted them."""
+
+    message_id: str
+    model: str
+    eval_count: int | None
+    prompt_eval_count: int | None
+    context_window: dict[str, Any]
+    done_reason: str | None = None
+    type: ClassVar[str] = "message_complete"
+
+
+@dataclass(frozen=True, slots=True)
+class TurnWarning:
+    """Something the user should know that does not end the turn."""
+
+    code: str
+    message: str
+    type: ClassVar[str] = "warning"
+
+
+@dataclass(frozen=True, slots=True)
+class TurnError:
+    """The turn failed; what was said until then is stored. ``done`` still follows."""
+
+    code: str
+    message: str
+    details: dict[str, Any] = field(default_factory=dict)
+    type: ClassVar[str] = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The stream is complete; nothing follows."""
+
+    session_id: str
+    type: ClassVar[str] = "done"
+
+
+ChatEvent = (
+    ContentDelta | ThinkingDelta | ToolResult | ToolContinuationStart | MessageComplete | TurnWarning | TurnError | Done
+)

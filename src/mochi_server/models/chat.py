@@ -1,0 +1,108 @@
+"""Schemas of chat requests and answers."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field, field_validator
+
+from mochi_server.chat.collect import ChatOutcome
+from mochi_server.chat.runs import Run
+from mochi_server.chat.turn import TurnRequest
+from mochi_server.models.common import Format, KeepAlive, Options, ThinkLevel
+from mochi_server.models.sessions import NonBlank
+
+
+class ChatRequest(BaseModel):
+    """What to say, and how to answer. Without a message the last user message is answered again."""
+
+    message: NonBlank | None = Field(default=None, examples=["What is the capital of France?"])
+    think: ThinkLevel | None = None
+    options: Options | None = Field(default=None, examples=[{"temperature": 0.2, "seed": 1}])
+    format: Format | None = None
+    keep_alive: KeepAlive | None = None
+    images: list[str] | None = None
+    if_busy: Literal["reject", "wait"] = "reject"
+    on_disconnect: Literal["cancel", "continue"] = "cancel"
+
+    @field_validator("images")
+    @classmethod
+    def _no_images(cls, value: list[str] | None) -> list[str] | None:
+        if value:
+            raise ValueError("images are not supported yet")
+        return value
+
+    def turn_request(self) -> TurnRequest:
+        """The request as the engine takes it."""
+        return TurnRequest(
+            message=self.message,
+            think=self.think,
+            options=self.options,
+            format=self.format,
+            keep_alive=self.keep_alive,
+            if_busy=self.if_busy,
+            on_disconnect=self.on_disconnect,
+        )
+
+
+class ToolCallExecuted(BaseModel):
+    """A tool call of the turn and how it ended. ``execution_time`` is in seconds."""
+
+    call_index: int
+    tool_name: str
+    arguments: dict[str, Any]
+    success: bool
+    result: str | None
+    error_message: str | None
+    error_code: str | None
+    execution_time: float
+
+
+class ContextWindow(BaseModel):
+    """The window the answer was given in, in tokens."""
+
+    current_window: int | None
+    usage_tokens: int | None
+    reason: str | None
+
+
+class ChatResponse(BaseModel):
+    """An answer as it is stored. ``message`` is null when the turn was stopped before the model spoke."""
+
+    session_id: str
+    message: dict[str, Any] | None
+    tool_calls_executed: list[ToolCallExecuted]
+    context_window: ContextWindow
+
+    @classmethod
+    def of(cls, outcome: ChatOutcome) -> "ChatResponse":
+        executed = []
+        for tool in outcome.tool_calls:
+            event = tool.event()
+            executed.append(
+                ToolCallExecuted(
+                    call_index=event.call_index,
+                    tool_name=event.tool_name,
+                    arguments=tool.call.arguments,
+                    success=event.success,
+                    result=event.result,
+                    error_message=event.error_message,
+                    error_code=event.error_code,
+                    execution_time=tool.execution_time,
+                )
+            )
+        return cls(
+            session_id=outcome.session_id,
+            message=None if outcome.message is None else dict(outcome.message),
+            tool_calls_executed=executed,
+            context_window=ContextWindow(**outcome.context_window),
+        )
+
+
+class RunStatus(BaseModel):
+    """The running or latest turn of a session; ``idle`` when there was none lately."""
+
+    run_id: str | None
+    state: Literal["idle", "running", "completed", "failed", "stopped", "cancelled"]
+
+    @classmethod
+    def of(cls, run: Run | None) -> "RunStatus":
+        return cls(run_id=None, state="idle") if run is None else cls(run_id=run.run_id, state=run.state)

@@ -1,0 +1,48 @@
+"""Pieces that several schemas share: checked options of Ollama, and the error envelope."""
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, Field
+
+RELOADING_OPTIONS = frozenset(
+    {"num_ctx", "num_batch", "num_gpu", "main_gpu", "use_mmap", "num_thread", "draft_num_predict"}
+)
+"""Options that make Ollama load the model anew; the context window's owner alone may send them."""
+
+_DURATION = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)([\d.]+(ns|us|µs|ms|s|m|h))*|[-+]?0")
+
+
+def _no_reloading_options(options: dict[str, Any]) -> dict[str, Any]:
+    if refused := sorted(RELOADING_OPTIONS & options.keys()):
+        raise ValueError(
+            f"{', '.join(refused)} would make Ollama reload the model; the server decides the context window. "
+            "PATCH the session's `context_window` to set it by hand"
+        )
+    return options
+
+
+def _duration(value: str | float) -> str | float:
+    if isinstance(value, str) and not _DURATION.fullmatch(value):
+        raise ValueError('must be seconds, or a duration such as "5m" or "1h30m"')
+    return value
+
+
+Options = Annotated[dict[str, Any], AfterValidator(_no_reloading_options)]
+KeepAlive = Annotated[str | float, AfterValidator(_duration)]
+ThinkLevel = bool | Literal["low", "medium", "high", "max"]
+Format = Literal["json"] | dict[str, Any]
+
+
+class ErrorBody(BaseModel):
+    """What went wrong. ``code`` is for programs, ``message`` for people."""
+
+    code: str = Field(examples=["SESSION_NOT_FOUND"])
+    message: str = Field(examples=["Session with ID 'a1b2c3d4e5' not found."])
+    details: dict[str, Any]
+
+
+class ErrorEnvelope(BaseModel):
+    """The body of every error."""
+
+    error: ErrorBody

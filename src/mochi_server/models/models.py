@@ -1,0 +1,37 @@
+"""Schemas of Ollama's models."""
+
+from pydantic import BaseModel
+
+from mochi_server.ollama.types import ModelInfo
+
+
+class Model(BaseModel):
+    """A model that can chat. ``size_mb`` is in units of 1024 * 1024 bytes, ``context_length`` in tokens."""
+
+    name: str
+    size_mb: float
+    format: str
+    family: str
+    parameter_size: str
+    quantization_level: str
+    capabilities: list[str]
+    context_length: int | None
+
+    @classmethod
+    def of(cls, info: ModelInfo) -> "Model":
+        return cls(
+            name=info.name,
+            size_mb=info.size_mb,
+            format=info.format,
+            family=info.family,
+            parameter_size=info.parameter_size,
+            quantization_level=info.quantization_level,
+            capabilities=list(info.capabilities),
+            context_length=info.context_length,
+        )
+
+
+class ModelList(BaseModel):
+    """All models that can chat, in Ollama's order."""
+
+    models: list[Model]

@@ -1,0 +1,197 @@
+"""Schemas of sessions. A session is one flat object everywhere; only the detail has messages."""
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field, StringConstraints
+
+from mochi_server.chat.turn import usage_tokens
+from mochi_server.constants import MAX_MESSAGE_CHARS
+from mochi_server.models.common import Format, KeepAlive, Options, ThinkLevel
+from mochi_server.services.sessions import SessionState
+from mochi_server.sessions.session import ChatSession
+from mochi_server.sessions.types import AgentSettings, SessionCreationOptions, SessionPage, ToolSettings
+
+ModelName = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=500)]
+Text = Annotated[str, StringConstraints(max_length=MAX_MESSAGE_CHARS)]
+NonBlank = Annotated[str, StringConstraints(max_length=MAX_MESSAGE_CHARS, pattern=r"\S")]
+
+
+class SessionDefaults(BaseModel):
+    """What the session's chat requests use unless they say otherwise."""
+
+    title: Annotated[str, StringConstraints(max_length=500)] | None = None
+    options: Options | None = None
+    keep_alive: KeepAlive | None = None
+    think: ThinkLevel | None = None
+    format: Format | None = None
+
+
+class SessionCreate(SessionDefaults):
+    """A new session. ``system_prompt_source_file`` alone loads that prompt file; with a text it labels it."""
+
+    model: ModelName
+    system_prompt: Text | None = None
+    system_prompt_source_file: str | None = None
+    tool_settings: ToolSettings | None = None
+    agent_settings: AgentSettings | None = None
+
+    def options_of_session(self) -> SessionCreationOptions:
+        """The request as the sessions' service takes it."""
+        given = {name: value for name in type(self).model_fields if (value := getattr(self, name)) is not None}
+        return SessionCreationOptions(**given)
+
+
+class WindowOverride(BaseModel):
+    """A context window set by hand, in tokens; it is capped at the model's maximum."""
+
+    current_window: int = Field(ge=1)
+
+
+class SessionPatch(SessionDefaults):
+    """What to change. An absent field is kept, null clears it, nested objects are replaced whole."""
+
+    model: ModelName | None = None
+    tool_settings: ToolSettings | None = None
+    agent_settings: AgentSettings | None = None
+    summary_model: ModelName | None = None
+    context_window: WindowOverride | None = None
+
+    def changes(self) -> dict[str, Any]:
+        """The fields that were given, by name."""
+        given = {name: getattr(self, name) for name in self.model_fields_set}
+        if self.context_window is not None:
+            given["context_window"] = self.context_window.model_dump()
+        return given
+
+
+class MessageEdit(BaseModel):
+    """A new text for a user message."""
+
+    content: NonBlank
+
+
+class SystemPromptUpdate(BaseModel):
+    """A new system prompt. ``source_file`` alone loads that prompt file; with a text it labels it."""
+
+    content: NonBlank | None = None
+    source_file: str | None = None
+
+
+class Session(BaseModel):
+    """A session without its messages. ``preview`` is the beginning of the first user message."""
+
+    session_id: str
+    model: str
+    created_at: str
+    updated_at: str
+    message_count: int
+    title: str | None
+    preview: str
+    summary: dict[str, Any] | None
+    summary_model: str | None
+    format_version: str
+    tool_settings: ToolSettings
+    agent_settings: AgentSettings
+    context_window_config: dict[str, Any]
+    options: dict[str, Any] | None
+    keep_alive: str | float | None
+    think: bool | str | None
+    format: str | dict[str, Any] | None
+
+    @classmethod
+    def of(cls, session: ChatSession) -> "Session":
+        return cls.model_validate(session.summary_object())
+
+
+class SessionDetail(Session):
+    """A session with its messages."""
+
+    messages: list[dict[str, Any]]
+
+    @classmethod
+    def of(cls, session: ChatSession) -> "SessionDetail":
+        return cls.model_validate(session.summary_object() | {"messages": session.messages})
+
+
+class SessionList(BaseModel):
+    """Sessions, the last changed first."""
+
+    sessions: list[Session]
+
+    @classmethod
+    def of(cls, page: SessionPage) -> "SessionList":
+        return cls(sessions=[Session.model_validate(entry) for entry in page.entries])
+
+
+class MessageList(BaseModel):
+    """The messages of a session; the position in the list is the message's index."""
+
+    session_id: str
+    messages: list[dict[str, Any]]
+
+    @classmethod
+    def of(cls, session: ChatSession) -> "MessageList":
+        return cls(session_id=session.session_id, messages=[dict(message) for message in session.messages])
+
+
+class WindowStatus(BaseModel):
+    """The context window of a session. Windows and usage are in tokens; ``usage_ratio`` is usage by window."""
+
+    dynamic_enabled: bool
+    current_window: int | None
+    model_max_context: int | None
+    last_adjustment_reason: str | None
+    manual_override: bool
+    usage_tokens: int | None
+    usage_ratio: float | None
+
+    @classmethod
+    def of(cls, state: SessionState) -> "WindowStatus":
+        config = state.session.metadata.context_window_config
+        answer = next((m for m in reversed(state.session.messages) if m["role"] == "assistant"), None)
+        window, usage = config.get("current_window"), usage_tokens(answer)
+        return cls(
+            dynamic_enabled=config.get("dynamic_enabled") is not False,
+            current_window=window,
+            model_max_context=state.model.context_length if state.model else None,
+            last_adjustment_reason=config.get("last_adjustment"),
+            manual_override=config.get("manual_override") is True,
+            usage_tokens=usage,
+            usage_ratio=round(usage / window, 4) if usage is not None and window else None,
+        )
+
+
+class SessionStatus(BaseModel):
+    """Where a session stands."""
+
+    session_id: str
+    model: str
+    message_count: int
+    context_window: WindowStatus
+    tools_enabled: bool
+    active_tools: list[str]
+    execution_policy: str
+    agents_enabled: bool
+    enabled_agents: list[str]
+    system_prompt_file: str | None
+    summary: dict[str, Any] | None
+    summary_model: str | None
+
+    @classmethod
+    def of(cls, state: SessionState) -> "SessionStatus":
+        session, metadata = state.session, state.session.metadata
+        tools, agents = metadata.tool_settings, metadata.agent_settings
+        return cls(
+            session_id=session.session_id,
+            model=session.model,
+            message_count=len(session.messages),
+            context_window=WindowStatus.of(state),
+            tools_enabled=bool(tools.tools or tools.tool_group),
+            active_tools=tools.tools,
+            execution_policy=tools.execution_policy.value,
+            agents_enabled=bool(agents.enabled_agents),
+            enabled_agents=agents.enabled_agents,
+            system_prompt_file=session.system_prompt.get("source_file") if session.system_prompt else None,
+            summary=metadata.summary,
+            summary_model=metadata.summary_model,
+        )

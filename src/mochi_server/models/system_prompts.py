@@ -1,0 +1,39 @@
+"""Schemas of system prompt files."""
+
+from pydantic import BaseModel
+
+from mochi_server.services.system_prompts import PromptListing, SystemPrompt
+
+
+class PromptContent(BaseModel):
+    """A new text for a prompt file; not blank, under 10,000 characters."""
+
+    content: str
+
+
+class PromptFile(PromptContent):
+    """A prompt file: a plain name that ends in ``.md`` or ``.txt``, and its text."""
+
+    filename: str
+
+    @classmethod
+    def of(cls, prompt: SystemPrompt) -> "PromptFile":
+        return cls(filename=prompt.filename, content=prompt.content)
+
+
+class PromptEntry(BaseModel):
+    """A prompt file as the list shows it."""
+
+    filename: str
+    preview: str
+    word_count: int
+
+    @classmethod
+    def of(cls, listing: PromptListing) -> "PromptEntry":
+        return cls(filename=listing.filename, preview=listing.preview, word_count=listing.word_count)
+
+
+class PromptList(BaseModel):
+    """All prompt files by name."""
+
+    prompts: list[PromptEntry]

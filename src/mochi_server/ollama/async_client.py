@@ -1,0 +1,140 @@
+"""The server's clients: asynchronous, over one pool; and one for structured answers."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+from mochi_server.errors import MochiError, ModelNotFound
+from mochi_server.ollama.models import ModelShelf, details_of
+from mochi_server.ollama.requests import chat_payload, endpoint, merge, read_response
+from mochi_server.ollama.stream import Line, Transport
+from mochi_server.ollama.types import ChatMessage, ChatResponse, ModelDetails, ModelInfo
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+_TAGS_FRESH_SECONDS = 2
+_SHOWS_AT_ONCE = 8
+_PROBE_SECONDS = 2
+
+
+class AsyncOllamaClient:
+    """Models and chats of one Ollama. Build one, share it, close it; it belongs to one event loop."""
+
+    def __init__(
+        self, host: str = "http://localhost:11434", *, connect_timeout: float = 5, stall_timeout: float = 600
+    ) -> None:
+        self.endpoint = endpoint(host)
+        self._transport = Transport(self.endpoint, connect_timeout=connect_timeout, stall_timeout=stall_timeout)
+        self._details: dict[str, ModelDetails] = {}
+        self._tags: tuple[float, object] = (float("-inf"), None)
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._transport.aclose()
+
+    async def is_reachable(self) -> bool:
+        """Whether something that speaks Ollama's protocol answers."""
+        try:
+            return isinstance(await self._transport.call("GET", "/api/version", seconds=_PROBE_SECONDS), dict)
+        except MochiError:
+            return False
+
+    async def list_models(self) -> list[ModelInfo]:
+        """All installed models that can chat, in Ollama's order."""
+        tags = await self._fetch_tags()
+        shelf = ModelShelf(tags, self._details)
+        limit = asyncio.Semaphore(_SHOWS_AT_ONCE)
+        await asyncio.gather(*(self._learn(name, digest, limit) for name, digest in shelf.unknown()))
+        return shelf.chat_models()
+
+    async def find_model(self, name: str) -> ModelInfo:
+        """One installed model that can chat, by name. Raises ``ModelNotFound``."""
+        fetched, tags = self._tags
+        if time.monotonic() - fetched > _TAGS_FRESH_SECONDS:
+            tags = await self._fetch_tags()
+        try:
+            listed, digest = ModelShelf(tags, self._details).find(name)
+        except ModelNotFound:
+            tags = await self._fetch_tags()
+            listed, digest = ModelShelf(tags, self._details).find(name)
+        if digest not in self._details:
+            self._details[digest] = await self.show_model_details(listed.name)
+        model, _ = ModelShelf(tags, self._details).find(name)
+        if not model.can("completion"):
+            raise ModelNotFound(name)
+        return model
+
+    async def show_model_details(self, name: str) -> ModelDetails:
+        """What ``/api/show`` says of a model. Raises ``ModelNotFound``."""
+        return details_of(await self._transport.call("POST", "/api/show", {"model": name}))
+
+    def chat_lines(self, payload: Mapping[str, Any]) -> AsyncGenerator[list[Line], None]:
+        """Post a payload of ``chat_payload``; yields batches of parsed lines, unvalidated. Close it to stop Ollama."""
+        return self._transport.stream("/api/chat", payload)
+
+    async def chat_stream(
+        self,
+        model: str,
+        messages: Sequence[ChatMessage],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        think: bool | str | None = None,
+        context_window: int | None = None,
+    ) -> AsyncGenerator[ChatResponse, None]:
+        """A chat, piece by piece. ``context_window`` is in tokens. Close the generator to stop Ollama."""
+        payload = chat_payload(model, messages, tools=tools, think=think, context_window=context_window)
+        async with aclosing(self.chat_lines(payload)) as batches:
+            async for batch in batches:
+                for line in batch:
+                    yield read_response(line)
+
+    async def chat(
+        self,
+        model: str,
+        messages: Sequence[ChatMessage],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        think: bool | str | None = None,
+        context_window: int | None = None,
+    ) -> ChatResponse:
+        """A chat, whole: the stream, drained."""
+        async with aclosing(self.chat_stream(model, messages, tools, think, context_window)) as stream:
+            return merge([piece async for piece in stream])
+
+    async def _fetch_tags(self) -> object:
+        tags = await self._transport.call("GET", "/api/tags")
+        self._tags = (time.monotonic(), tags)
+        return tags
+
+    async def _learn(self, name: str, digest: str, limit: asyncio.Semaphore) -> None:
+        async with limit:
+            try:
+                self._details[digest] = await self.show_model_details(name)
+            except ModelNotFound:
+                return  # removed since the list was made
+
+
+class AsyncInstructorOllamaClient:
+    """Answers that are checked against a Pydantic model, through the ollama-instructor library."""
+
+    def __init__(self, host: str = "http://localhost:11434") -> None:
+        self.endpoint = endpoint(host)
+
+    async def structured_response(
+        self,
+        model: str,
+        messages: Sequence[ChatMessage],
+        format: "type[BaseModel]",
+    ) -> ChatResponse:
+        """One attempt at an answer in the form of ``format``; its JSON text is the message's content.
+
+        Raises ``pydantic.ValidationError`` when the answer does not have that form.
+        """
+        from ollama_instructor import OllamaInstructorAsync  # noqa: PLC0415 - costs a tenth of a second
+
+        client = OllamaInstructorAsync(
+            host=self.endpoint.url, headers=self.endpoint.headers, trust_env=self.endpoint.use_proxy
+        )
+        answer = await client.chat_completion(format=format, model=model, messages=list(messages), retries=1)
+        return read_response(answer.model_dump(exclude_none=True))

@@ -1,0 +1,113 @@
+"""The synchronous client, for scripts and notebooks; the server itself never waits in it."""
+
+from collections.abc import Generator, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+import httpx
+import orjson
+
+from mochi_server.errors import ModelNotFound
+from mochi_server.ollama.errors import refused, translated
+from mochi_server.ollama.models import ModelShelf, details_of
+from mochi_server.ollama.requests import chat_payload, endpoint, merge, read_response
+from mochi_server.ollama.stream import LineReader
+from mochi_server.ollama.types import ChatMessage, ChatResponse, ModelDetails, ModelInfo
+
+
+class OllamaClient:
+    """Models and chats of one Ollama. Use it as a context manager, or ``close`` it."""
+
+    def __init__(
+        self, host: str = "http://localhost:11434", *, connect_timeout: float = 5, stall_timeout: float = 600
+    ) -> None:
+        self.endpoint = endpoint(host)
+        self._details: dict[str, ModelDetails] = {}
+        self._http = httpx.Client(
+            headers=self.endpoint.headers,
+            timeout=httpx.Timeout(stall_timeout, connect=connect_timeout),
+            trust_env=self.endpoint.use_proxy,
+        )
+
+    def __enter__(self) -> "OllamaClient":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._http.close()
+
+    def list_models(self) -> list[ModelInfo]:
+        """All installed models that can chat, in Ollama's order."""
+        shelf = ModelShelf(self._call("GET", "/api/tags"), self._details)
+        for name, digest in shelf.unknown():
+            self._details[digest] = self.show_model_details(name)
+        return shelf.chat_models()
+
+    def find_model(self, name: str) -> ModelInfo:
+        """One installed model that can chat, by name. Raises ``ModelNotFound``."""
+        shelf = ModelShelf(self._call("GET", "/api/tags"), self._details)
+        listed, digest = shelf.find(name)
+        if digest not in self._details:
+            self._details[digest] = self.show_model_details(listed.name)
+        model, _ = shelf.find(name)
+        if not model.can("completion"):
+            raise ModelNotFound(name)
+        return model
+
+    def show_model_details(self, name: str) -> ModelDetails:
+        """What ``/api/show`` says of a model. Raises ``ModelNotFound``."""
+        return details_of(self._call("POST", "/api/show", {"model": name}))
+
+    def chat_stream(
+        self,
+        model: str,
+        messages: Sequence[ChatMessage],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        think: bool | str | None = None,
+        context_window: int | None = None,
+    ) -> Generator[ChatResponse, None, None]:
+        """A chat, piece by piece. ``context_window`` is in tokens. Close the generator to stop Ollama."""
+        payload = chat_payload(model, messages, tools=tools, think=think, context_window=context_window)
+        url = self.endpoint.url + "/api/chat"
+        with (
+            translated(self.endpoint.url),
+            self._http.stream("POST", url, content=orjson.dumps(payload)) as response,
+        ):
+            if response.status_code >= HTTPStatus.BAD_REQUEST:
+                raise refused(response.status_code, response.read(), model)
+            yield from _pieces(response)
+
+    def chat(
+        self,
+        model: str,
+        messages: Sequence[ChatMessage],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        think: bool | str | None = None,
+        context_window: int | None = None,
+    ) -> ChatResponse:
+        """A chat, whole: the stream, drained."""
+        return merge(list(self.chat_stream(model, messages, tools, think, context_window)))
+
+    def _call(self, method: str, path: str, payload: Mapping[str, Any] | None = None) -> Any:
+        with translated(self.endpoint.url):
+            content = None if payload is None else orjson.dumps(payload)
+            response = self._http.request(method, self.endpoint.url + path, content=content)
+            if response.status_code >= HTTPStatus.BAD_REQUEST:
+                raise refused(response.status_code, response.content, (payload or {}).get("model"))
+            return orjson.loads(response.content)
+
+
+def _pieces(response: httpx.Response) -> Generator[ChatResponse, None, None]:
+    reader = LineReader()
+    for data in response.iter_raw():
+        yield from map(read_response, reader.feed(data))
+        if reader.failure is not None:
+            raise reader.failure
+        if reader.done:
+            return
+    yield from map(read_response, reader.end())
+    if reader.failure is not None:
+        raise reader.failure

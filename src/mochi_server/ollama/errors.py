@@ -1,0 +1,79 @@
+"""Foreign exceptions become ours here and nowhere else.
+
+Classes are recognised by name, so that neither HTTP library is loaded for the sake of the other.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+
+import orjson
+
+from mochi_server.errors import MochiError, ModelNotFound, OllamaError, OllamaUnreachable
+
+_UNREACHABLE = {
+    "aiohttp.ClientConnectorError",
+    "aiohttp.ConnectionTimeoutError",
+    "httpx.ConnectError",
+    "httpx.ConnectTimeout",
+    "builtins.ConnectionRefusedError",
+}
+_SILENT = {"aiohttp.ServerTimeoutError", "httpx.TimeoutException", "builtins.TimeoutError", "asyncio.TimeoutError"}
+_EXCERPT = 200
+
+
+@contextmanager
+def translated(host: str) -> Iterator[None]:
+    """Whatever goes wrong inside is a ``MochiError`` outside; ``host`` is the URL to name in messages."""
+    try:
+        yield
+    except MochiError:
+        raise
+    except Exception as error:
+        raise translate(error, host) from error
+
+
+def translate(error: Exception, host: str) -> MochiError:
+    """Our error for an HTTP library's. Only a connection that was never made is "unreachable"."""
+    names = {f"{cls.__module__.partition('.')[0]}.{cls.__name__}" for cls in type(error).__mro__}
+    if names & _UNREACHABLE:
+        return OllamaUnreachable(host, _reason(error))
+    if names & _SILENT:
+        return OllamaError(f"Ollama at {host} was silent for too long.")
+    if isinstance(error, orjson.JSONDecodeError):
+        return OllamaError("Ollama sent something that is not JSON.")
+    return OllamaError(f"The connection to Ollama broke: {_reason(error)}")
+
+
+def refused(status: int, body: bytes, model: str | None = None) -> MochiError:
+    """Our error for an answer with a status of 400 or more; Ollama's own text is kept."""
+    text = error_text(body) or f"Ollama answered with status {status}."
+    if status == HTTPStatus.NOT_FOUND and model is not None and "not found" in text:
+        return ModelNotFound(model)
+    return OllamaError(text, upstream_status=status)
+
+
+def not_json(line: bytes) -> OllamaError:
+    """Our error for a line of a stream that cannot be read."""
+    return OllamaError(f"Ollama sent a line that is not JSON: {_shorten(line.decode('utf-8', 'replace'))}")
+
+
+def error_text(body: bytes) -> str:
+    """The ``error`` of a JSON body, as text; of any other body its beginning."""
+    try:
+        parsed = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return _shorten(body.decode("utf-8", "replace").strip())
+    error = parsed.get("error") if isinstance(parsed, dict) else None
+    if isinstance(error, dict) and isinstance(error.get("message"), str):
+        error = error["message"]
+    return error if isinstance(error, str) else _shorten(body.decode("utf-8", "replace").strip())
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= _EXCERPT else text[:_EXCERPT] + "..."
+
+
+def _reason(error: Exception) -> str:
+    os_error = getattr(error, "os_error", None)
+    return getattr(os_error, "strerror", None) or str(error) or type(error).__name__

@@ -1,0 +1,146 @@
+"""Ollama's newline-delimited JSON: bytes in, parsed lines out; and the one HTTP pool the server uses for it.
+
+Lines are split on ``b"\\n"`` and nothing else: text may hold U+0085 or U+2028. A stream counts as whole only
+when a line said ``done``. What one read of the socket brought stays together as one batch.
+"""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack
+from http import HTTPStatus
+from typing import Any
+
+import aiohttp
+import anyio
+import orjson
+
+from mochi_server.errors import MochiError, OllamaError
+from mochi_server.ollama.errors import error_text, not_json, refused, translate, translated
+from mochi_server.ollama.requests import Endpoint
+
+Line = dict[str, Any]
+
+MAX_LINE_BYTES = 8 * 1024 * 1024
+_SHORT_CALL_SECONDS = 10
+_DRAIN_SECONDS = 0.05
+
+
+class LineReader:
+    """Collects bytes into parsed lines. After each ``feed``, look at ``failure`` and ``done``."""
+
+    def __init__(self) -> None:
+        self.done = False
+        self.failure: MochiError | None = None
+        self._rest = b""
+
+    def feed(self, data: bytes) -> list[Line]:
+        """The whole lines that ``data`` completes. Lines behind a failure or behind ``done`` are dropped."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > MAX_LINE_BYTES:
+            self.failure = OllamaError(f"Ollama sent a line of more than {MAX_LINE_BYTES} bytes.")
+        return self._read(lines)
+
+    def end(self) -> list[Line]:
+        """What is left when the stream has ended; ``failure`` is set unless some line said ``done``."""
+        lines = self._read([self._rest])
+        if not self.done and self.failure is None:
+            self.failure = OllamaError("Ollama's answer ended before it was done.")
+        return lines
+
+    def _read(self, lines: list[bytes]) -> list[Line]:
+        parsed: list[Line] = []
+        for line in lines:
+            if self.done or self.failure is not None:
+                break
+            if line.strip():
+                self._take(line, parsed)
+        return parsed
+
+    def _take(self, line: bytes, parsed: list[Line]) -> None:
+        try:
+            value = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            self.failure = not_json(line)
+            return
+        if not isinstance(value, dict):
+            self.failure = not_json(line)
+        elif "error" in value:
+            self.failure = OllamaError(error_text(line))
+        else:
+            self.done = value.get("done") is True
+            parsed.append(value)
+
+
+class Transport:
+    """One pool of connections to one Ollama, without a limit on their number. Belongs to one event loop."""
+
+    def __init__(self, endpoint: Endpoint, *, connect_timeout: float, stall_timeout: float) -> None:
+        self.endpoint = endpoint
+        self._stall = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout, sock_read=stall_timeout)
+        self._connect_timeout = connect_timeout
+        self._session: aiohttp.ClientSession | None = None
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def call(
+        self, method: str, path: str, payload: Mapping[str, Any] | None = None, *, seconds: float = _SHORT_CALL_SECONDS
+    ) -> Any:
+        """One short request and its JSON. Raises ``OllamaUnreachable`` or ``OllamaError``."""
+        with translated(self.endpoint.url):
+            async with self._request(method, path, payload, self._short(seconds)) as response:
+                body = await response.read()
+                if response.status >= HTTPStatus.BAD_REQUEST:
+                    raise refused(response.status, body, (payload or {}).get("model"))
+                return orjson.loads(body)
+
+    async def stream(self, path: str, payload: Mapping[str, Any]) -> AsyncGenerator[list[Line], None]:
+        """Post and yield the answer in batches of parsed lines. Close the generator to make Ollama stop."""
+        async with AsyncExitStack() as stack:
+            try:
+                response = await stack.enter_async_context(self._request("POST", path, payload, self._stall))
+                stack.callback(response.close)
+                if response.status >= HTTPStatus.BAD_REQUEST:
+                    raise refused(response.status, await response.content.read(64 * 1024), payload.get("model"))
+                async for batch in _batches(response):
+                    yield batch
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                raise translate(error, self.endpoint.url) from error
+
+    def _request(
+        self, method: str, path: str, payload: Mapping[str, Any] | None, timeout: aiohttp.ClientTimeout
+    ) -> "aiohttp.client._RequestContextManager":
+        body = None if payload is None else orjson.dumps(payload)
+        return self._pool().request(method, self.endpoint.url + path, data=body, timeout=timeout)
+
+    def _short(self, seconds: float) -> aiohttp.ClientTimeout:
+        return aiohttp.ClientTimeout(total=seconds, sock_connect=min(seconds, self._connect_timeout))
+
+    def _pool(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0),
+                headers={"Content-Type": "application/json", **self.endpoint.headers},
+                trust_env=self.endpoint.use_proxy,
+                auto_decompress=True,
+            )
+        return self._session
+
+
+async def _batches(response: aiohttp.ClientResponse) -> AsyncGenerator[list[Line], None]:
+    reader = LineReader()
+    async for data in response.content.iter_any():
+        if batch := reader.feed(data):
+            yield batch
+        if reader.failure is not None:
+            raise reader.failure
+        if reader.done:
+            # The end of the body is due; reading it lets the connection be used again.
+            with anyio.move_on_after(_DRAIN_SECONDS):
+                await response.content.read()
+            return
+    if batch := reader.end():
+        yield batch
+    if reader.failure is not None:
+        raise reader.failure

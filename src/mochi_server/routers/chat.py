@@ -1,0 +1,53 @@
+"""/chat"""
+
+from fastapi import APIRouter, Request
+
+from mochi_server.chat.collect import collect
+from mochi_server.dependencies import RunsDep, StoreDep
+from mochi_server.errors import (
+    EmptyHistory,
+    ModelNotFound,
+    OllamaError,
+    OllamaUnreachable,
+    SessionBusy,
+    SessionNotFound,
+    ShuttingDown,
+    StorageFailed,
+    ValidationFailed,
+)
+from mochi_server.models.chat import ChatRequest, ChatResponse, RunStatus
+from mochi_server.routers.connection import until_disconnect
+from mochi_server.routers.errors import responses
+from mochi_server.routers.sse import RunResponse
+
+router = APIRouter(prefix="/chat/{session_id}", tags=["chat"])
+
+_REFUSES = (SessionNotFound, ModelNotFound, SessionBusy, EmptyHistory, ValidationFailed, ShuttingDown)
+
+
+@router.post("", responses=responses(*_REFUSES, OllamaUnreachable, OllamaError, StorageFailed))
+async def chat(session_id: str, request: Request, runs: RunsDep, body: ChatRequest | None = None) -> ChatResponse:
+    """Send a message and get the whole answer."""
+    run = await runs.start(session_id, (body or ChatRequest()).turn_request())
+    with runs.listening(run):
+        return ChatResponse.of(await until_disconnect(request, collect(run)))
+
+
+@router.post("/stream", response_class=RunResponse, responses=responses(*_REFUSES))
+async def stream_chat(session_id: str, runs: RunsDep, body: ChatRequest | None = None) -> RunResponse:
+    """Send a message and get the answer as server-sent events."""
+    return RunResponse(runs, await runs.start(session_id, (body or ChatRequest()).turn_request()))
+
+
+@router.post("/stop", responses=responses(SessionNotFound))
+async def stop_chat(session_id: str, store: StoreDep, runs: RunsDep) -> RunStatus:
+    """Stop the running turn and keep what was said; nothing happens when none is running."""
+    await store.load(session_id)
+    return RunStatus.of(await runs.stop(session_id))
+
+
+@router.get("/run", responses=responses(SessionNotFound))
+async def get_run(session_id: str, store: StoreDep, runs: RunsDep) -> RunStatus:
+    """Get the running or latest turn."""
+    await store.load(session_id)
+    return RunStatus.of(runs.latest(session_id))

@@ -1,0 +1,72 @@
+"""How errors become answers: one envelope for everything, and what the documentation says of it."""
+
+from typing import Any
+
+import orjson
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from starlette.exceptions import HTTPException
+
+from mochi_server.errors import InternalError, MethodNotAllowed, MochiError, RouteNotFound, ValidationFailed
+from mochi_server.models.common import ErrorEnvelope
+
+
+def answer(error: MochiError) -> Response:
+    """An error as a response."""
+    headers = {"WWW-Authenticate": "Bearer"} if error.status == 401 else None
+    body = orjson.dumps(error.envelope(), default=str)
+    return Response(body, status_code=error.status, media_type="application/json", headers=headers)
+
+
+def responses(*errors: type[MochiError]) -> dict[int | str, dict[str, Any]]:
+    """The ``responses`` of a route that can end in these errors."""
+    codes: dict[int, list[str]] = {}
+    for error in errors:
+        codes.setdefault(int(error.status), []).append(f"`{error.code}`")
+    return {
+        status: {"model": ErrorEnvelope, "description": ", ".join(named)} for status, named in sorted(codes.items())
+    }
+
+
+def add_handlers(app: FastAPI) -> None:
+    """Give every error of the app the one envelope."""
+    app.add_exception_handler(MochiError, _on_mochi_error)
+    app.add_exception_handler(RequestValidationError, _on_invalid_request)
+    app.add_exception_handler(HTTPException, _on_http_exception)
+    app.add_exception_handler(Exception, _on_unexpected)
+
+
+async def _on_mochi_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, MochiError)  # noqa: S101 - registered for it
+    return answer(error)
+
+
+async def _on_invalid_request(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for it
+    return answer(_validation_error(request, error))
+
+
+async def _on_http_exception(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101 - registered for it
+    if error.status_code == 405:
+        response = answer(MethodNotAllowed(request.method, request.url.path))
+        response.headers.update(error.headers or {})
+        return response
+    if error.status_code == 404:
+        return answer(RouteNotFound(request.url.path))
+    return answer(ValidationFailed(str(error.detail)))
+
+
+async def _on_unexpected(_: Request, __: Exception) -> Response:
+    return answer(InternalError())
+
+
+def _validation_error(request: Request, error: RequestValidationError) -> ValidationFailed:
+    content_type = request.headers.get("content-type", "")
+    if any(item["loc"] == ("body",) for item in error.errors()) and "json" not in content_type.lower():
+        return ValidationFailed("The body must be JSON, sent as `Content-Type: application/json`.", errors=[])
+    problems = [{"loc": list(item["loc"]), "msg": item["msg"], "type": item["type"]} for item in error.errors()]
+    first = problems[0]
+    where = ".".join(str(part) for part in first["loc"] if part != "body")
+    return ValidationFailed(f"{where}: {first['msg']}" if where else str(first["msg"]), errors=problems)

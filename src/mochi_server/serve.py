@@ -1,0 +1,124 @@
+"""Serving the app with uvicorn: the socket, the signals, and what start-up tells a person."""
+
+import asyncio
+import logging
+import secrets
+import signal
+import socket
+from types import FrameType
+
+import uvicorn
+from fastapi import FastAPI
+
+from mochi_server.app import create_app
+from mochi_server.config import MochiServerSettings
+from mochi_server.constants import API_PREFIX
+from mochi_server.errors import MochiError
+from mochi_server.ollama.requests import is_loopback
+from mochi_server.wiring import Services
+
+_AFTER_GRACE_SECONDS = 1
+_LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+def serve(settings: MochiServerSettings, *, insecure: bool = False) -> int:
+    """Serve until a signal ends it; returns the exit code. Raises ``OSError`` when it cannot listen."""
+    logging.basicConfig(level=settings.log_level, format=_LOG_FORMAT)
+    # uvicorn's own start-up lines say less than ours.
+    logging.getLogger("uvicorn.error").setLevel(max(logging.WARNING, logging.getLevelName(settings.log_level)))
+    key = None
+    if not (settings.api_keys or insecure or is_loopback(settings.host)):
+        key = secrets.token_urlsafe(24)
+        settings = settings.model_copy(update={"api_keys": (key,)})
+    listener = _listen(settings.host, settings.port)
+    app = create_app(settings, insecure=insecure)
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=int(settings.shutdown_grace_seconds) + _AFTER_GRACE_SECONDS,
+    )
+    return _Server(config, app, _address(settings.host, listener), key).serve_until_signal(listener)
+
+
+class _Server(uvicorn.Server):
+    """A uvicorn that tells the app of a shutdown when it begins, and a person when it is ready."""
+
+    def __init__(self, config: uvicorn.Config, app: FastAPI, address: str, key: str | None) -> None:
+        super().__init__(config)
+        self._app = app
+        self._address = address
+        self._key = key
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def serve_until_signal(self, listener: socket.socket) -> int:
+        # uvicorn raises the signal again when it is done; with a handler of our own the caller can clean up.
+        signal.signal(signal.SIGTERM, _ignore)
+        signal.signal(signal.SIGINT, _ignore)
+        self.run(sockets=[listener])
+        return 0 if self.started else 1
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._loop = asyncio.get_running_loop()
+            print(await _greeting(self._address, self._services, self._key), flush=True)  # noqa: T201 - for a person
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        super().handle_exit(sig, frame)
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._services.runs.shutdown.set)
+
+    @property
+    def _services(self) -> Services:
+        services = self._app.state.services
+        assert isinstance(services, Services)  # noqa: S101 - the lifespan put it there
+        return services
+
+
+def _ignore(_: int, __: FrameType | None) -> None:
+    return
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+    except OSError:
+        listener.close()
+        raise
+    listener.set_inheritable(True)
+    return listener
+
+
+def _address(host: str, listener: socket.socket) -> str:
+    """The URL a person on this machine opens."""
+    port = listener.getsockname()[1]
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104 - compared, not bound
+    return f"http://{reachable}:{port}"
+
+
+async def _greeting(address: str, services: Services, key: str | None) -> str:
+    """Address, Ollama's state, the generated key, and a command that streams an answer."""
+    lines = [f"mochi-server is at {address}"]
+    if key is not None:
+        lines.append(f"API key for this run: {key}")
+    model = "<model>"
+    try:
+        models = await services.client.list_models()
+        lines.append(f"Ollama is at {services.client.endpoint.url} with {len(models)} chat models")
+        model = models[0].name if models else model
+    except MochiError as error:
+        lines.append(error.message)
+    return "\n".join([*lines, "", "Create a session and stream an answer:", "", _curl(address, model, key), ""])
+
+
+def _curl(address: str, model: str, key: str | None) -> str:
+    api = address + API_PREFIX
+    headers = "-H 'Content-Type: application/json'" + (f" -H 'Authorization: Bearer {key}'" if key else "")
+    create = f"""curl -s {api}/sessions {headers} -d '{{"model": "{model}"}}'"""
+    session_id = rf"""$({create} | sed 's/.*"session_id":"\([0-9a-f]*\)".*/\1/')"""
+    return f"""curl -N "{api}/chat/{session_id}/stream" {headers} -d '{{"message": "Hello!"}}'"""

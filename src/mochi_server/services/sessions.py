@@ -1,0 +1,121 @@
+"""What clients do with sessions, beyond storing them: models are checked, prompt files read, windows set."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mochi_server.errors import ModelNotFound, OllamaError, OllamaUnreachable, PromptNotFound, ValidationFailed
+from mochi_server.ollama.async_client import AsyncOllamaClient
+from mochi_server.ollama.types import ModelInfo
+from mochi_server.services.context_window import WindowRegistry
+from mochi_server.services.system_prompts import SystemPromptService
+from mochi_server.sessions.edits import Tail, edited, with_system_prompt, without_system_prompt
+from mochi_server.sessions.session import ChatSession, now
+from mochi_server.sessions.store import SessionStore
+from mochi_server.sessions.types import AgentSettings, SessionCreationOptions, ToolSettings
+
+_CLEARED = {"tool_settings": ToolSettings, "agent_settings": AgentSettings}
+"""Fields whose cleared value is not None."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionState:
+    """A session and, where Ollama can be asked, its model."""
+
+    session: ChatSession
+    model: ModelInfo | None
+
+
+class SessionService:
+    """Creates and changes sessions on behalf of clients."""
+
+    def __init__(
+        self, store: SessionStore, client: AsyncOllamaClient, windows: WindowRegistry, prompts: SystemPromptService
+    ) -> None:
+        self._store = store
+        self._client = client
+        self._windows = windows
+        self._prompts = prompts
+
+    async def create(self, options: SessionCreationOptions) -> ChatSession:
+        """A new session. Raises ``ModelNotFound``, ``PromptNotFound``; ``OllamaUnreachable`` if nobody can tell."""
+        model = await self._client.find_model(options.model)
+        content = await self._content(options.system_prompt, options.system_prompt_source_file)
+        config = self._windows.initial_config(model)
+        return await self._store.create(
+            ChatSession.create(replace(options, system_prompt=content, context_window_config=config))
+        )
+
+    async def patch(self, session_id: str, changes: Mapping[str, Any]) -> ChatSession:
+        """Set the named fields; None clears one. ``context_window`` is ``{"current_window": tokens}`` or None."""
+        fields: dict[str, Any] = {name: _cleared(name) if value is None else value for name, value in changes.items()}
+        session = await self._store.load(session_id)
+        if "model" in fields and fields["model"] is None:
+            raise ValidationFailed("model cannot be cleared.", field="model")
+        if fields.get("summary_model") is not None:
+            await self._client.find_model(fields["summary_model"])
+        if "model" in fields or "context_window" in fields:
+            model = await self._client.find_model(fields.get("model") or session.model)
+            fields["context_window_config"] = self._window_config(session, model, fields)
+        fields.pop("context_window", None)
+        return await self._store.patch(session_id, fields)
+
+    async def edit_message(self, session_id: str, index: int, content: str) -> ChatSession:
+        """A user message with a new text; what followed it goes. Raises ``InvalidMessageIndex``, ``SessionBusy``."""
+        async with self._store.hold(session_id):
+            session = await self._store.load(session_id)
+            return await self._replace(session, edited(session, index, content))
+
+    async def set_system_prompt(self, session_id: str, content: str | None, source_file: str | None) -> ChatSession:
+        """Put a system message in front. Raises ``PromptNotFound``, ``SessionBusy``, ``ValidationFailed``."""
+        async with self._store.hold(session_id):
+            session = await self._store.load(session_id)
+            text = await self._content(content, source_file)
+            if text is None:
+                raise ValidationFailed("Give a content, or a source_file to read it from.")
+            return await self._replace(session, with_system_prompt(session, text, source_file))
+
+    async def remove_system_prompt(self, session_id: str) -> None:
+        """Remove the system message. Raises ``PromptNotFound`` when there is none, ``SessionBusy``."""
+        async with self._store.hold(session_id):
+            session = await self._store.load(session_id)
+            if session.system_prompt is None:
+                raise PromptNotFound(None)
+            await self._replace(session, without_system_prompt(session))
+
+    async def state(self, session_id: str) -> SessionState:
+        """A session and what can be known of its model now."""
+        session = await self._store.load(session_id)
+        try:
+            return SessionState(session, await self._client.find_model(session.model))
+        except (ModelNotFound, OllamaUnreachable, OllamaError):
+            return SessionState(session, None)
+
+    async def _content(self, content: str | None, source_file: str | None) -> str | None:
+        """A text that was given wins; a file alone is read."""
+        if (content is None or not content.strip()) and source_file is not None:
+            return (await asyncio.to_thread(self._prompts.get, source_file)).content
+        return content if content is not None and content.strip() else None
+
+    async def _replace(self, session: ChatSession, tail: Tail) -> ChatSession:
+        from_index, messages = tail
+        return await self._store.replace_tail(session.session_id, from_index, messages, revision=session.revision)
+
+    def _window_config(self, session: ChatSession, model: ModelInfo, fields: Mapping[str, Any]) -> dict[str, Any]:
+        config = dict(session.metadata.context_window_config)
+        if "model" in fields:
+            config["manual_override"] = False
+        if "context_window" in fields:
+            chosen = fields["context_window"]
+            config["manual_override"] = chosen is not None
+            if chosen is None:
+                self._windows.release(model.name)
+            else:
+                self._windows.override(model, chosen["current_window"], session.session_id)
+        decision = self._windows.decide(model, config, session.session_id, session.model)
+        return self._windows.adjusted(config, decision, now())
+
+
+def _cleared(name: str) -> object:
+    return _CLEARED[name]() if name in _CLEARED else None

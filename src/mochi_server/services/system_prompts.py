@@ -1,0 +1,116 @@
+"""System prompt files: ``.md`` and ``.txt`` files in one directory. Knows nothing of sessions or HTTP."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from mochi_server.constants import MAX_PROMPT_CHARS
+from mochi_server.errors import PromptExists, PromptNotFound, StorageFailed, ValidationFailed
+from mochi_server.sessions import disk
+from mochi_server.sessions.session import shorten
+
+SUFFIXES = (".md", ".txt")
+_MAX_NAME_BYTES = 200
+_FORBIDDEN = frozenset('/\\<>:"|?*')
+_RESERVED = frozenset({"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10))})
+
+
+@dataclass(frozen=True, slots=True)
+class PromptListing:
+    """A prompt file as the list shows it."""
+
+    filename: str
+    preview: str
+    word_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class SystemPrompt:
+    """A prompt file with its whole text."""
+
+    filename: str
+    content: str
+
+
+class SystemPromptService:
+    """The prompt files of a directory, which need not exist before something is written."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def list(self) -> list[PromptListing]:
+        """All prompts by name; files that cannot be read are left out."""
+        names = sorted(path.name for path in self._directory.glob("*") if is_prompt_name(path.name))
+        return [_listing(prompt) for name in names if (prompt := self._read(name)) is not None]
+
+    def get(self, filename: str) -> SystemPrompt:
+        """One prompt. Raises ``PromptNotFound``, also for names that no prompt can have."""
+        prompt = self._read(filename) if is_prompt_name(filename) else None
+        if prompt is None:
+            raise PromptNotFound(filename)
+        return prompt
+
+    def create(self, filename: str, content: str) -> SystemPrompt:
+        """Write a new prompt. Raises ``PromptExists``, ``ValidationFailed``."""
+        if not is_prompt_name(filename):
+            raise ValidationFailed("filename must be a plain file name that ends in .md or .txt.", filename=filename)
+        if self._path(filename).exists():
+            raise PromptExists(filename)
+        return self._write(filename, content)
+
+    def update(self, filename: str, content: str) -> SystemPrompt:
+        """Overwrite a prompt. Raises ``PromptNotFound``, ``ValidationFailed``."""
+        return self._write(self.get(filename).filename, content)
+
+    def delete(self, filename: str) -> None:
+        """Remove a prompt. Raises ``PromptNotFound``."""
+        try:
+            self._path(self.get(filename).filename).unlink()
+        except OSError as error:
+            raise StorageFailed(f"delete the system prompt {filename!r}", error) from error
+
+    def _read(self, filename: str) -> SystemPrompt | None:
+        path = self._path(filename)
+        try:
+            if not path.resolve().is_relative_to(self._directory.resolve()) or not path.is_file():
+                return None
+            return SystemPrompt(filename, path.read_text("utf-8-sig", "replace"))
+        except OSError:
+            return None
+
+    def _write(self, filename: str, content: str) -> SystemPrompt:
+        validate_content(content)
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            disk.write(self._path(filename), content.encode("utf-8", "replace"))
+        except OSError as error:
+            raise StorageFailed(f"write the system prompt {filename!r}", error) from error
+        return SystemPrompt(filename, content)
+
+    def _path(self, filename: str) -> Path:
+        return self._directory / filename
+
+
+def is_prompt_name(name: str) -> bool:
+    """Whether a name can be a prompt file's on every system; anything else never becomes a path."""
+    stem, dot, suffix = name.rpartition(".")
+    return (
+        dot + suffix in SUFFIXES
+        and stem.isprintable()
+        and not stem.startswith(".")
+        and stem.strip() == stem != ""
+        and not _FORBIDDEN & set(stem)
+        and stem.partition(".")[0].lower() not in _RESERVED
+        and len(name.encode("utf-8", "replace")) <= _MAX_NAME_BYTES
+    )
+
+
+def validate_content(content: str) -> None:
+    """Raises ``ValidationFailed`` unless a prompt's text is neither blank nor too long."""
+    if not content.strip():
+        raise ValidationFailed("content must not be blank.")
+    if len(content) >= MAX_PROMPT_CHARS:
+        raise ValidationFailed(f"content must be shorter than {MAX_PROMPT_CHARS} characters.", length=len(content))
+
+
+def _listing(prompt: SystemPrompt) -> PromptListing:
+    return PromptListing(prompt.filename, shorten(prompt.content), len(prompt.content.split()))

@@ -1,0 +1,50 @@
+"""The services of one server, built from settings. The only reader of settings; knows no web framework."""
+
+from dataclasses import dataclass
+
+from mochi_server.chat.engine import ChatEngine
+from mochi_server.chat.runs import RunRegistry
+from mochi_server.config import MochiServerSettings
+from mochi_server.ollama.async_client import AsyncOllamaClient
+from mochi_server.services.context_window import WindowRegistry
+from mochi_server.services.sessions import SessionService
+from mochi_server.services.system_prompts import SystemPromptService
+from mochi_server.sessions.files import FileSessionStore
+
+
+@dataclass(frozen=True)
+class Services:
+    """Everything routes need; belongs to one event loop. Close it when done."""
+
+    client: AsyncOllamaClient
+    store: FileSessionStore
+    windows: WindowRegistry
+    prompts: SystemPromptService
+    sessions: SessionService
+    runs: RunRegistry
+
+    async def aclose(self) -> None:
+        """End running turns, store what they had, close files and connections."""
+        await self.runs.aclose()
+        await self.store.aclose()
+        await self.client.aclose()
+
+
+def build_services(settings: MochiServerSettings) -> Services:
+    """Build the services that settings describe. Opens nothing yet."""
+    client = AsyncOllamaClient(
+        settings.ollama_host,
+        connect_timeout=settings.ollama_connect_timeout_seconds,
+        stall_timeout=settings.ollama_stall_timeout_seconds,
+    )
+    store = FileSessionStore(settings.in_data_dir(settings.sessions_dir))
+    windows = WindowRegistry(dynamic=settings.dynamic_context_window_enabled)
+    engine = ChatEngine(store, client, windows, max_tool_iterations=settings.max_tool_iterations)
+    runs = RunRegistry(
+        store,
+        engine,
+        disconnect_grace=settings.disconnect_grace_seconds,
+        shutdown_grace=settings.shutdown_grace_seconds,
+    )
+    prompts = SystemPromptService(settings.in_data_dir(settings.system_prompts_dir))
+    return Services(client, store, windows, prompts, SessionService(store, client, windows, prompts), runs)
