@@ -14,9 +14,10 @@ from mochi_stub.prompt import ToolCall
 from mochi_stub.reply import Content, Cut, Failure, Gate, Logprob, Reasoning, Reply, Text, ToolCalls
 
 NANOSECONDS_PER_WORD = 1_000_000_000 // 50
+WORDS_PER_CHUNK = 5
 WORDS_PER_CALL = 5
 
-_CHUNK = re.compile(r"(?:\s*\S+){1,5}|\s+")
+_CHUNK = re.compile(r"(?:\s*\S+){1,5}(?:\s+\Z)?|\s+")
 _NOTHING: tuple[Logprob, ...] = ()
 
 
@@ -35,10 +36,11 @@ def pieces(reply: Reply) -> Iterator[Piece]:
     for part in reply.parts:
         if isinstance(part, (Reasoning, Text)):
             logprobs = part.logprobs if isinstance(part, Text) else _NOTHING
-            for index, chunk in enumerate(cut(part.content)):
-                words += len(chunk.split())
+            kind = type(part)
+            for index, (chunk, size) in enumerate(cut(part.content)):
+                words += size
                 logprob = logprobs[index] if index < len(logprobs) else None
-                yield Piece(type(part), chunk, words * NANOSECONDS_PER_WORD, logprob)
+                yield Piece(kind, chunk, words * NANOSECONDS_PER_WORD, logprob)
         elif isinstance(part, ToolCalls):
             for call in part.calls:
                 words += WORDS_PER_CALL
@@ -61,11 +63,15 @@ def planned_end(reply: Reply) -> int:
     return words * NANOSECONDS_PER_WORD
 
 
-def cut(content: Content) -> Iterator[str]:
-    """The chunks of a text, which joined together are the text."""
-    if isinstance(content, str):
-        return (match[0] for match in _CHUNK.finditer(content))
-    return iter(content)
+def cut(content: Content) -> Iterator[tuple[str, int]]:
+    """The chunks of a text, which joined together are the text, each with its number of words."""
+    if not isinstance(content, str):
+        yield from ((piece, len(piece.split())) for piece in content)
+        return
+    length = len(content)
+    for match in _CHUNK.finditer(content):
+        # only the last chunk can be short, and counting the words of each would double the cost of a long reply
+        yield match[0], WORDS_PER_CHUNK if match.end() < length else len(match[0].split())
 
 
 def interrupted(reply: Reply) -> bool:

@@ -6,6 +6,9 @@ The three habits (see `catalogue.Habit`) differ in where tool calls stand and wh
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from operator import itemgetter
 
 from mochi_stub.answer import Answer
 from mochi_stub.catalogue import Model
@@ -46,16 +49,15 @@ class _Lines:
         self.start = subject.plan.start
         self.head = f'{{"model":{text(subject.prompt.model)},"created_at":"'
         self.native = subject.model.habit == "native"
+        self.thinking = False
         self.calls = 0
         self.held: list[ToolCall] = []
-        self.thinking = False
 
     def chunk(self, pieces: list[Piece]) -> bytes:
-        return "".join([self._piece(piece) for piece in pieces]).encode()
+        return "".join([self._run(kind, list(run)) for kind, run in groupby(pieces, itemgetter(0))]).encode()
 
     def end(self) -> bytes:
-        seam = self._seam(opens=False, due=planned_end(self.subject.reply)) if self.thinking else ""
-        return f"{seam}{self._final('', '', self.held, [])}\n".encode()
+        return f"{self._turn(False, self.planned_end)}{self._final('', '', self.held, [])}\n".encode()
 
     def error(self, failure: Failure) -> bytes:
         return f'{{"error":{text(failure.message)}}}\n'.encode()
@@ -65,30 +67,47 @@ class _Lines:
         return Answer(failure.status, body, STREAM_ERROR if stream else JSON, declared=not stream)
 
     def whole(self) -> Answer:
-        subject = self.subject
-        calls = subject.reply.tool_calls if subject.prompt.tools or self.native else []
-        logprobs = [] if subject.top_logprobs is None else [p for p in pieces(subject.reply) if p.kind is not ToolCall]
-        return Answer(200, self._final(self._whole_text(), self._whole_thinking(), calls, logprobs).encode(), JSON)
+        """Without tools in the request only the calls of the last object are kept."""
+        reply = self.subject.reply
+        calls = reply.tool_calls if self.subject.prompt.tools or self.native else []
+        shown = [] if self.subject.top_logprobs is None else [one for one in pieces(reply) if one.kind is not ToolCall]
+        return Answer(200, self._final(self._whole_text(), self._whole_thinking(), calls, shown).encode(), JSON)
 
-    def _piece(self, piece: Piece) -> str:
-        kind, value, due, _ = piece
+    @cached_property
+    def planned_end(self) -> int:
+        return planned_end(self.subject.reply)
+
+    def _run(self, kind: type, run: list[Piece]) -> str:
+        """Pieces of one kind, one line each."""
+        turn = self._turn(kind is Reasoning, run[0].due)
         if kind is ToolCall:
-            return self._seam_before(False, due) + self._call(value, due)
-        seam = self._seam_before(kind is Reasoning, due) if self.thinking is not (kind is Reasoning) else ""
-        line = self._content(value, due, thinking=kind is Reasoning, logprobs=self._logprobs([piece]))
-        return seam + line if seam else line
+            return turn + "".join([self._call(piece.value, piece.due) for piece in run])
+        before, after = self._frame(thinking=kind is Reasoning)
+        if self.subject.top_logprobs is not None:
+            lines = [
+                self._line(piece.due, before + text(piece.value), after + self._logprobs([piece])) for piece in run
+            ]
+        else:  # the hot path: one line is all that happens for a piece
+            head, start = self.head, self.start
+            lines = [f"{head}{timestamp(start + due)}{before}{text(value)}{after}}}\n" for _, value, due, _ in run]
+        return turn + "".join(lines)
 
-    def _seam_before(self, thinking: bool, due: int) -> str:
+    def _line(self, due: int, *fields: str) -> str:
+        return f"{self.head}{timestamp(self.start + due)}{''.join(fields)}}}\n"
+
+    def _turn(self, thinking: bool, due: int) -> str:
+        """What shows of a change between thinking and answering."""
         if thinking is self.thinking:
             return ""
         self.thinking = thinking
-        return self._seam(opens=thinking, due=due)
+        before, after = self._frame(thinking=False)
+        return "".join(self._line(due, before, text(shown), after) for shown in self._seam(opens=thinking))
 
     def _call(self, call: ToolCall, due: int) -> str:
         if self.native:
             self.held.append(call)
             return ""
-        line = self._call_line([call], due)
+        line = self._line(due, self._call_fields([call]))
         self.calls += 1
         return line
 
@@ -117,22 +136,21 @@ class _Lines:
         usage, given = reply.usage, reply.durations
         per_token = subject.model.chars_per_token
         prompted = usage.input or prompt_tokens(subject.prompt, per_token) + len(subject.context)
-        evaluated = planned_end(reply) if given.eval is None else given.eval
+        evaluated = self.planned_end if given.eval is None else given.eval
         prompt_time = prompted * NANOSECONDS_PER_PROMPT_TOKEN if given.prompt_eval is None else given.prompt_eval
         load = LOAD_DURATION if given.load is None else given.load
-        output = count_tokens(_produced(reply), per_token) if usage.output is None else usage.output
         counters = {
             "total_duration": load + prompt_time + evaluated if given.total is None else given.total,
             "load_duration": load,
             "prompt_eval_count": prompted,
             "prompt_eval_duration": prompt_time,
-            "eval_count": output,
+            "eval_count": count_tokens(_produced(reply), per_token) if usage.output is None else usage.output,
             "eval_duration": evaluated,
         }
-        return "".join(f',"{key}":{value}' for key, value in counters.items() if value)
+        return "".join([f',"{key}":{value}' for key, value in counters.items() if value])
 
     def _ended(self) -> str:
-        return f'{self.head}{timestamp(self.start + planned_end(self.subject.reply))}"'
+        return f'{self.head}{timestamp(self.start + self.planned_end)}"'
 
     def _whole_text(self) -> str:
         return self.subject.reply.text
@@ -140,13 +158,15 @@ class _Lines:
     def _whole_thinking(self) -> str:
         return self.subject.reply.reasoning
 
-    def _seam(self, *, opens: bool, due: int) -> str:
+    def _frame(self, *, thinking: bool) -> tuple[str, str]:
+        """What stands before and behind a piece of content on its line."""
         raise NotImplementedError
 
-    def _content(self, value: str, due: int, *, thinking: bool, logprobs: str) -> str:
+    def _seam(self, *, opens: bool) -> tuple[str, ...]:
+        """The contents that show where thinking opens or closes."""
         raise NotImplementedError
 
-    def _call_line(self, calls: list[ToolCall], due: int) -> str:
+    def _call_fields(self, calls: list[ToolCall]) -> str:
         raise NotImplementedError
 
     def _final(self, content: str, thinking: str, calls: list[ToolCall], logprobs: list[Piece]) -> str:
@@ -156,22 +176,16 @@ class _Lines:
 class ChatLines(_Lines):
     """`/api/chat`: contents stand in `message`."""
 
-    def _content(self, value: str, due: int, *, thinking: bool, logprobs: str) -> str:
-        said = f'"","thinking":{text(value)}' if thinking else text(value)
-        return (
-            f'{self.head}{timestamp(self.start + due)}","message":{{"role":"assistant","content":{said}}}'
-            f',"done":false{logprobs}}}\n'
-        )
+    def _frame(self, *, thinking: bool) -> tuple[str, str]:
+        key = '"content":"","thinking":' if thinking else '"content":'
+        return f'","message":{{"role":"assistant",{key}', '},"done":false'
 
-    def _seam(self, *, opens: bool, due: int) -> str:
+    def _seam(self, *, opens: bool) -> tuple[str, ...]:
         """With a format, Go-rendered models start a second generation behind the thinking, which shows."""
-        if opens or self.native or self.subject.prompt.format is None:
-            return ""
-        return self._content("", due, thinking=False, logprobs="")
+        return () if opens or self.native or self.subject.prompt.format is None else ("",)
 
-    def _call_line(self, calls: list[ToolCall], due: int) -> str:
-        message = f'{{"role":"assistant","content":""{self._calls(calls)}}}'
-        return f'{self.head}{timestamp(self.start + due)}","message":{message},"done":false}}\n'
+    def _call_fields(self, calls: list[ToolCall]) -> str:
+        return f'","message":{{"role":"assistant","content":""{self._calls(calls)}}},"done":false'
 
     def _final(self, content: str, thinking: str, calls: list[ToolCall], logprobs: list[Piece]) -> str:
         thought = f',"thinking":{text(thinking)}' if thinking else ""
@@ -184,19 +198,19 @@ class ChatLines(_Lines):
 class GenerateLines(_Lines):
     """`/api/generate`: contents stand at the top; native models do not have their thinking taken out."""
 
-    def _content(self, value: str, due: int, *, thinking: bool, logprobs: str) -> str:
-        said = f'"","thinking":{text(value)}' if thinking and not self.native else text(value)
-        return f'{self.head}{timestamp(self.start + due)}","response":{said},"done":false{logprobs}}}\n'
+    def _frame(self, *, thinking: bool) -> tuple[str, str]:
+        key = '"response":"","thinking":' if thinking and not self.native else '"response":'
+        return f'",{key}', ',"done":false'
 
-    def _seam(self, *, opens: bool, due: int) -> str:
+    def _seam(self, *, opens: bool) -> tuple[str, ...]:
+        """Tags, or the empty contents that their removal leaves."""
         if self.subject.model.habit == "builtin":
-            return ""
-        shown = ("<think>",) if opens else ("</think>", "\n\n")
-        values = shown if self.native else [""] * len(shown)
-        return "".join(self._content(value, due, thinking=False, logprobs="") for value in values)
+            return ()
+        tags = ("<think>",) if opens else ("</think>", "\n\n")
+        return tags if self.native else ("",) * len(tags)
 
-    def _call_line(self, calls: list[ToolCall], due: int) -> str:
-        return f'{self.head}{timestamp(self.start + due)}","response":"","done":false{self._calls(calls)}}}\n'
+    def _call_fields(self, calls: list[ToolCall]) -> str:
+        return f'","response":"","done":false{self._calls(calls)}'
 
     def _whole_text(self) -> str:
         reply = self.subject.reply
