@@ -175,8 +175,7 @@ class SessionDirectory:
         except OSError as error:
             _log.warning("session file %s is left out of the list: %s", session_id, error)
             return None
-        summary = self._visible(session_id, stored).session().summary_object()
-        return summary, None if stored.log else stored.file
+        return self._visible(session_id, stored).summary(), None if stored.log else stored.file
 
 
 def _values(changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -69,7 +69,8 @@ class SessionFolder:
 
     def read(self, session_id: str) -> Stored:
         """A session as it is now; a file that is no session is set aside, and not found."""
-        self._require(session_id)
+        if not is_session_id(session_id):
+            raise SessionNotFound(session_id)
         try:
             return self._read(session_id)
         except _Unreadable as error:
@@ -130,10 +131,12 @@ class SessionFolder:
         return files
 
     def _look_at_file(self, entry: os.DirEntry[str], files: dict[str, disk.Signature | None]) -> None:
-        with suppress(FileNotFoundError):
+        try:
             status = entry.stat(follow_symlinks=False)
-            if stat.S_ISREG(status.st_mode):
-                files[entry.name[: -len(_FILE)]] = disk.Signature.of(status)
+        except FileNotFoundError:
+            return
+        if stat.S_ISREG(status.st_mode):
+            files[entry.name[: -len(_FILE)]] = disk.Signature.of(status)
 
     def _look_at_hidden(self, entry: os.DirEntry[str], logs: list[str]) -> None:
         if entry.name.endswith(disk.TEMPORARY):

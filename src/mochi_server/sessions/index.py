@@ -30,11 +30,12 @@ Summarise = Callable[[str], tuple[dict[str, Any], Signature | None] | None]
 _log = logging.getLogger(__name__)
 _SCHEMA_VERSION = 1
 _BUSY_SECONDS = 2.0
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS sessions (
-    session_id TEXT PRIMARY KEY, inode INTEGER, modified_ns INTEGER, size INTEGER, updated REAL, entry BLOB
-) WITHOUT ROWID
-"""
+_SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS sessions ("
+    "session_id TEXT PRIMARY KEY, inode INTEGER, modified_ns INTEGER, size INTEGER, updated REAL, entry BLOB)",
+    "CREATE INDEX IF NOT EXISTS seen ON sessions (session_id, inode, modified_ns, size)",
+    "CREATE INDEX IF NOT EXISTS newest ON sessions (updated DESC, session_id)",
+)
 _UPSERT = "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?, ?)"
 _PAGE = "SELECT entry FROM sessions ORDER BY updated DESC, session_id LIMIT ? OFFSET ?"
 
@@ -69,24 +70,26 @@ class SessionIndex:
     def _answer(
         self, database: sqlite3.Connection, found: dict[str, Signature | None], query: SessionQuery
     ) -> SessionPage:
-        self._refresh(database, found)
+        total = self._refresh(database, found)
         limit = -1 if query.limit is None else query.limit
-        entries = [orjson.loads(row[0]) for row in database.execute(_PAGE, (limit, query.offset))]
-        (total,) = database.execute("SELECT count(*) FROM sessions").fetchone()
-        return SessionPage(entries, total)
+        rows = database.execute(_PAGE, (limit, query.offset))
+        return SessionPage(orjson.loads(b"[" + b",".join(row[0] for row in rows) + b"]"), total)
 
-    def _refresh(self, database: sqlite3.Connection, found: dict[str, Signature | None]) -> None:
+    def _refresh(self, database: sqlite3.Connection, found: dict[str, Signature | None]) -> int:
+        """Bring the rows up to date; their number."""
         rows = database.execute("SELECT session_id, inode, modified_ns, size FROM sessions")
         known = {row[0]: row[1:] for row in rows}
         gone = [(session_id,) for session_id in known if session_id not in found]
         changed = [session_id for session_id, signature in found.items() if known.get(session_id) != signature]
         if not gone and not changed:
-            return
+            return len(known)
         fresh = [self._row(session_id) for session_id in changed]
         gone += [(session_id,) for session_id, row in zip(changed, fresh, strict=True) if row is None]
         with database:
             database.executemany("DELETE FROM sessions WHERE session_id = ?", gone)
             database.executemany(_UPSERT, [row for row in fresh if row is not None])
+            (total,) = database.execute("SELECT count(*) FROM sessions").fetchone()
+        return int(total)
 
     def _row(self, session_id: str) -> tuple[object, ...] | None:
         summary = self._summarise(session_id)
@@ -127,5 +130,6 @@ def _prepare(database: sqlite3.Connection, version: int) -> None:
     database.execute("PRAGMA synchronous = OFF")
     if version != _SCHEMA_VERSION:
         with database:
-            database.execute(_SCHEMA)
+            for statement in _SCHEMA:
+                database.execute(statement)
             database.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")

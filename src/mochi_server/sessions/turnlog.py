@@ -53,6 +53,10 @@ class Record:
         metadata.message_count = len(self.messages)
         return ChatSession(metadata, [message.copy() for message in self.messages], dict(self.extra))
 
+    def summary(self) -> dict[str, Any]:
+        """The session's list entry."""
+        return ChatSession(self.metadata, list(self.messages)).summary_object()
+
     def position(self, index: int) -> int:
         """A position in the history, or the nearest there is."""
         return max(0, min(index, len(self.messages)))
