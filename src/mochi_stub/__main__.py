@@ -70,7 +70,8 @@ class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from importlib.metadata import version
 
-        parser.exit(0, f"mochi-stub {version('mochi-server')}\n")
+        print(f"mochi-stub {version('mochi-server')}")
+        parser.exit()
 
 
 def _port(text: str) -> int:

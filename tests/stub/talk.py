@@ -1,0 +1,68 @@
+"""Plain HTTP to a stub over a real socket, without a client library in between."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPResponse
+from typing import Any
+
+from mochi_stub import StubServer
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A response that was read to its end; header names in lower case."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def lines(self) -> list[Any]:
+        return [json.loads(line) for line in self.body.split(b"\n") if line]
+
+
+def ask(
+    stub: StubServer, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
+) -> Answered:
+    """One request; a body that is not bytes is sent as JSON."""
+    data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+    with closing(HTTPConnection(stub.host, stub.port, timeout=10)) as connection:
+        connection.request(method, path, data, dict(headers or {}))
+        response = connection.getresponse()
+        return Answered(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
+
+
+def chat(stub: StubServer, text: str, model: str = "mochi", **fields: Any) -> Answered:
+    """A chat of one user message."""
+    return ask(stub, "POST", "/api/chat", {"model": model, "messages": [{"role": "user", "content": text}], **fields})
+
+
+@contextmanager
+def streaming(stub: StubServer, path: str, body: Any) -> Iterator[HTTPResponse]:
+    """A response whose lines can be read as they come; leaving closes the connection."""
+    with closing(HTTPConnection(stub.host, stub.port, timeout=10)) as connection:
+        connection.request("POST", path, json.dumps(body))
+        with closing(connection.getresponse()) as response:
+            yield response
+
+
+@contextmanager
+def sent(stub: StubServer, data: bytes) -> Iterator[socket.socket]:
+    """A socket on which these bytes were sent."""
+    with socket.create_connection((stub.host, stub.port), timeout=10) as connection:
+        connection.sendall(data)
+        yield connection
+
+
+def contents(lines: list[Any], key: str = "content") -> str:
+    """What a chat stream says in all."""
+    return "".join(line["message"].get(key, "") for line in lines)

@@ -1,0 +1,216 @@
+"""Request bodies that Ollama refuses, in Go's words, and those that it takes though they look wrong."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from mochi_stub import StubServer
+from tests.stub.talk import ask
+
+HI = [{"role": "user", "content": "hi"}]
+FIELD = "json: cannot unmarshal {} into Go struct field ChatRequest.{} of type {}"
+
+
+def error(stub: StubServer, body: Any, path: str = "/api/chat") -> tuple[int, str]:
+    answer = ask(stub, "POST", path, body)
+    return answer.status, answer.json["error"]
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (b"", "missing request body"),
+        (b" \r\n\t", "missing request body"),
+        (b'{"model":"mochi"', "unexpected EOF"),
+        (b'{"model":"moc', "unexpected EOF"),
+        (b'{"model":', "unexpected EOF"),
+        (b"[1,", "unexpected EOF"),
+        (b"tru", "unexpected EOF"),
+        (b'"\\u00', "unexpected EOF"),
+        (b"x", "invalid character 'x' looking for beginning of value"),
+        (b"{x}", "invalid character 'x' looking for beginning of object key string"),
+        (b'{"a":1,}', "invalid character '}' looking for beginning of object key string"),
+        (b'{"a" 1}', "invalid character '1' after object key"),
+        (b'{"a":1 "b":2}', "invalid character '\"' after object key:value pair"),
+        (b"[1 2]", "invalid character '2' after array element"),
+        (b"[1,]", "invalid character ']' looking for beginning of value"),
+        (b'{"a":{"b":[1,2,{"c":tru!}]}}', "invalid character '!' in literal true (expecting 'e')"),
+        (b"nul'", "invalid character '\\'' in literal null (expecting 'l')"),
+        (b'"a\nb"', "invalid character '\\n' in string literal"),
+        (b'"a\x01"', "invalid character '\\x01' in string literal"),
+        (b'"\\x"', "invalid character 'x' in string escape code"),
+        (b'"\\u12g4"', "invalid character 'g' in \\u hexadecimal character escape"),
+        (b"-a", "invalid character 'a' in numeric literal"),
+        (b"1.x", "invalid character 'x' after decimal point in numeric literal"),
+        (b"1e+x", "invalid character 'x' in exponent of numeric literal"),
+        (b"[01]", "invalid character '1' after array element"),
+        ("é".encode(), "invalid character 'Ã' looking for beginning of value"),
+        (b"7", "json: cannot unmarshal number into Go value of type api.ChatRequest"),
+        (b"[]", "json: cannot unmarshal array into Go value of type api.ChatRequest"),
+    ],
+)
+def test_what_is_no_json_is_refused_in_gos_words(shared: StubServer, body: bytes, text: str) -> None:
+    assert error(shared, body) == (400, text)
+
+
+@pytest.mark.parametrize(
+    ("fields", "wrong"),
+    [
+        ({"stream": "yes"}, ("string", "stream", "bool")),
+        ({"messages": {}}, ("object", "messages", "[]api.Message")),
+        ({"messages": [5]}, ("number", "messages", "api.Message")),
+        ({"messages": [{"role": True}]}, ("bool", "messages.role", "string")),
+        (
+            {"messages": [{"tool_calls": [{"function": {"name": 1}}]}]},
+            ("number", "messages.tool_calls.function.name", "string"),
+        ),
+        ({"messages": [{"images": [5]}]}, ("number", "messages.images", "api.ImageData")),
+        ({"tools": "x"}, ("string", "tools", "api.Tools")),
+        ({"options": []}, ("array", "options", "map[string]interface {}")),
+        ({"top_logprobs": 1.5}, ("number 1.5", "top_logprobs", "int")),
+        ({"stream": 1, "tools": 2}, ("number", "stream", "bool")),
+    ],
+)
+def test_a_wrong_type_names_its_field(shared: StubServer, fields: dict[str, Any], wrong: tuple[str, str, str]) -> None:
+    assert error(shared, {"model": "mochi", **fields}) == (400, FIELD.format(*wrong))
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "text"),
+    [
+        ({"keep_alive": "5x"}, 400, 'time: unknown unit "x" in duration "5x"'),
+        ({"keep_alive": ""}, 400, 'time: invalid duration ""'),
+        ({"keep_alive": {}}, 400, "Unsupported type: 'map[string]interface {}'"),
+        ({"keep_alive": []}, 400, "Unsupported type: '[]interface {}'"),
+        ({"messages": [{"role": "user", "images": ["aGk=", "aGk=!"]}]}, 400, "illegal base64 data at input byte 4"),
+        ({"messages": [{"role": "user", "images": ["aGkh\naG"]}]}, 400, "illegal base64 data at input byte 5"),
+        ({"messages": [{"role": "user", "images": ["aG=k"]}]}, 400, "illegal base64 data at input byte 2"),
+        ({"messages": [{"role": "user", "images": ["aG="]}]}, 400, "illegal base64 data at input byte 3"),
+        ({"messages": [{"role": "user", "images": ["=aGk"]}]}, 400, "illegal base64 data at input byte 0"),
+        (
+            {"messages": [{"tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}]},
+            400,
+            "Value looks like object, but can't find closing '}' symbol",
+        ),
+        ({"options": {"temperature": "hot"}}, 500, 'option "temperature" must be of type float32'),
+        ({"options": {"num_ctx": True}}, 500, 'option "num_ctx" must be of type integer'),
+        ({"options": {"use_mmap": 1}}, 500, 'option "use_mmap" must be of type boolean'),
+        ({"options": {"stop": "x"}}, 500, 'option "stop" must be of type array'),
+        ({"options": {"stop": [1]}}, 500, 'option "stop" must be of an array of strings'),
+        ({"format": 5}, 500, 'invalid format: "5"; expected "json" or a valid JSON Schema object'),
+        ({"think": ""}, 400, 'invalid think value: "" (must be "high", "medium", "low", "max", true, or false)'),
+        ({"top_logprobs": -1}, 400, "top_logprobs must be between 0 and 20"),
+    ],
+)
+def test_a_wrong_value_is_told_in_ollamas_words(
+    shared: StubServer, fields: dict[str, Any], status: int, text: str
+) -> None:
+    assert error(shared, {"model": "mochi", "messages": HI, **fields}) == (status, text)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"MODEL": "mochi", "Messages": [{"Role": "USER", "CONTENT": "hi"}], "STREAM": False},
+        {"model": "MOCHI:Latest", "messages": HI, "stream": False, "unknown": {"x": 1}},
+        {"model": "library/mochi", "messages": HI, "stream": False, "think": None, "tools": None, "options": None},
+        {"model": "registry.ollama.ai/library/mochi:latest", "messages": HI, "stream": False, "format": ""},
+        {
+            "model": "mochi:local",
+            "messages": HI,
+            "stream": False,
+            "options": {"unknown": [], "num_ctx": 4096.7, "seed": None},
+        },
+        {"model": "mochi", "messages": [{"role": "wizard", "content": "x"}, *HI], "stream": False, "think": "max"},
+    ],
+)
+def test_what_looks_odd_is_taken(shared: StubServer, body: dict[str, Any]) -> None:
+    answer = ask(shared, "POST", "/api/chat", body)
+    assert answer.status == 200
+    assert answer.json["message"]["content"].endswith(" hi")
+    assert answer.json["model"] == body.get("model", "mochi")
+
+
+@pytest.mark.parametrize("tail", [b"x", b"{}", b" trailing garbage", b"\x00"])
+def test_what_follows_the_first_value_is_ignored(shared: StubServer, tail: bytes) -> None:
+    body = json.dumps({"model": "mochi", "messages": HI, "stream": False}).encode() + tail
+    assert ask(shared, "POST", "/api/chat", body).json["message"]["content"].endswith(" hi")
+
+
+def test_bytes_that_are_no_unicode_are_replaced(shared: StubServer) -> None:
+    for raw in (b"\xff", b"\\ud800"):
+        body = b'{"model":"mochi","stream":false,"messages":[{"role":"user","content":"a' + raw + b'z"}]}'
+        assert ask(shared, "POST", "/api/chat", body).json["message"]["content"].endswith(" a\ufffdz")
+
+
+def test_a_body_nested_too_deep_is_refused(shared: StubServer) -> None:
+    assert error(shared, b"[" * 100_000 + b"]" * 100_000) == (400, "exceeded max depth")
+
+
+def test_a_huge_message_comes_back(shared: StubServer) -> None:
+    text = "0123456789 " * 300_000
+    answer = ask(
+        shared,
+        "POST",
+        "/api/chat",
+        {"model": "mochi", "messages": [{"role": "user", "content": text}], "stream": False},
+    )
+    assert answer.json["message"]["content"].endswith(text)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "text"),
+    [
+        ("/api/show", {"name": "nope:7b"}, 404, "model 'nope:7b' not found"),
+        ("/api/show", {"model": "mochi:cloud"}, 403, "ollama cloud is disabled: remote model details are unavailable"),
+        ("/api/chat", {"model": "x:20b-cloud"}, 403, "ollama cloud is disabled: remote model is unavailable"),
+        ("/api/chat", {"model": "a/b/c/d"}, 400, "invalid model name"),
+        ("/api/generate", {"model": "a b"}, 404, "model 'a b' not found"),
+        ("/api/embed", {"model": "mochi-embed", "input": ["a", 5]}, 400, "invalid input type"),
+        ("/api/embed", {"model": "mochi-embed", "input": {}}, 400, "invalid input type"),
+        (
+            "/api/generate",
+            {"model": "mochi", "prompt": 5},
+            400,
+            "json: cannot unmarshal number into Go struct field GenerateRequest.prompt of type string",
+        ),
+    ],
+)
+def test_other_routes_refuse_in_words_of_their_own(
+    shared: StubServer, path: str, body: dict[str, Any], status: int, text: str
+) -> None:
+    assert error(shared, body, path) == (status, text)
+
+
+def test_the_first_check_that_fails_is_the_one_that_is_told(shared: StubServer) -> None:
+    body: dict[str, Any] = {
+        "model": "nope",
+        "messages": HI,
+        "top_logprobs": 21,
+        "think": True,
+        "tools": [{"type": "function", "function": {"name": "f"}}],
+        "options": {"num_ctx": "x"},
+        "format": "xml",
+    }
+    told = [error(shared, body)[1]]
+    changes: list[dict[str, Any]] = [
+        {"top_logprobs": 0},
+        {"model": "mochi-chat"},
+        {"think": False},
+        {"tools": []},
+        {"options": {}},
+    ]
+    for change in changes:
+        body.update(change)
+        told.append(error(shared, body)[1])
+    assert told == [
+        "top_logprobs must be between 0 and 20",
+        "model 'nope' not found",
+        '"mochi-chat" does not support thinking',
+        "registry.ollama.ai/library/mochi-chat:latest does not support tools",
+        'option "num_ctx" must be of type integer',
+        'invalid format: "\\"xml\\""; expected "json" or a valid JSON Schema object',
+    ]

@@ -1,0 +1,181 @@
+"""The official Ollama client, sync and async, against the stub."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import ollama
+import pytest
+
+from mochi_stub import Failure, Reply, StubServer, Text
+from mochi_stub.lorem import hash_sized
+
+HELLO = [{"role": "user", "content": "hello"}]
+ANSWER = f"{hash_sized('hello')} hello"
+
+
+@contextmanager
+def connected(stub: StubServer) -> Iterator[ollama.Client]:
+    client = ollama.Client(stub.url)
+    try:
+        yield client
+    finally:
+        client._client.close()
+
+
+@pytest.fixture(scope="module")
+def client(shared: StubServer) -> Iterator[ollama.Client]:
+    with connected(shared) as client:
+        yield client
+
+
+def with_async_client(stub: StubServer, work: Callable[[ollama.AsyncClient], Awaitable[Any]]) -> Any:
+    async def run() -> Any:
+        client = ollama.AsyncClient(stub.url)
+        try:
+            return await work(client)
+        finally:
+            await client._client.aclose()
+
+    return asyncio.run(run())
+
+
+def test_it_lists_the_models_newest_first(client: ollama.Client) -> None:
+    models = client.list().models
+    assert [model.model for model in models][:2] == ["mochi:latest", "mochi-chat:latest"]
+    moments = [model.modified_at for model in models if model.modified_at]
+    assert moments == sorted(moments, reverse=True)
+    assert len(moments) == len(models)
+    assert all(model.details and model.size and model.digest for model in models)
+
+
+@pytest.mark.parametrize(
+    ("name", "capabilities", "length"),
+    [
+        ("mochi", ["completion", "tools", "thinking"], 40960),
+        ("mochi-chat", ["completion"], 8192),
+        ("mochi-long:latest", ["completion", "tools"], 131072),
+        ("mochi-native:4b", ["tools", "thinking", "completion"], 32768),
+        ("mochi-embed", ["embedding"], 2048),
+    ],
+)
+def test_it_shows_what_a_model_can_do(client: ollama.Client, name: str, capabilities: list[str], length: int) -> None:
+    shown = client.show(name)
+    assert shown.capabilities == capabilities
+    assert shown.modelinfo
+    assert shown.modelinfo[f"{shown.modelinfo['general.architecture']}.context_length"] == length
+
+
+def test_it_chats_whole_and_in_a_stream(client: ollama.Client) -> None:
+    whole = client.chat("mochi", HELLO)
+    pieces = list(client.chat("mochi", HELLO, stream=True))
+    assert whole.message.content == "".join(piece.message.content or "" for piece in pieces) == ANSWER
+    assert whole.eval_count == pieces[-1].eval_count == len(ANSWER)
+    assert whole.done_reason == pieces[-1].done_reason == "stop"
+
+
+def test_it_generates_whole_and_in_a_stream(client: ollama.Client) -> None:
+    whole = client.generate("mochi", "hello")
+    assert whole.response == "".join(piece.response or "" for piece in client.generate("mochi", "hello", stream=True))
+    assert whole.response == ANSWER
+    assert whole.context == [ord(character) for character in f"user: hello{ANSWER}"]
+
+
+def test_generating_goes_on_from_an_earlier_context(client: ollama.Client) -> None:
+    first = client.generate("mochi", "hello")
+    second = client.generate("mochi", "more", context=first.context)
+    assert first.context
+    assert second.context
+    assert list(second.context[: len(first.context)]) == list(first.context)
+    assert second.prompt_eval_count == len(first.context) + len("user: more")
+
+
+def test_it_embeds_close_texts_close_together(client: ollama.Client) -> None:
+    texts = ["the cat sat on the mat", "a cat is sitting on the mat", "quarterly revenue grew"]
+    cat, same, other = client.embed("mochi-embed", texts).embeddings
+    assert len(cat) == 768
+    assert sum(value * value for value in cat) == pytest.approx(1, abs=1e-5)
+    assert (
+        sum(a * b for a, b in zip(cat, same, strict=True)) > sum(a * b for a, b in zip(cat, other, strict=True)) + 0.2
+    )
+
+
+def test_embeddings_can_be_shorter(client: ollama.Client) -> None:
+    (vector,) = client.embed("mochi-embed", "hello", dimensions=16).embeddings
+    assert len(vector) == 16
+    assert sum(value * value for value in vector) == pytest.approx(1, abs=1e-5)
+
+
+def test_it_sees_which_models_run(stub: StubServer) -> None:
+    with connected(stub) as client:
+        assert client.ps().models == []
+        client.chat("mochi", HELLO)
+        (running,) = client.ps().models
+        assert (running.model, running.context_length) == ("mochi:latest", 4096)
+        client.chat("mochi", HELLO, options={"num_ctx": 999_999}, keep_alive=-1)
+        (running,) = client.ps().models
+        assert running.context_length == 40960
+        assert running.expires_at
+        assert running.expires_at.year > 2300
+        client.chat("mochi", [], keep_alive=0)
+        assert client.ps().models == []
+
+
+def test_errors_carry_status_and_text(client: ollama.Client) -> None:
+    with pytest.raises(ollama.ResponseError, match=r"^model 'nope' not found") as caught:
+        client.chat("nope", HELLO)
+    assert caught.value.status_code == 404
+    with pytest.raises(ollama.ResponseError, match="does not support thinking"):
+        list(client.chat("mochi-chat", HELLO, think=True, stream=True))
+
+
+def test_an_error_in_mid_stream_is_raised_behind_the_first_pieces() -> None:
+    reply = Reply([Text(("one",)), Failure("kaput")])
+    with StubServer(resolve=lambda _: reply, speed=0) as stub, connected(stub) as client:
+        stream = iter(client.chat("mochi", HELLO, stream=True))
+        assert next(stream).message.content == "one"
+        with pytest.raises(ollama.ResponseError, match="kaput"):
+            next(stream)
+
+
+def test_the_async_client_does_it_all_too(shared: StubServer) -> None:
+    async def work(client: ollama.AsyncClient) -> None:
+        assert (await client.list()).models[0].model == "mochi:latest"
+        assert (await client.show("mochi")).capabilities == ["completion", "tools", "thinking"]
+        assert (await client.chat("mochi", HELLO)).message.content == ANSWER
+        pieces = [piece async for piece in await client.chat("mochi", HELLO, stream=True)]
+        assert "".join(piece.message.content or "" for piece in pieces) == ANSWER
+        assert (await client.generate("mochi", "hello")).response == ANSWER
+        assert len((await client.embed("mochi-embed", ["a", "b"])).embeddings) == 2
+        with pytest.raises(ollama.ResponseError):
+            await client.show("nope")
+
+    with_async_client(shared, work)
+
+
+def test_many_streams_at_once_do_not_mix(shared: StubServer) -> None:
+    async def work(client: ollama.AsyncClient) -> None:
+        async def one(number: int) -> None:
+            asked = f"question {number}"
+            stream = await client.chat("mochi", [{"role": "user", "content": asked}], stream=True)
+            text = "".join([piece.message.content or "" async for piece in stream])
+            assert text == f"{hash_sized(asked)} {asked}"
+
+        await asyncio.gather(*(one(number) for number in range(100)))
+
+    with_async_client(shared, work)
+
+
+def test_a_tool_loop_ends(client: ollama.Client) -> None:
+    plan = '<|instruction_start|>{"messages":[{"tool_call":[{"name":"now","args":{}}]}]}<|instruction_end|>'
+    messages: list[Any] = [{"role": "user", "content": plan}]
+    tools = [{"type": "function", "function": {"name": "now", "description": "", "parameters": {"type": "object"}}}]
+    first = client.chat("mochi", messages, tools=tools).message
+    assert first.tool_calls
+    messages += [first, {"role": "tool", "tool_name": "now", "content": "noon"}]
+    last = client.chat("mochi", messages, tools=tools).message
+    assert not last.tool_calls
+    assert last.content == f"{hash_sized('noon')} noon"

@@ -1,0 +1,108 @@
+"""The `mochi-stub` command."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import version
+from urllib.request import urlopen
+
+import pytest
+
+from mochi_stub import StubServer
+
+COMMAND = [sys.executable, "-m", "mochi_stub"]
+
+
+def run(*arguments: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        env={**os.environ, **(env or {})},
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+
+
+@contextmanager
+def serving(*arguments: str, env: Mapping[str, str] | None = None) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The running command and the first line that it printed."""
+    with subprocess.Popen(
+        [*COMMAND, *arguments],
+        env={**os.environ, **(env or {})},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout
+            yield process, process.stdout.readline()
+        finally:
+            process.kill()
+
+
+def test_it_prints_its_version() -> None:
+    printed = run("--version")
+    assert (printed.returncode, printed.stdout) == (0, f"mochi-stub {version('mochi-server')}\n")
+
+
+def test_help_and_version_load_no_server() -> None:
+    program = (
+        "import sys\nfrom mochi_stub.__main__ import main\n"
+        + "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
+        + "print([name for name in ('uvicorn', 'asyncio', 'orjson') if name in sys.modules])"
+    )
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert printed.endswith("\n[]\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--port", "x"),
+        ("--port", "70000"),
+        ("--speed", "-1"),
+        ("--speed", "nan"),
+        ("--seed", "x"),
+        ("--what",),
+        ("start",),
+    ],
+)
+def test_wrong_arguments_are_one_line_and_code_2(arguments: tuple[str, ...]) -> None:
+    printed = run(*arguments)
+    assert (printed.returncode, printed.stdout) == (2, "")
+    assert re.fullmatch(r"mochi-stub: .*\n", printed.stderr)
+
+
+def test_a_taken_port_is_one_line_and_code_1() -> None:
+    with StubServer() as stub:
+        printed = run("--port", str(stub.port))
+    assert (printed.returncode, printed.stdout) == (1, "")
+    assert re.fullmatch(rf"mochi-stub: cannot listen on 127\.0\.0\.1:{stub.port}: .*in use\n", printed.stderr)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_serves_until_a_signal_ends_it(number: signal.Signals) -> None:
+    with serving("--port", "0") as (process, line):
+        found = re.fullmatch(r"mochi-stub on (http://127\.0\.0\.1:\d+)\n", line)
+        assert found
+        with urlopen(f"{found[1]}/api/version") as response:
+            assert response.status == 200
+        process.send_signal(number)
+        assert process.wait(5) == 0
+        assert process.stderr
+        assert process.stderr.read() == "INFO GET /api/version 200 finished, 0 chunks\n"
+
+
+def test_the_port_may_come_from_the_environment() -> None:
+    with StubServer() as stub:
+        port = stub.port
+    with serving(env={"PORT": str(port)}) as (_, line):
+        assert line == f"mochi-stub on http://127.0.0.1:{port}\n"
+    assert run(env={"PORT": "x"}).returncode == 2

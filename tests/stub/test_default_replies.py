@@ -1,0 +1,160 @@
+"""What a model says that nobody has scripted: filler text, the echo, the reason, and instruction blocks."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from mochi_stub import Message, Prompt, Reply, StubServer, ToolCall
+from mochi_stub.lorem import hash_sized, lorem
+from mochi_stub.resolve import resolve
+from tests.stub.talk import ask, chat, contents
+
+AWKWARD = "  two\n\n\tlines,  and\u00a0ünïcode \U0001f361 \u2028 <b>&</b>\x0b end \n"
+
+
+def reply_to(text: str, *after: Message, thinks: bool = True) -> Reply:
+    return resolve(Prompt("mochi", messages=(Message("user", text), *after), thinks=thinks))
+
+
+def instruction(**plan: Any) -> str:
+    return f"ignored <|instruction_start|>{json.dumps(plan)}<|instruction_end|> ignored"
+
+
+def test_a_message_is_answered_with_filler_text_and_then_repeated() -> None:
+    assert reply_to("hello").text == f"{hash_sized('hello')} hello"
+    assert reply_to("hello").reasoning == ""
+
+
+def test_the_filler_text_has_between_5_and_500_words() -> None:
+    sizes = {len(hash_sized(str(number)).split()) for number in range(3000)}
+    assert min(sizes) == 5
+    assert max(sizes) == 500
+
+
+def test_the_filler_text_is_as_long_in_every_process() -> None:
+    program = "from mochi_stub.lorem import hash_sized; print(hash_sized('a prompt'))"
+    printed = {
+        subprocess.run(
+            [sys.executable, "-c", program], env={"PYTHONHASHSEED": seed}, check=True, capture_output=True, text=True
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert printed == {hash_sized("a prompt") + "\n"}
+
+
+def test_the_echo_keeps_every_blank(shared: StubServer) -> None:
+    streamed = chat(shared, AWKWARD)
+    assert contents(streamed.lines).endswith(f" {AWKWARD}")
+    assert chat(shared, AWKWARD, stream=False).json["message"]["content"] == contents(streamed.lines)
+
+
+def test_chunks_are_five_words_and_shorter_only_where_a_text_ends(shared: StubServer) -> None:
+    lines = chat(shared, "one two three four five six seven").lines[:-1]
+    assert [len(line["message"]["content"].split()) for line in lines[-2:]] == [5, 2]
+    sizes = [len(line["message"]["content"].split()) for line in lines[:-2]]
+    assert set(sizes[:-1]) == {5}
+    assert 1 <= sizes[-1] <= 5
+
+
+def test_a_reason_makes_the_model_think_first_and_repeat_the_message_in_both() -> None:
+    asked = "What?\nReason: why not"
+    reply = reply_to(asked)
+    assert reply.reasoning == reply.text == f"{hash_sized(asked)} {asked}"
+
+
+def test_reasoning_streams_before_text(shared: StubServer) -> None:
+    lines = chat(shared, "What?\nReason: why not").lines[:-1]
+    thinking = ["thinking" in line["message"] for line in lines]
+    assert thinking == sorted(thinking, reverse=True)
+    assert thinking[0]
+    assert not thinking[-1]
+
+
+@pytest.mark.parametrize(("model", "fields"), [("mochi", {"think": False}), ("mochi-chat", {})])
+def test_without_thinking_a_reason_brings_text_only(shared: StubServer, model: str, fields: dict[str, Any]) -> None:
+    message = chat(shared, "What?\nReason: why not", model, stream=False, **fields).json["message"]
+    assert "thinking" not in message
+    assert message["content"].endswith("Reason: why not")
+
+
+def test_an_instruction_plays_its_messages_in_order() -> None:
+    plan = instruction(
+        id_message="#1", reasoning={"length": 7}, messages=[{"text_message": {"length": n}} for n in (3, 4)]
+    )
+    reply = reply_to(plan)
+    assert reply.text == f"#1 {lorem(3)} #1\n\n#1 {lorem(4)} #1"
+    assert reply.reasoning == f"#1 {lorem(7)} #1\n\n#1 {lorem(7)} #1"
+    assert reply_to(plan, thinks=False).reasoning == ""
+
+
+def test_a_reply_ends_at_its_tool_calls_and_goes_on_when_the_results_have_come() -> None:
+    calls = [{"name": "now", "args": {}}, {"name": "add", "args": {"a": 1, "b": [2]}}]
+    plan = instruction(
+        messages=[{"text_message": {"length": 2}}, {"tool_call": calls}, {"text_message": {"length": 3}}]
+    )
+    first = reply_to(plan)
+    assert first.text == lorem(2)
+    assert first.tool_calls == [ToolCall("now", {}), ToolCall("add", {"a": 1, "b": [2]})]
+    asked = Message("assistant", tool_calls=tuple(first.tool_calls))
+    results = Message("tool", "12:00"), Message("tool", "3")
+    assert reply_to(plan, asked, *results).text == lorem(3)
+    again = reply_to(plan, asked, *results, asked, Message("tool", "the end"))
+    assert again.text == f"{hash_sized('the end')} the end"
+    assert again.tool_calls == []
+
+
+def test_only_the_latest_user_message_instructs() -> None:
+    plan = instruction(messages=[{"tool_call": [{"name": "now", "args": {}}]}])
+    assert reply_to(plan, Message("assistant", "done"), Message("user", "thanks")).text.endswith(" thanks")
+
+
+def test_a_tool_result_without_an_instruction_is_repeated() -> None:
+    asked = Message("assistant", tool_calls=(ToolCall("now"),))
+    reply = reply_to("what time?", asked, Message("tool", "noon"))
+    assert reply.text == f"{hash_sized('noon')} noon"
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        "{",
+        "[]",
+        "{}",
+        '{"messages":[{"text_message":{}}]}',
+        '{"messages":[{"text_message":{"length":"x"}}]}',
+        '{"messages":[{"tool_call":[{"args":{}}]}]}',
+        '{"messages":[{"tool_call":[{"name":"f","args":5}]}]}',
+        '{"messages":[7]}',
+        '{"messages":[],"reasoning":5}',
+        '{"messages":[],"id_message":5}',
+    ],
+)
+def test_a_block_that_cannot_be_understood_is_an_ordinary_message(block: str) -> None:
+    text = f"<|instruction_start|>{block}<|instruction_end|>"
+    assert reply_to(text).text.endswith(f" {text}")
+
+
+def test_an_empty_instruction_falls_back_too() -> None:
+    assert reply_to(instruction(messages=[])).text.endswith("ignored")
+
+
+def test_tool_calls_of_an_instruction_reach_the_client(shared: StubServer) -> None:
+    plan = instruction(messages=[{"tool_call": [{"name": "add", "args": {"x": "<é>"}}]}])
+    own_line, bare = chat(shared, plan).lines
+    (call,) = own_line["message"]["tool_calls"]
+    assert call["function"] == {"index": 0, "name": "add", "arguments": {"x": "<é>"}}
+    assert call["id"].startswith("call_")
+    assert "tool_calls" not in bare["message"]
+    (final,) = chat(shared, plan, "mochi-native:4b").lines
+    assert final["message"]["tool_calls"][0]["function"] == call["function"]
+    assert final["done"] is True
+
+
+def test_generate_answers_like_chat(shared: StubServer) -> None:
+    answer = ask(shared, "POST", "/api/generate", {"model": "mochi-chat", "prompt": "hello", "stream": False}).json
+    assert answer["response"] == f"{hash_sized('hello')} hello"

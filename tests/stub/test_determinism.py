@@ -1,0 +1,43 @@
+"""The same request gets the same bytes from every server with the same seed."""
+
+from __future__ import annotations
+
+import pytest
+
+from mochi_stub import StubServer
+from tests.stub.talk import ask
+
+PLAN = '<|instruction_start|>{"messages":[{"tool_call":[{"name":"now","args":{}}]}]}<|instruction_end|>'
+REQUESTS = [
+    ("GET", "/api/tags", None),
+    ("POST", "/api/show", {"model": "mochi"}),
+    ("POST", "/api/chat", {"model": "mochi", "messages": [{"role": "user", "content": "hello\nReason: x"}]}),
+    ("POST", "/api/chat", {"model": "mochi", "messages": [{"role": "user", "content": PLAN}]}),
+    ("POST", "/api/chat", {"model": "mochi", "messages": [], "keep_alive": 0}),
+    ("POST", "/api/generate", {"model": "mochi-native:4b", "prompt": "hello\nReason: x", "stream": False}),
+    ("POST", "/api/embed", {"model": "mochi-embed", "input": ["a", "b"]}),
+]
+
+
+def bodies(seed: int, speed: float, *, backwards: bool = False) -> list[bytes]:
+    with StubServer(seed=seed, speed=speed) as stub:
+        order = REQUESTS[::-1] if backwards else REQUESTS
+        found = [ask(stub, *request).body for request in order]
+    return found[::-1] if backwards else found
+
+
+def test_two_servers_answer_alike_in_any_order_at_any_speed() -> None:
+    first = bodies(0, 0)
+    assert bodies(0, 0, backwards=True) == first
+    assert bodies(0, 10_000) == first
+
+
+def test_another_seed_gives_other_ids_and_times_but_the_same_words() -> None:
+    changed = [before != after for before, after in zip(bodies(0, 0), bodies(1, 0), strict=True)]
+    assert changed == [False, False, True, True, True, True, False]
+
+
+@pytest.mark.parametrize("prefix", ["", "/ollama"])
+def test_the_prefix_does_not_matter(shared: StubServer, prefix: str) -> None:
+    method, path, body = REQUESTS[2]
+    assert ask(shared, method, prefix + path, body).body == ask(shared, method, path, body).body

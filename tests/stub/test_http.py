@@ -1,0 +1,128 @@
+"""Methods, paths, prefixes, HEAD, CORS: what belongs to HTTP rather than to any one route."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from mochi_stub import Model, StubServer
+from tests.stub.talk import ask, sent
+
+PATHS = ("/api/version", "/api/status", "/api/tags", "/api/ps")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allow"),
+    [
+        ("POST", "/api/tags", "HEAD, GET"),
+        ("DELETE", "/", "HEAD, GET"),
+        ("HEAD", "/api/ps", "GET"),
+        ("PUT", "/api/chat", "POST"),
+        ("OPTIONS", "/api/chat", "POST"),
+        ("GET", "/ollama/api/generate", "POST"),
+    ],
+)
+def test_a_known_path_with_another_method_is_405(shared: StubServer, method: str, path: str, allow: str) -> None:
+    answer = ask(shared, method, path)
+    assert (answer.status, answer.headers["allow"], answer.headers["content-type"]) == (405, allow, "text/plain")
+    assert answer.body == (b"" if method == "HEAD" else b"405 method not allowed")
+
+
+@pytest.mark.parametrize("path", ["/api", "/api/chat/x", "/api/tags//", "/ollama/x", "/%E9", "/v1/models"])
+def test_an_unknown_path_is_404(shared: StubServer, path: str) -> None:
+    answer = ask(shared, "GET", path)
+    assert (answer.status, answer.body) == (404, b"404 page not found")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "location"),
+    [
+        ("GET", "/api/tags/", 301, "/api/tags"),
+        ("GET", "/ollama/api/tags/", 301, "/ollama/api/tags"),
+        ("GET", "/api/tags/?a=1&b=2", 301, "/api/tags?a=1&b=2"),
+        ("HEAD", "/api/tags/", 307, "/api/tags"),
+        ("POST", "/api/chat/", 307, "/api/chat"),
+    ],
+)
+def test_a_slash_too_many_is_redirected(shared: StubServer, method: str, path: str, status: int, location: str) -> None:
+    answer = ask(shared, method, path)
+    assert (answer.status, answer.headers["location"]) == (status, location)
+    assert (b"Moved Permanently" in answer.body) == (method == "GET")
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_everything_is_served_under_ollama_too(shared: StubServer, path: str) -> None:
+    assert ask(shared, "GET", f"/ollama{path}").body == ask(shared, "GET", path).body
+
+
+@pytest.mark.parametrize("path", ["/ollama", "/"])
+def test_the_root_says_that_it_runs(shared: StubServer, path: str) -> None:
+    assert ask(shared, "GET", path).body == b"Ollama is running"
+
+
+def test_head_has_the_headers_of_get_and_no_body(shared: StubServer) -> None:
+    for path in ("/", "/api/version", "/api/tags"):
+        head, get = ask(shared, "HEAD", path), ask(shared, "GET", path)
+        assert (head.status, head.body) == (200, b"")
+        assert head.headers["content-type"] == get.headers["content-type"]
+        assert head.headers["content-length"] == get.headers["content-length"] == str(len(get.body))
+
+
+def test_bodies_beyond_gos_buffer_come_in_chunks() -> None:
+    with StubServer(models=[Model(f"model-{number}") for number in range(9)]) as stub:
+        head, get = ask(stub, "HEAD", "/api/tags"), ask(stub, "GET", "/api/tags")
+    assert len(get.body) > 2048
+    assert get.headers["transfer-encoding"] == "chunked"
+    assert not {"transfer-encoding", "content-length"} & head.headers.keys()
+
+
+def test_any_origin_may_ask(shared: StubServer) -> None:
+    origin = {"Origin": "https://example.com"}
+    assert ask(shared, "GET", "/api/tags", headers=origin).headers["access-control-allow-origin"] == "*"
+    assert ask(shared, "GET", "/nope", headers=origin).headers["access-control-allow-origin"] == "*"
+    assert "access-control-allow-origin" not in ask(shared, "GET", "/api/tags").headers
+
+
+def test_a_preflight_is_granted(shared: StubServer) -> None:
+    asked = {
+        "Origin": "https://example.com",
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "content-type,x-mine",
+    }
+    answer = ask(shared, "OPTIONS", "/api/chat", headers=asked)
+    assert (answer.status, answer.body) == (204, b"")
+    assert answer.headers["access-control-allow-origin"] == "*"
+    assert answer.headers["access-control-allow-headers"] == "content-type,x-mine"
+    assert "POST" in answer.headers["access-control-allow-methods"]
+
+
+def test_authorization_is_accepted_and_ignored(shared: StubServer) -> None:
+    assert ask(shared, "GET", "/api/tags", headers={"Authorization": "Bearer x"}).status == 200
+
+
+def test_an_upgrade_is_declined_by_answering(shared: StubServer) -> None:
+    headers = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAMAAABkAAQAoAAA"}
+    assert ask(shared, "GET", "/api/version", headers=headers).status == 200
+
+
+def test_what_is_no_http_harms_nobody(shared: StubServer) -> None:
+    with sent(shared, b"\x16\x03\x01 garbage\r\n\r\n") as connection:
+        assert connection.recv(64).startswith(b"HTTP/1.1 400")
+    assert ask(shared, "GET", "/").status == 200
+
+
+def test_a_client_that_goes_before_its_body_is_complete_leaves_no_trace(stub: StubServer) -> None:
+    with sent(stub, b"POST /api/chat HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{") as connection:
+        connection.shutdown(socket.SHUT_WR)
+    assert ask(stub, "GET", "/").status == 200
+    assert [exchange.path for exchange in stub.exchanges()] == ["/"]
+
+
+def test_the_journal_keeps_what_was_asked(stub: StubServer) -> None:
+    ask(stub, "POST", "/ollama/api/show", {"model": "mochi"})
+    ask(stub, "POST", "/api/show", b"{")
+    first, second = stub.exchanges()
+    assert (first.method, first.path, first.body) == ("POST", "/ollama/api/show", {"model": "mochi"})
+    assert (first.status, first.outcome) == (200, "finished")
+    assert (second.body, second.status, second.outcome) == (None, 400, "failed")

@@ -1,0 +1,137 @@
+"""Which models are loaded, with which context, until when."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from mochi_stub import Gate, Model, Reply, StubServer, Text
+from mochi_stub.scheduler import Scheduler, effective_context
+from tests.stub.talk import ask, chat, streaming
+
+A, B = Model("a", context_length=8192), Model("b", parameters={"num_ctx": 2048})
+
+
+class Times:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def use(scheduler: Scheduler, model: Model, keep_alive: float | None = None, **options: Any) -> None:
+    scheduler.end(scheduler.begin(model, {**model.parameters, **options}, keep_alive))
+
+
+def shown(scheduler: Scheduler) -> list[tuple[str, int, float]]:
+    now = scheduler.now()
+    return [(one.model.name, one.context_length, one.expires_at(now) - now) for one in scheduler.loaded()]
+
+
+def test_a_model_stays_for_five_minutes() -> None:
+    times = Times()
+    scheduler = Scheduler(times)
+    use(scheduler, A)
+    assert shown(scheduler) == [("a", 4096, 300)]
+    times.now += 299
+    assert shown(scheduler) == [("a", 4096, 1)]
+    times.now += 1
+    assert shown(scheduler) == []
+
+
+def test_a_request_without_keep_alive_keeps_what_was_set() -> None:
+    scheduler = Scheduler(Times())
+    use(scheduler, A, 10)
+    use(scheduler, A)
+    assert shown(scheduler) == [("a", 4096, 10)]
+
+
+def test_a_reload_goes_back_to_the_default() -> None:
+    scheduler = Scheduler(Times())
+    use(scheduler, A, 10)
+    use(scheduler, A, num_ctx=8192)
+    assert shown(scheduler) == [("a", 8192, 300)]
+
+
+def test_the_time_runs_from_the_end_of_the_last_request() -> None:
+    times = Times()
+    scheduler = Scheduler(times)
+    loaded = scheduler.begin(A, {}, 10)
+    times.now += 60
+    assert shown(scheduler) == [("a", 4096, 10)]
+    scheduler.end(loaded)
+    times.now += 4
+    assert shown(scheduler) == [("a", 4096, 6)]
+
+
+def test_unloading_lets_a_running_request_finish() -> None:
+    scheduler = Scheduler(Times())
+    loaded = scheduler.begin(A, {}, None)
+    scheduler.unload(A)
+    assert [name for name, *_ in shown(scheduler)] == ["a"]
+    scheduler.end(loaded)
+    assert shown(scheduler) == []
+
+
+def test_the_longest_lived_stands_first() -> None:
+    scheduler = Scheduler(Times())
+    use(scheduler, A, 60)
+    use(scheduler, B, math.inf)
+    assert [name for name, *_ in shown(scheduler)] == ["b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "context"),
+    [
+        (A, {}, 4096),
+        (A, {"num_ctx": 99_999}, 8192),
+        (A, {"num_ctx": 1}, 4),
+        (B, B.parameters, 2048),
+        (B, {**B.parameters, "num_ctx": 512}, 512),
+    ],
+)
+def test_the_context_is_clamped_to_what_the_model_was_trained_for(
+    model: Model, options: dict[str, Any], context: int
+) -> None:
+    assert effective_context(model, options) == context
+
+
+@pytest.mark.parametrize("keep_alive", [60, "1m", "60s", "0.5m30s", 60.0])
+def test_seconds_and_durations_are_understood(stub: StubServer, keep_alive: Any) -> None:
+    chat(stub, "hello", keep_alive=keep_alive)
+    chat(stub, "hello", "mochi-chat", keep_alive=61)
+    chat(stub, "hello", "mochi-long", keep_alive=59)
+    names = [model["name"] for model in ask(stub, "GET", "/api/ps").json["models"]]
+    assert names == ["mochi-chat:latest", "mochi:latest", "mochi-long:latest"]
+
+
+@pytest.mark.parametrize("path", ["/api/chat", "/api/generate"])
+@pytest.mark.parametrize("stream", [True, False])
+def test_an_empty_request_loads_and_with_keep_alive_zero_unloads(stub: StubServer, path: str, stream: bool) -> None:
+    answer = ask(stub, "POST", path, {"model": "mochi", "stream": stream})
+    assert answer.headers["content-type"] == "application/json; charset=utf-8"
+    assert answer.json["done_reason"] == "load"
+    assert len(ask(stub, "GET", "/api/ps").json["models"]) == 1
+    for _ in range(2):
+        assert ask(stub, "POST", path, {"model": "mochi", "keep_alive": "0"}).json["done_reason"] == "unload"
+    assert ask(stub, "GET", "/api/ps").json == {"models": []}
+
+
+def test_a_model_that_answers_is_running_until_its_client_has_gone() -> None:
+    body = {"model": "mochi", "messages": [{"role": "user", "content": "hello"}], "keep_alive": 0}
+    with StubServer(resolve=lambda _: Reply([Text(("one",)), Gate()]), speed=0) as stub:
+        with streaming(stub, "/api/chat", body) as response:
+            assert response.readline()
+            assert len(ask(stub, "GET", "/api/ps").json["models"]) == 1
+        stub.wait_for(lambda seen: seen[0].outcome == "cancelled")
+        assert ask(stub, "GET", "/api/ps").json == {"models": []}
+
+
+def test_a_bad_format_has_loaded_the_model(stub: StubServer) -> None:
+    assert chat(stub, "hello", format="xml").status == 500
+    assert len(ask(stub, "GET", "/api/ps").json["models"]) == 1
+    assert chat(stub, "hello", "mochi-chat", think=True).status == 400
+    assert len(ask(stub, "GET", "/api/ps").json["models"]) == 1

@@ -1,0 +1,96 @@
+"""Starting, stopping, ports, and the public names."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+import pytest
+
+import mochi_stub
+from mochi_stub import Exchange, StubServer
+from mochi_stub.journal import MAX_EXCHANGES, Journal
+from tests.stub.talk import ask
+
+
+def test_a_taken_port_is_an_error_at_once() -> None:
+    with StubServer() as first, pytest.raises(OSError, match=r"in use"):
+        StubServer(port=first.port).start()
+
+
+def test_a_taken_port_can_be_avoided() -> None:
+    with StubServer() as first, StubServer(port=first.port, fall_back_to_free_port=True) as second:
+        assert second.port != first.port
+        assert ask(second, "GET", "/").status == 200
+
+
+def test_a_stopped_server_is_gone_and_can_start_again() -> None:
+    threads = threading.active_count()
+    stub = StubServer()
+    with stub:
+        port = stub.port
+        assert ask(stub, "GET", "/").status == 200
+    with pytest.raises(ConnectionError):
+        ask(stub, "GET", "/")
+    assert threading.active_count() == threads
+    with stub:
+        assert stub.port == port
+        assert ask(stub, "GET", "/").status == 200
+        assert len(stub.exchanges()) == 2
+
+
+def test_stopping_twice_or_without_a_start_does_nothing() -> None:
+    stub = StubServer()
+    stub.stop()
+    with stub:
+        pass
+    stub.stop()
+
+
+def test_ipv6_is_served() -> None:
+    with StubServer(host="::1") as stub:
+        assert stub.url == f"http://[::1]:{stub.port}"
+        assert ask(stub, "GET", "/").status == 200
+
+
+def test_every_public_name_can_be_had() -> None:
+    assert all(getattr(mochi_stub, name) is not None for name in mochi_stub.__all__)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="nope"):
+        _ = mochi_stub.nope
+
+
+def test_importing_the_package_loads_neither_a_server_nor_its_neighbour() -> None:
+    program = (
+        "import sys, mochi_stub; "
+        "print(*[name for name in ('uvicorn', 'asyncio', 'orjson', 'mochi_server') if name in sys.modules])"
+    )
+    printed = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
+    assert printed == "\n"
+
+
+def test_the_journal_keeps_the_latest_thousand() -> None:
+    journal = Journal()
+    for number in range(MAX_EXCHANGES + 5):
+        journal.open("GET", f"/{number}", None, 0)
+    kept = journal.exchanges()
+    assert (len(kept), kept[0].path) == (MAX_EXCHANGES, "/5")
+
+
+def test_the_journal_lets_go_of_large_bodies() -> None:
+    journal = Journal()
+    for number in range(4):
+        journal.open("POST", f"/{number}", {}, 30 * 1024 * 1024)
+    assert [exchange.path for exchange in journal.exchanges()] == ["/2", "/3"]
+
+
+def test_a_snapshot_does_not_change() -> None:
+    journal = Journal()
+    exchange = journal.open("GET", "/", None, 0)
+    before = journal.exchanges()
+    journal.close(exchange, "finished")
+    assert before == [Exchange("GET", "/")]
+    assert journal.exchanges() == [Exchange("GET", "/", outcome="finished")]
