@@ -80,7 +80,11 @@ class SessionIndex:
         rows = database.execute("SELECT session_id, inode, modified_ns, size FROM sessions")
         known = {row[0]: row[1:] for row in rows}
         gone = [(session_id,) for session_id in known if session_id not in found]
-        changed = [session_id for session_id, signature in found.items() if known.get(session_id) != signature]
+        changed = [
+            session_id
+            for session_id, signature in found.items()
+            if signature is None or known.get(session_id) != signature
+        ]
         if not gone and not changed:
             return len(known)
         fresh = [self._row(session_id) for session_id in changed]

@@ -1,0 +1,1 @@
+"""What keeping sessions promises."""

@@ -1,0 +1,36 @@
+"""Sessions and messages that tests begin with, and the files they leave."""
+
+from pathlib import Path
+
+from mochi_server.sessions import ChatSession, Message, SessionCreationOptions, SessionStore
+from mochi_server.sessions.session import new_id, now, user_message
+
+
+def new_session(model: str = "qwen3:14b", system_prompt: str | None = None) -> ChatSession:
+    return ChatSession.create(SessionCreationOptions(model=model, system_prompt=system_prompt))
+
+
+def said(content: str) -> Message:
+    return user_message(content)
+
+
+def answered(content: str) -> Message:
+    return {"role": "assistant", "content": content, "model": "m", "message_id": new_id(), "timestamp": now()}
+
+
+def contents(session: ChatSession) -> list[str]:
+    return [message["content"] for message in session.messages]
+
+
+async def stored_session(store: SessionStore, *messages: Message) -> ChatSession:
+    """A session that is in the store with these messages."""
+    session = await store.create(new_session())
+    return await store.append(session.session_id, messages) if messages else session
+
+
+def file_of(directory: Path, session_id: str) -> Path:
+    return directory / f"{session_id}.json"
+
+
+def log_of(directory: Path, session_id: str) -> Path:
+    return directory / f".{session_id}.turn.jsonl"

@@ -1,0 +1,254 @@
+"""Session files: the specification's own, those of older versions, strange ones; each loads and is written back."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mochi_server.sessions import ChatSession, SessionManager, ToolExecutionPolicy
+from mochi_server.sessions.encoding import decode_file, encode_file
+from tests.sessions.samples import contents, file_of, new_session, said
+
+ID = "a1b2c3d4e5"
+
+SPECIFIED = """\
+{
+  "metadata": {
+    "session_id": "a1b2c3d4e5",
+    "model": "qwen3:14b",
+    "created_at": "...",
+    "updated_at": "...",
+    "message_count": 6,
+    "summary": {"summary": "...", "topics": ["..."]},
+    "summary_model": "qwen3:14b",
+    "format_version": "1.3",
+    "tool_settings": {"tools": [], "tool_group": null, "execution_policy": "always_confirm"},
+    "agent_settings": {"enabled_agents": [], "selection_metadata": null},
+    "context_window_config": {
+      "dynamic_enabled": true,
+      "current_window": 8192,
+      "last_adjustment": "initial_setup",
+      "adjustment_history": [],
+      "manual_override": false
+    }
+  },
+  "messages": [
+    {"role": "system", "content": "...", "source_file": "helpful.md", "message_id": "...", "timestamp": "..."},
+    {"role": "user", "content": "Hello", "message_id": "...", "timestamp": "..."},
+    {"role": "assistant", "content": "Hi!", "model": "qwen3:14b", "message_id": "...", "timestamp": "...", \
+"eval_count": 12, "prompt_eval_count": 45}
+  ]
+}
+"""
+
+OF_1_0 = {
+    "session_id": ID,
+    "model": "llama3",
+    "created_at": "2024-05-01T10:00:00",
+    "updated_at": "2024-05-01T10:05:00",
+    "message_count": 1,
+    "summary": None,
+    "summary_model": None,
+    "format_version": "1.0",
+}
+OF_1_1 = OF_1_0 | {"format_version": "1.1", "tool_settings": {"tools": ["add"], "tool_group": None}}
+OF_1_2 = OF_1_1 | {"format_version": "1.2", "context_window_config": {"current_window": 4096}}
+UNVERSIONED = {name: value for name, value in OF_1_0.items() if name != "format_version"}
+A_MESSAGE = {"role": "user", "content": "hi", "message_id": "0000000001", "timestamp": "2024-05-01T10:00:00"}
+
+
+@pytest.fixture
+def manager(sessions_dir: Path) -> SessionManager:
+    sessions_dir.mkdir()
+    return SessionManager(sessions_dir)
+
+
+def put(sessions_dir: Path, content: dict[str, Any] | str | bytes, session_id: str = ID) -> Path:
+    path = file_of(sessions_dir, session_id)
+    if isinstance(content, dict):
+        content = json.dumps(content)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def rewritten(manager: SessionManager, path: Path) -> dict[str, Any]:
+    """The file after a change that writes it again."""
+    manager.update_session(ID, title="touched")
+    stored: dict[str, Any] = json.loads(path.read_text())
+    assert stored["metadata"].pop("title") == "touched"
+    return stored
+
+
+def test_the_specified_example_loads_and_is_written_back_as_it_was(manager: SessionManager, sessions_dir: Path) -> None:
+    path = put(sessions_dir, SPECIFIED)
+    session = manager.load_session(ID)
+    assert contents(session) == ["...", "Hello", "Hi!"]
+    stored, specified = rewritten(manager, path), json.loads(SPECIFIED)
+    for changing in ("updated_at", "message_count"):
+        del stored["metadata"][changing], specified["metadata"][changing]
+    assert stored == specified
+
+
+def test_the_specified_example_is_listed_with_its_real_count(manager: SessionManager, sessions_dir: Path) -> None:
+    put(sessions_dir, SPECIFIED)
+    (entry,) = manager.list_sessions()
+    assert (entry["session_id"], entry["message_count"], entry["preview"]) == (ID, 3, "Hello")
+
+
+@pytest.mark.parametrize("metadata", [UNVERSIONED, OF_1_0, OF_1_1, OF_1_2], ids=["none", "1.0", "1.1", "1.2"])
+def test_older_files_load_and_are_written_as_the_current_version(
+    manager: SessionManager, sessions_dir: Path, metadata: dict[str, Any]
+) -> None:
+    path = put(sessions_dir, {"metadata": metadata, "messages": [A_MESSAGE]})
+    session = manager.load_session(ID)
+    assert session.metadata.tool_settings.execution_policy is ToolExecutionPolicy.ALWAYS_CONFIRM
+    assert session.metadata.context_window_config["manual_override"] is False
+    stored = rewritten(manager, path)
+    assert stored["metadata"]["format_version"] == "1.3"
+    assert stored["metadata"]["created_at"] == "2024-05-01T10:00:00"
+    assert stored["metadata"]["agent_settings"] == {"enabled_agents": [], "selection_metadata": None}
+    assert stored["messages"] == [A_MESSAGE]
+
+
+def test_what_an_older_version_had_set_stays_set(manager: SessionManager, sessions_dir: Path) -> None:
+    put(sessions_dir, {"metadata": OF_1_2, "messages": []})
+    metadata = manager.load_session(ID).metadata
+    assert metadata.tool_settings.tools == ["add"]
+    assert metadata.context_window_config["current_window"] == 4096
+
+
+def test_unknown_keys_at_every_level_and_nulls_are_written_back(manager: SessionManager, sessions_dir: Path) -> None:
+    unknown = {"anything": [1, {"deep": None}]}
+    metadata = OF_1_2 | {
+        "format_version": "1.3",
+        "tool_settings": {"tools": None, "tool_group": None, "execution_policy": None, "mine": None},
+        "agent_settings": None,
+        "context_window_config": {"current_window": None, "mine": unknown},
+        "summary": {"summary": "s", "topics": [], "mine": 1},
+        "mine": unknown,
+        "also_mine": None,
+    }
+    path = put(sessions_dir, {"metadata": metadata, "messages": [A_MESSAGE | {"mine": unknown}], "mine": unknown})
+    stored = rewritten(manager, path)
+    assert stored["mine"] == unknown
+    assert stored["messages"] == [A_MESSAGE | {"mine": unknown}]
+    assert stored["metadata"]["mine"] == unknown
+    assert stored["metadata"]["also_mine"] is None
+    assert stored["metadata"]["summary"]["mine"] == 1
+    assert stored["metadata"]["context_window_config"]["mine"] == unknown
+    assert stored["metadata"]["tool_settings"] == {
+        "tools": [],
+        "tool_group": None,
+        "execution_policy": "always_confirm",
+        "mine": None,
+    }
+
+
+def test_files_of_a_later_version_keep_their_version(manager: SessionManager, sessions_dir: Path) -> None:
+    path = put(sessions_dir, {"metadata": OF_1_2 | {"format_version": "1.9"}, "messages": []})
+    assert rewritten(manager, path)["metadata"]["format_version"] == "1.9"
+
+
+def test_a_copied_file_is_a_session_of_its_own(manager: SessionManager, sessions_dir: Path) -> None:
+    put(sessions_dir, SPECIFIED)
+    put(sessions_dir, SPECIFIED, "0000000000")
+    manager.update_session("0000000000", title="copy")
+    assert manager.load_session("0000000000").session_id == "0000000000"
+    assert manager.load_session(ID).metadata.title is None
+    assert {entry["session_id"] for entry in manager.list_sessions()} == {ID, "0000000000"}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\xef\xbb\xbf" + SPECIFIED.encode(),
+        SPECIFIED.replace('"Hello"', '"Hello\\ud800"').encode(),
+        SPECIFIED.replace("12,", "NaN,").encode(),
+    ],
+    ids=["byte order mark", "lone surrogate", "NaN"],
+)
+def test_loosely_written_json_is_read(manager: SessionManager, sessions_dir: Path, content: bytes) -> None:
+    path = put(sessions_dir, content)
+    assert contents(manager.load_session(ID))[1] in ("Hello", "Hello\ufffd")
+    assert len(rewritten(manager, path)["messages"]) == 3
+
+
+def test_a_file_has_indented_metadata_and_one_message_to_a_line() -> None:
+    session = new_session(system_prompt='A "prompt"\nof two lines — and more')
+    session.messages.append(said("hello"))
+    data = encode_file(session.metadata, [json.dumps(message).encode() for message in session.messages], {})
+    lines = data.decode().splitlines()
+    assert lines[:3] == ["{", '  "metadata": {', f'    "session_id": "{session.session_id}",']
+    assert lines[-6:-4] == ["  },", '  "messages": [']
+    assert [json.loads(line.strip().rstrip(",")) for line in lines[-4:-2]] == session.messages
+    assert lines[-2:] == ["  ]", "}"]
+    assert contents(decode_file(session.session_id, data)) == contents(session)
+
+
+def test_a_file_has_the_specified_keys_in_their_order_and_no_others(
+    manager: SessionManager, sessions_dir: Path
+) -> None:
+    file_of(sessions_dir, ID).touch()
+    path = put(sessions_dir, {"metadata": {"session_id": ID, "model": "m"}, "messages": []})
+    manager.append_messages(ID, [said("hi")])
+    stored = json.loads(path.read_text())
+    assert list(stored) == list(json.loads(SPECIFIED))
+    assert list(stored["metadata"]) == list(json.loads(SPECIFIED)["metadata"])
+
+
+DAMAGED = {
+    "empty": b"",
+    "cut off": SPECIFIED.encode()[:200],
+    "not UTF-8": SPECIFIED.encode().replace(b"Hello", b"\xff\xfe"),
+    "a list": b"[]",
+    "no metadata": b'{"messages": []}',
+    "no model": b'{"metadata": {"session_id": "a1b2c3d4e5"}, "messages": []}',
+    "messages of another kind": b'{"metadata": {"session_id": "a1b2c3d4e5", "model": "m"}, "messages": ["hi"]}',
+    "too deep": b"[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_file_is_set_aside_whole_and_the_list_goes_on(
+    manager: SessionManager, sessions_dir: Path, content: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(sessions_dir, SPECIFIED, "0000000000")
+    path = put(sessions_dir, content)
+    assert [entry["session_id"] for entry in manager.list_sessions()] == ["0000000000"]
+    manager.list_sessions()
+    assert not path.exists()
+    (aside,) = sessions_dir.glob(f"{ID}.json.corrupt-*")
+    assert aside.read_bytes() == content
+    assert len([record for record in caplog.records if record.levelname == "WARNING"]) == 1
+
+
+def test_damaged_files_never_replace_one_another(manager: SessionManager, sessions_dir: Path) -> None:
+    for number in range(3):
+        put(sessions_dir, f"damage {number}")
+        with pytest.raises(Exception, match="not found"):
+            manager.load_session(ID)
+    found = {path.read_text() for path in sessions_dir.glob(f"{ID}.json.corrupt-*")}
+    assert found == {"damage 0", "damage 1", "damage 2"}
+
+
+def test_a_change_of_a_damaged_session_is_not_found_and_keeps_the_damage(
+    manager: SessionManager, sessions_dir: Path
+) -> None:
+    put(sessions_dir, "{")
+    with pytest.raises(Exception, match="not found"):
+        manager.append_messages(ID, [said("hi")])
+    (aside,) = sessions_dir.glob("*.corrupt-*")
+    assert aside.read_text() == "{"
+
+
+def test_a_session_written_by_hand_with_little_in_it_loads_the_same_every_time(
+    manager: SessionManager, sessions_dir: Path
+) -> None:
+    put(
+        sessions_dir,
+        {"metadata": {"session_id": ID, "model": "m", "created_at": "2024-01-01"}, "messages": [{"role": "user"}]},
+    )
+    first: ChatSession = manager.load_session(ID)
+    assert first.messages[0]["content"] == ""
+    assert first == manager.load_session(ID)

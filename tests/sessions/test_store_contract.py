@@ -1,0 +1,237 @@
+"""What every session store keeps to."""
+
+import pytest
+
+from mochi_server.errors import SessionBusy, SessionConflict, SessionNotFound
+from mochi_server.sessions import AgentSettings, SessionQuery, SessionStore, ToolExecutionPolicy, ToolSettings
+from mochi_server.sessions.session import timestamp
+from tests.sessions.samples import answered, contents, new_session, said, stored_session
+
+pytestmark = pytest.mark.anyio
+
+NO_IDS = ["0123456789", "", "abc", "ABCDEF0123", "../../../etc", "0123456789\n", "012345678g", "0123456789.json"]
+
+
+async def test_created_session_loads_as_it_was_created(store: SessionStore) -> None:
+    created = await store.create(new_session(system_prompt="Be brief."))
+    assert await store.load(created.session_id) == created
+    assert contents(created) == ["Be brief."]
+    assert created.metadata.message_count == 1
+
+
+async def test_a_taken_id_is_replaced_and_the_first_session_stays(store: SessionStore) -> None:
+    session = new_session()
+    first = await store.create(session)
+    session.metadata.model = "other"
+    second = await store.create(session)
+    assert first.session_id != second.session_id
+    assert (await store.load(first.session_id)).model == "qwen3:14b"
+    assert (await store.load(second.session_id)).model == "other"
+
+
+@pytest.mark.parametrize("session_id", NO_IDS)
+async def test_every_verb_says_not_found_for_what_is_not_there(store: SessionStore, session_id: str) -> None:
+    for verb in (
+        store.load(session_id),
+        store.append(session_id, [said("hi")]),
+        store.replace_tail(session_id, 0, []),
+        store.patch(session_id, {"title": "x"}),
+        store.checkpoint(session_id, answered("so far")),
+        store.delete(session_id),
+    ):
+        with pytest.raises(SessionNotFound):
+            await verb
+    with pytest.raises(SessionNotFound):
+        async with store.hold(session_id):
+            pass
+
+
+async def test_appended_messages_are_at_the_end_and_counted(store: SessionStore) -> None:
+    session = await stored_session(store, said("a"))
+    changed = await store.append(session.session_id, [answered("b"), said("c")])
+    assert contents(changed) == ["a", "b", "c"]
+    assert changed.metadata.message_count == 3
+    assert timestamp(changed.metadata.updated_at) > timestamp(session.metadata.updated_at)
+    assert await store.load(session.session_id) == changed
+
+
+async def test_a_replaced_tail_keeps_what_stands_before_it(store: SessionStore) -> None:
+    session = await stored_session(store, said("a"), answered("b"), said("c"))
+    changed = await store.replace_tail(session.session_id, 1, [answered("B")])
+    assert contents(changed) == ["a", "B"]
+    assert changed.metadata.message_count == 2
+    assert await store.load(session.session_id) == changed
+
+
+async def test_replacing_from_the_beginning_replaces_everything(store: SessionStore) -> None:
+    session = await stored_session(store, said("a"), answered("b"))
+    assert (await store.replace_tail(session.session_id, 0, [])).messages == []
+    assert (await store.load(session.session_id)).metadata.message_count == 0
+
+
+async def test_a_change_decided_on_an_older_history_is_a_conflict_and_changes_nothing(store: SessionStore) -> None:
+    old = await stored_session(store, said("a"))
+    new = await store.append(old.session_id, [answered("b")], revision=old.revision)
+    for verb in (
+        store.append(old.session_id, [said("late")], revision=old.revision),
+        store.replace_tail(old.session_id, 0, [], revision=old.revision),
+        store.patch(old.session_id, {"title": "late"}, revision=old.revision),
+    ):
+        with pytest.raises(SessionConflict):
+            await verb
+    assert await store.load(old.session_id) == new
+
+
+async def test_patches_of_different_fields_are_merged(store: SessionStore) -> None:
+    session = await stored_session(store, said("a"))
+    await store.patch(session.session_id, {"title": "Plans"})
+    settings = ToolSettings(tools=["add"], execution_policy=ToolExecutionPolicy.NEVER_CONFIRM)
+    await store.patch(session.session_id, {"tool_settings": settings, "agent_settings": AgentSettings()})
+    changed = await store.patch(session.session_id, {"model": "llama3", "options": {"temperature": 0.5}})
+    assert await store.load(session.session_id) == changed
+    assert (changed.metadata.title, changed.model, changed.metadata.tool_settings) == ("Plans", "llama3", settings)
+    assert changed.metadata.options == {"temperature": 0.5}
+    assert changed.revision == session.revision
+    assert timestamp(changed.metadata.updated_at) > timestamp(session.metadata.updated_at)
+
+
+async def test_a_null_patch_returns_a_field_to_its_default(store: SessionStore) -> None:
+    session = await stored_session(store)
+    await store.patch(session.session_id, {"title": "x", "tool_settings": ToolSettings(tools=["add"])})
+    changed = await store.patch(session.session_id, {"title": None, "tool_settings": None})
+    assert changed.metadata.title is None
+    assert changed.metadata.tool_settings == ToolSettings()
+
+
+@pytest.mark.parametrize("fields", [{"colour": 1}, {"session_id": "x"}, {"message_count": 9}, {"model": None}])
+async def test_a_patch_of_what_is_no_field_is_a_programming_error(
+    store: SessionStore, fields: dict[str, object]
+) -> None:
+    session = await stored_session(store)
+    with pytest.raises(ValueError, match=r"fields|model"):
+        await store.patch(session.session_id, fields)
+    assert await store.load(session.session_id) == session
+
+
+async def test_lone_surrogates_are_replaced_and_pairs_become_characters(store: SessionStore) -> None:
+    session = await stored_session(store, said("broken \ud83d here, \ud83d\ude00 whole"))
+    changed = await store.patch(session.session_id, {"title": "\udc00"})
+    assert contents(changed) == ["broken \ufffd here, \U0001f600 whole"]
+    assert changed.metadata.title == "\ufffd"
+    assert await store.load(session.session_id) == changed
+
+
+async def test_changing_what_was_returned_or_given_changes_nothing_stored(store: SessionStore) -> None:
+    message = said("a")
+    session = await store.create(new_session())
+    async with store.hold(session.session_id, run_id="r"):
+        returned = await store.append(session.session_id, [message])
+        message["content"] = "changed"
+        returned.messages[0]["content"] = "changed"
+        returned.metadata.context_window_config["current_window"] = 1
+        await store.append(session.session_id, [answered("b")])
+    loaded = await store.load(session.session_id)
+    assert contents(loaded) == ["a", "b"]
+    assert loaded.metadata.context_window_config["current_window"] is None
+
+
+async def test_a_deleted_session_is_gone(store: SessionStore) -> None:
+    session = await stored_session(store, said("a"))
+    await store.delete(session.session_id)
+    with pytest.raises(SessionNotFound):
+        await store.load(session.session_id)
+    assert (await store.list(SessionQuery())).total == 0
+
+
+async def test_the_list_is_sorted_by_the_last_change_and_paged(store: SessionStore) -> None:
+    ids = [(await stored_session(store, said(str(number)))).session_id for number in range(5)]
+    await store.patch(ids[1], {"title": "touched"})
+    expected = [ids[1], ids[4], ids[3], ids[2], ids[0]]
+    everything = await store.list(SessionQuery())
+    assert [entry["session_id"] for entry in everything.entries] == expected
+    page = await store.list(SessionQuery(limit=2, offset=1))
+    assert [entry["session_id"] for entry in page.entries] == expected[1:3]
+    assert page.total == everything.total == 5
+    assert (await store.list(SessionQuery(offset=9))).entries == []
+
+
+async def test_list_entries_are_the_sessions_own_summaries(store: SessionStore) -> None:
+    session = await stored_session(store, said("hello"))
+    page = await store.list(SessionQuery())
+    assert page.entries == [session.summary_object()]
+    assert page.entries[0]["preview"] == "hello"
+
+
+async def test_an_empty_store_lists_nothing(store: SessionStore) -> None:
+    page = await store.list(SessionQuery())
+    assert (page.entries, page.total) == ([], 0)
+
+
+async def test_a_running_turn_is_seen_without_its_unfinished_answer(store: SessionStore) -> None:
+    session = await stored_session(store)
+    async with store.hold(session.session_id, run_id="r"):
+        await store.append(session.session_id, [said("a")])
+        await store.checkpoint(session.session_id, answered("so f"))
+        assert contents(await store.load(session.session_id)) == ["a"]
+        await store.append(session.session_id, [answered("so far")])
+        assert contents(await store.load(session.session_id)) == ["a", "so far"]
+        (entry,) = (await store.list(SessionQuery())).entries
+        assert entry["message_count"] == 2
+    assert contents(await store.load(session.session_id)) == ["a", "so far"]
+
+
+async def test_a_checkpoint_alone_changes_neither_history_nor_time(store: SessionStore) -> None:
+    session = await stored_session(store, said("a"))
+    async with store.hold(session.session_id, run_id="r"):
+        await store.checkpoint(session.session_id, answered("so f"))
+    assert await store.load(session.session_id) == session
+
+
+async def test_a_patch_during_a_turn_is_merged_with_it(store: SessionStore) -> None:
+    session = await stored_session(store)
+    async with store.hold(session.session_id, run_id="r"):
+        await store.patch(session.session_id, {"title": "before"})
+        spoken = await store.append(session.session_id, [said("a")], revision=session.revision)
+        await store.patch(session.session_id, {"title": "during"})
+        await store.append(session.session_id, [answered("b")], revision=spoken.revision)
+        assert (await store.load(session.session_id)).metadata.title == "during"
+    ended = await store.load(session.session_id)
+    assert ended.metadata.title == "during"
+    assert contents(ended) == ["a", "b"]
+
+
+async def test_a_turn_may_replace_what_it_found(store: SessionStore) -> None:
+    session = await stored_session(store, said("a"), answered("old"))
+    async with store.hold(session.session_id, run_id="r"):
+        await store.patch(session.session_id, {"title": "t"})
+        await store.replace_tail(session.session_id, 1, [answered("new")])
+        await store.replace_tail(session.session_id, 0, [said("A")])
+        await store.append(session.session_id, [answered("newest")])
+    assert contents(await store.load(session.session_id)) == ["A", "newest"]
+
+
+async def test_deleting_during_a_turn_is_final(store: SessionStore) -> None:
+    session = await stored_session(store)
+    async with store.hold(session.session_id, run_id="r"):
+        await store.append(session.session_id, [said("a")])
+        await store.append(session.session_id, [answered("b")])
+        await store.delete(session.session_id)
+        with pytest.raises(SessionNotFound):
+            await store.append(session.session_id, [said("c")])
+        with pytest.raises(SessionNotFound):
+            await store.checkpoint(session.session_id, answered("c"))
+    with pytest.raises(SessionNotFound):
+        await store.load(session.session_id)
+    assert (await store.list(SessionQuery())).total == 0
+
+
+async def test_a_turn_on_a_session_in_a_turn_is_told_who_runs(store: SessionStore) -> None:
+    session = await stored_session(store)
+    async with store.hold(session.session_id, run_id="first"):
+        for run_id in ("second", None):
+            with pytest.raises(SessionBusy) as caught:
+                async with store.hold(session.session_id, run_id=run_id):
+                    pass
+            assert caught.value.details["run_id"] == "first"
+    async with store.hold(session.session_id, run_id="second"):
+        pass

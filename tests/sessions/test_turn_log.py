@@ -1,0 +1,252 @@
+"""What a turn writes when, and what a crash at any moment leaves. A crash is a copy of the directory, taken then."""
+
+import shutil
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from mochi_server.sessions import ChatSession, FileSessionStore, Message, SessionManager
+from mochi_server.sessions.session import timestamp
+from mochi_server.sessions.turnlog import Record, overlay, tail_line
+from tests.sessions.samples import answered, contents, file_of, log_of, new_session, said, stored_session
+
+pytestmark = pytest.mark.anyio
+
+
+Crash = Callable[[], Path]
+
+
+@pytest.fixture
+def crash(tmp_path: Path, sessions_dir: Path) -> Crash:
+    """Gives the directory as a crash now would leave it."""
+    numbers = count()
+    return lambda: Path(shutil.copytree(sessions_dir, tmp_path / f"crash{next(numbers)}"))
+
+
+def loaded(directory: Path, session: ChatSession) -> ChatSession:
+    return SessionManager(directory).load_session(session.session_id)
+
+
+async def test_a_turn_writes_the_whole_file_at_its_first_change_and_at_its_end(
+    files: FileSessionStore, sessions_dir: Path
+) -> None:
+    session = await stored_session(files, said("before"))
+    path, log = file_of(sessions_dir, session.session_id), log_of(sessions_dir, session.session_id)
+    versions = [path.read_bytes()]
+    async with files.hold(session.session_id, run_id="r"):
+        await files.append(session.session_id, [said("a")])
+        versions.append(path.read_bytes())
+        assert not log.exists()
+        await files.checkpoint(session.session_id, answered("so f"))
+        await files.append(session.session_id, [answered("so far")])
+        await files.patch(session.session_id, {"title": "t"})
+        await files.replace_tail(session.session_id, 2, [answered("better")])
+        versions.append(path.read_bytes())
+        assert len(log.read_bytes().splitlines()) == 4
+    versions.append(path.read_bytes())
+    assert versions[0] != versions[1] == versions[2] != versions[3]
+    assert not log.exists()
+    assert contents(await files.load(session.session_id)) == ["before", "a", "better"]
+
+
+async def test_changes_outside_a_turn_leave_no_log(files: FileSessionStore, sessions_dir: Path) -> None:
+    session = await stored_session(files, said("a"))
+    async with files.hold(session.session_id):
+        await files.append(session.session_id, [said("b")])
+        assert b'"b"' in file_of(sessions_dir, session.session_id).read_bytes()
+        await files.replace_tail(session.session_id, 0, [])
+    await files.patch(session.session_id, {"title": "t"})
+    assert not log_of(sessions_dir, session.session_id).exists()
+
+
+async def test_an_answer_cut_off_by_a_crash_is_there_as_far_as_it_had_come(
+    files: FileSessionStore, crash: Crash
+) -> None:
+    session = await stored_session(files)
+    async with files.hold(session.session_id, run_id="r"):
+        await files.append(session.session_id, [said("a")])
+        await files.checkpoint(session.session_id, answered("so"))
+        await files.checkpoint(session.session_id, answered("so f"))
+        directory = crash()
+        found = loaded(directory, session)
+    assert contents(found) == ["a", "so f"]
+    assert found.messages[-1]["interrupted"] is True
+    assert found.metadata.message_count == 2
+    assert loaded(directory, session) == found
+    assert SessionManager(directory).list_sessions()[0]["message_count"] == 2
+
+
+async def test_a_checkpoint_that_a_later_message_replaced_is_forgotten(files: FileSessionStore, crash: Crash) -> None:
+    session = await stored_session(files)
+    async with files.hold(session.session_id, run_id="r"):
+        await files.append(session.session_id, [said("a")])
+        await files.checkpoint(session.session_id, answered("so f"))
+        await files.append(session.session_id, [answered("so far")])
+        assert contents(loaded(crash(), session)) == ["a", "so far"]
+
+
+async def test_everything_acknowledged_before_a_crash_is_there_after_it(files: FileSessionStore, crash: Crash) -> None:
+    session = await stored_session(files)
+    async with files.hold(session.session_id, run_id="r"):
+        for step in ("a", "b", "c"):
+            acknowledged = await files.append(session.session_id, [said(step)])
+            assert loaded(crash(), session) == acknowledged
+        acknowledged = await files.patch(session.session_id, {"title": "t"})
+        assert loaded(crash(), session) == acknowledged
+        acknowledged = await files.replace_tail(session.session_id, 1, [said("B")])
+        assert loaded(crash(), session) == acknowledged
+
+
+async def crashed(files: FileSessionStore, crash: Crash) -> tuple[Path, ChatSession]:
+    """A directory whose turn was killed, with a log of every kind of line."""
+    session = await stored_session(files, said("before"))
+    async with files.hold(session.session_id, run_id="r"):
+        await files.append(session.session_id, [said("a")])
+        await files.append(session.session_id, [answered("b")])
+        await files.patch(session.session_id, {"title": "t"})
+        await files.checkpoint(session.session_id, answered("so f"))
+        directory = crash()
+    return directory, session
+
+
+async def test_the_next_history_change_brings_a_crashed_turn_into_the_file(
+    files: FileSessionStore, crash: Crash
+) -> None:
+    directory, session = await crashed(files, crash)
+    found = loaded(directory, session)
+    changed = SessionManager(directory).append_messages(session.session_id, [said("again")])
+    assert contents(changed) == ["before", "a", "b", "so f", "again"]
+    assert changed.messages[:-1] == found.messages
+    assert not log_of(directory, session.session_id).exists()
+    assert loaded(directory, session) == changed
+    assert changed.metadata.title == "t"
+
+
+@pytest.mark.parametrize("run_id", ["r", None])
+async def test_the_next_hold_brings_a_crashed_turn_into_the_file(
+    files: FileSessionStore, crash: Crash, run_id: str | None
+) -> None:
+    directory, session = await crashed(files, crash)
+    found = loaded(directory, session)
+    store = FileSessionStore(directory)
+    async with store.hold(session.session_id, run_id=run_id):
+        assert not log_of(directory, session.session_id).exists()
+        assert await store.load(session.session_id) == found
+    await store.aclose()
+    assert loaded(directory, session) == found
+
+
+async def test_a_patch_by_a_process_that_does_not_run_the_turn_leaves_the_turn_alone(
+    files: FileSessionStore, sessions_dir: Path
+) -> None:
+    session = await stored_session(files)
+    other = SessionManager(sessions_dir)
+    async with files.hold(session.session_id, run_id="r"):
+        spoken = await files.append(session.session_id, [said("a")])
+        other.update_session(session.session_id, title="one")
+        await files.checkpoint(session.session_id, answered("so f"))
+        other.update_session(session.session_id, title="two", summary_model="s")
+        assert contents(await files.load(session.session_id)) == ["a"]
+        await files.append(session.session_id, [answered("so far")], revision=spoken.revision)
+    ended = await files.load(session.session_id)
+    assert contents(ended) == ["a", "so far"]
+    assert (ended.metadata.title, ended.metadata.summary_model) == ("two", "s")
+
+
+@pytest.mark.parametrize("kept", [0.1, 0.5, 0.9, 1.0])
+async def test_a_torn_last_line_is_ignored_and_never_comes_to_life(
+    files: FileSessionStore, crash: Crash, kept: float
+) -> None:
+    directory, session = await crashed(files, crash)
+    log, found = log_of(directory, session.session_id), loaded(directory, session)
+    torn = tail_line(
+        Record.of(found).with_tail(3, [], ""), 3, Record.of(found).with_tail(3, [said("never acknowledged")], "")
+    ).rstrip(b"\n")
+    log.write_bytes(log.read_bytes() + torn[: int(len(torn) * kept)])
+    assert loaded(directory, session) == found
+    patched = SessionManager(directory).update_session(session.session_id, title="after")
+    assert patched.messages == found.messages
+    assert loaded(directory, session) == patched
+    assert patched.metadata.title == "after"
+
+
+async def test_a_log_that_is_in_the_file_already_changes_nothing(files: FileSessionStore, crash: Crash) -> None:
+    directory, session = await crashed(files, crash)
+    log = log_of(directory, session.session_id)
+    lines = log.read_bytes()
+    store = FileSessionStore(directory)
+    async with store.hold(session.session_id, run_id="r"):
+        pass
+    folded = await store.load(session.session_id)
+    for _ in range(2):
+        log.write_bytes(lines)
+        assert await store.load(session.session_id) == folded
+        async with store.hold(session.session_id, run_id="r"):
+            assert not log.exists()
+    assert await store.load(session.session_id) == folded
+    await store.aclose()
+
+
+async def test_a_log_left_by_a_crash_after_an_orderly_end_changes_nothing(
+    files: FileSessionStore, sessions_dir: Path
+) -> None:
+    session = await stored_session(files)
+    log = log_of(sessions_dir, session.session_id)
+    async with files.hold(session.session_id, run_id="r"):
+        await files.append(session.session_id, [said("a")])
+        await files.checkpoint(session.session_id, answered("b?"))
+        await files.append(session.session_id, [answered("b")])
+        await files.patch(session.session_id, {"title": "t"})
+        lines = log.read_bytes()
+    ended = await files.load(session.session_id)
+    log.write_bytes(lines)
+    assert await files.load(session.session_id) == ended
+
+
+async def test_turns_after_a_crash_go_on_where_it_left_off(files: FileSessionStore, crash: Crash) -> None:
+    directory, session = await crashed(files, crash)
+    store = FileSessionStore(directory)
+    async with store.hold(session.session_id, run_id="next"):
+        found = await store.load(session.session_id)
+        await store.append(session.session_id, [said("c")], revision=found.revision)
+        await store.append(session.session_id, [answered("d")])
+    assert contents(await store.load(session.session_id)) == ["before", "a", "b", "so f", "c", "d"]
+    await store.aclose()
+
+
+def test_overlaying_is_idempotent_line_by_line() -> None:
+    before = Record.of(new_session()).with_tail(0, [said("a")], "2026-01-01T00:00:00+00:00")
+    log, record = b"", before
+    for tail in ([answered("b")], [said("c"), answered("d")]):
+        after = record.with_tail(len(record.messages), tail, "2026-01-02T00:00:00+00:00")
+        log, record = log + tail_line(record, len(record.messages), after), after
+    once = overlay(before, log)
+    assert once.messages == record.messages
+    assert overlay(once, log) == once
+
+
+@pytest.mark.parametrize("line", [b"[]", b"{}", b"null", b'{"at": 1}', b'{"fields": 1}', b'{"fields": {}}', b"\xff"])
+def test_foreign_lines_in_a_log_are_passed_over(line: bytes) -> None:
+    record = Record.of(new_session())
+    after = record.with_tail(0, [said("a")], "2026-01-02T00:00:00+00:00")
+    found = overlay(record, line + b"\n" + tail_line(record, 0, after))
+    assert found.messages == after.messages
+
+
+def test_messages_encoded_once_are_not_encoded_again() -> None:
+    first = Record.of(new_session()).with_tail(0, [said("a"), answered("b")], "2026-01-01T00:00:00+00:00")
+    later = first.with_fields({"title": "t"}, "2026-01-02T00:00:00+00:00").with_tail(2, [said("c")], "")
+    assert len(later.lines) == 3
+    assert all(mine is theirs for mine, theirs in zip(later.lines, first.lines, strict=False))
+
+
+async def test_an_interrupted_answer_keeps_the_time_of_the_last_change(files: FileSessionStore, crash: Crash) -> None:
+    session = await stored_session(files, said("a"))
+    partial: Message = answered("so f")
+    async with files.hold(session.session_id, run_id="r"):
+        await files.checkpoint(session.session_id, partial)
+        found = loaded(crash(), session)
+    assert timestamp(found.metadata.updated_at) == timestamp(session.metadata.updated_at)
+    assert found.messages[-1] == {**partial, "interrupted": True}
