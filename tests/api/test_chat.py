@@ -1,0 +1,284 @@
+"""A turn: streamed, collected, regenerated; what is sent upstream and what is stored."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mochi_stub import StubServer
+from mochi_stub.prompt import Prompt
+from mochi_stub.reply import Failure, Reply, Text
+from tests.support.api import Api, error_of, text_of
+from tests.support.instructions import calls, instruct, words
+from tests.support.server import RunningServer
+
+
+def last_chat(stub: StubServer) -> dict[str, Any]:
+    """The latest chat request that the stub got."""
+    body = [exchange.body for exchange in stub.exchanges() if exchange.path == "/api/chat"][-1]
+    assert isinstance(body, dict)
+    return body
+
+
+def test_a_streamed_answer_comes_in_pieces_and_ends_with_its_message_and_done(api: Api) -> None:
+    session_id = api.create("mochi")["session_id"]
+
+    events = api.stream(session_id, "Hello!")
+
+    kinds = [event.type for event in events]
+    assert set(kinds[:-2]) == {"content_delta"}
+    assert kinds[-2:] == ["message_complete", "done"]
+    assert text_of(events).endswith("Hello!")
+    assert events[0].data["role"] == "assistant"
+    assert events[-1].data == {"session_id": session_id}
+
+
+def test_the_complete_message_is_the_stored_one(api: Api) -> None:
+    session_id = api.create("mochi")["session_id"]
+
+    events = api.stream(session_id, "Hello!")
+
+    complete = events[-2].data
+    user, assistant = api.messages(session_id)
+    assert (user["role"], user["content"]) == ("user", "Hello!")
+    assert assistant["content"] == text_of(events)
+    assert complete["message_id"] == assistant["message_id"]
+    assert complete["model"] == assistant["model"] == "mochi"
+    assert complete["eval_count"] == assistant["eval_count"] > 0
+    assert complete["prompt_eval_count"] == assistant["prompt_eval_count"] > 0
+    assert complete["context_window"] == {
+        "current_window": 8192,
+        "usage_tokens": assistant["eval_count"] + assistant["prompt_eval_count"],
+        "reason": "initial_setup",
+    }
+
+
+def test_event_ids_name_the_run_and_count_from_one(api: Api) -> None:
+    session_id = api.create("mochi")["session_id"]
+
+    events = api.stream(session_id, "Hello!")
+
+    run_id = api.ok(api.http.get(f"/chat/{session_id}/run"))["run_id"]
+    assert [event.id for event in events] == [f"{run_id}:{n}" for n in range(1, len(events) + 1)]
+
+
+def test_a_collected_answer_is_the_message_as_stored(api: Api) -> None:
+    session_id = api.create("mochi-chat")["session_id"]
+
+    answer = api.chat(session_id, "What is the capital of France?")
+
+    stored = api.messages(session_id)[-1]
+    assert answer["session_id"] == session_id
+    assert answer["message"] == stored
+    assert answer["tool_calls_executed"] == []
+    assert answer["context_window"] == {
+        "current_window": 7372,
+        "usage_tokens": stored["eval_count"] + stored["prompt_eval_count"],
+        "reason": "initial_setup",
+    }
+
+
+@pytest.mark.parametrize(
+    "message",
+    ["Hello!", "Why?\nReason: because", instruct(words(7), calls("nothing"), words(3), reasoning=4)],
+    ids=["plain", "reasoned", "with a tool"],
+)
+def test_a_turn_streamed_and_the_same_turn_collected_leave_the_same_session(api: Api, message: str) -> None:
+    streamed, collected = (api.create("mochi", system_prompt="Be brief.")["session_id"] for _ in range(2))
+
+    api.stream(streamed, message, think=True)
+    api.chat(collected, message, think=True)
+
+    first, second = api.session(streamed), api.session(collected)
+    for session in (first, second):
+        session["session_id"] = session["created_at"] = session["updated_at"] = ""
+        for stored in session["messages"]:
+            stored["message_id"] = stored["timestamp"] = ""
+    assert first == second
+    assert len(first["messages"]) >= 3
+
+
+def test_thinking_is_streamed_apart_and_stored_apart(api: Api) -> None:
+    session_id = api.create("mochi")["session_id"]
+
+    events = api.stream(session_id, instruct(words(6), reasoning=9, label="L"), think=True)
+
+    thought = "".join(event.data["content"] for event in events if event.type == "thinking_delta")
+    stored = api.messages(session_id)[-1]
+    assert len(thought.split()) == 11
+    assert stored["thinking"] == thought
+    assert stored["content"] == text_of(events)
+    assert len(stored["content"].split()) == 8
+
+
+def test_thinking_of_earlier_turns_is_not_sent_back(api: Api, stub: StubServer) -> None:
+    session_id = api.create("mochi")["session_id"]
+    api.chat(session_id, "Why?\nReason: because", think=True)
+
+    api.chat(session_id, "And?")
+
+    assert all("thinking" not in message for message in last_chat(stub)["messages"])
+
+
+@pytest.mark.parametrize("wish", [None, False])
+def test_models_that_can_think_are_told_not_to_unless_asked(api: Api, stub: StubServer, wish: bool | None) -> None:
+    session_id = api.create("mochi")["session_id"]
+
+    events = api.stream(session_id, "Why?\nReason: because", **({} if wish is None else {"think": wish}))
+
+    assert last_chat(stub)["think"] is False
+    assert not [event for event in events if event.type == "thinking_delta"]
+
+
+@pytest.mark.parametrize("level", [True, "low", "max"])
+def test_a_wish_to_think_is_passed_on(api: Api, stub: StubServer, level: bool | str) -> None:
+    session_id = api.create("mochi")["session_id"]
+    api.chat(session_id, "Why?", think=level)
+    assert last_chat(stub)["think"] == level
+
+
+def test_a_model_that_cannot_think_answers_without_and_says_so(api: Api, stub: StubServer) -> None:
+    session_id = api.create("mochi-chat")["session_id"]
+
+    events = api.stream(session_id, "Why?", think=True)
+
+    assert events[0].type == "warning"
+    assert events[0].data["code"] == "THINKING_NOT_SUPPORTED"
+    assert text_of(events)
+    assert "think" not in last_chat(stub)
+
+
+def test_the_upstream_request_names_the_window_and_forbids_truncation(api: Api, stub: StubServer) -> None:
+    session_id = api.create("mochi")["session_id"]
+    api.chat(session_id, "Hello!")
+    sent = last_chat(stub)
+    assert sent["options"]["num_ctx"] == 8192
+    assert sent["truncate"] is False
+    assert sent["stream"] is True
+
+
+def test_without_the_dynamic_window_no_num_ctx_is_sent(stub: StubServer, tmp_path: Path) -> None:
+    with RunningServer(tmp_path, stub.url, dynamic_context_window_enabled=False) as server:
+        api = server.api()
+        session_id = api.create("mochi")["session_id"]
+        answer = api.chat(session_id, "Hello!")
+    assert "options" not in last_chat(stub)
+    assert answer["context_window"]["current_window"] is None
+
+
+def test_options_of_the_request_go_before_those_of_the_session(api: Api, stub: StubServer) -> None:
+    session_id = api.create("mochi", options={"temperature": 0.1, "seed": 1}, keep_alive="5m")["session_id"]
+
+    api.chat(session_id, "Hello!", options={"seed": 2, "stop": ["x"]}, format="json", keep_alive=60)
+
+    sent = last_chat(stub)
+    assert sent["options"] == {"temperature": 0.1, "seed": 2, "stop": ["x"], "num_ctx": 8192}
+    assert sent["format"] == "json"
+    assert sent["keep_alive"] == 60
+
+
+@pytest.mark.parametrize("option", ["num_ctx", "num_batch", "num_gpu", "main_gpu", "use_mmap", "num_thread"])
+def test_options_that_reload_the_model_are_refused(api: Api, option: str) -> None:
+    session_id = api.create("mochi")["session_id"]
+    response = api.http.post(f"/chat/{session_id}/stream", json={"message": "Hi", "options": {option: 1}})
+    assert error_of(response) == (422, "VALIDATION_ERROR")
+    assert option in response.json()["error"]["message"]
+    assert api.messages(session_id) == []
+
+
+def test_the_whole_history_is_sent_with_the_next_message(api: Api, stub: StubServer) -> None:
+    session_id = api.create("mochi", system_prompt="Be brief.")["session_id"]
+    first = api.chat(session_id, "One")["message"]["content"]
+
+    api.chat(session_id, "Two")
+
+    assert [(m["role"], m["content"]) for m in last_chat(stub)["messages"]] == [
+        ("system", "Be brief."),
+        ("user", "One"),
+        ("assistant", first),
+        ("user", "Two"),
+    ]
+
+
+@pytest.mark.parametrize("body", [None, {}, {"message": None}], ids=["nothing", "an empty object", "null"])
+def test_without_a_message_the_last_one_is_answered_again(api: Api, body: dict[str, Any] | None) -> None:
+    session_id = api.create("mochi")["session_id"]
+    old = api.chat(session_id, "Hello!")["message"]
+
+    response = api.http.post(f"/chat/{session_id}", **({} if body is None else {"json": body}))
+
+    new = Api.ok(response)["message"]
+    assert new["message_id"] != old["message_id"]
+    assert [m["message_id"] for m in api.messages(session_id)][1:] == [new["message_id"]]
+
+
+def test_an_edited_message_is_answered_anew(api: Api) -> None:
+    session_id = api.create("mochi", system_prompt="Be brief.")["session_id"]
+    api.chat(session_id, "One")
+    api.chat(session_id, "Two")
+
+    edited = api.ok(api.http.put(f"/sessions/{session_id}/messages/1", json={"content": "Uno"}))
+    assert [m["content"] for m in edited["messages"]] == ["Be brief.", "Uno"]
+
+    events = api.stream(session_id)
+    assert text_of(events).endswith("Uno")
+    assert [m["role"] for m in api.messages(session_id)] == ["system", "user", "assistant"]
+
+
+def test_a_failed_regeneration_keeps_the_old_answer(tmp_path: Path) -> None:
+    def fail_at_the_second_time(prompt: Prompt) -> Reply | None:
+        asked.append(prompt)
+        return Reply([Text("Half"), Failure("kaput")]) if len(asked) > 1 else None
+
+    asked: list[Prompt] = []
+    with StubServer(speed=0, resolve=fail_at_the_second_time) as stub, RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        session_id = api.create("mochi")["session_id"]
+        old = api.chat(session_id, "Hello!")["message"]
+
+        events = api.stream(session_id)
+
+        assert [event.type for event in events] == ["content_delta", "error", "done"]
+        assert api.messages(session_id)[1:] == [old]
+
+
+def test_an_empty_history_cannot_be_answered(api: Api) -> None:
+    session_id = api.create("mochi", system_prompt="Be brief.")["session_id"]
+    assert error_of(api.http.post(f"/chat/{session_id}")) == (400, "EMPTY_HISTORY")
+    assert error_of(api.http.post(f"/chat/{session_id}/stream")) == (400, "EMPTY_HISTORY")
+
+
+def test_a_model_that_calls_tools_it_was_not_given_is_told_so_and_answers(api: Api, stub: StubServer) -> None:
+    session_id = api.create("mochi")["session_id"]
+
+    answer = api.chat(session_id, instruct(calls("get_weather", city="Oslo"), words(5)))
+
+    roles = [message["role"] for message in api.messages(session_id)]
+    assert roles == ["user", "assistant", "tool", "assistant"]
+    (call,) = answer["tool_calls_executed"]
+    assert (call["tool_name"], call["arguments"]) == ("get_weather", {"city": "Oslo"})
+    assert (call["success"], call["error_code"]) == (False, "TOOL_NOT_FOUND")
+    sent_call, sent_result = last_chat(stub)["messages"][-2:]
+    assert sent_call["tool_calls"][0]["id"] == sent_result["tool_call_id"]
+    assert answer["message"]["content"].startswith("ID ")
+
+
+def test_a_model_that_only_ever_calls_tools_still_ends(tmp_path: Path) -> None:
+    forever = instruct(*[calls("again")] * 20)
+    with StubServer(speed=0) as stub, RunningServer(tmp_path, stub.url, max_tool_iterations=3) as server:
+        api = server.api()
+        session_id = api.create("mochi")["session_id"]
+        events = api.stream(session_id, forever)
+        assert [event.type for event in events if event.type != "content_delta"] == [
+            *["tool_result", "tool_continuation_start"] * 3,
+            "message_complete",
+            "done",
+        ]
+
+
+def test_text_with_every_kind_of_line_separator_arrives_unchanged(api: Api) -> None:
+    session_id = api.create("mochi")["session_id"]
+    message = "a\u0085b\u2028c\u2029d\r\ne\x0bf <&> \U0001f375 \x7f"
+    events = api.stream(session_id, message)
+    assert text_of(events).endswith(message)
+    assert api.messages(session_id)[0]["content"] == message

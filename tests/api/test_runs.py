@@ -1,0 +1,217 @@
+"""Turns that are left, stopped, refused, waited for."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from mochi_stub import StubServer
+from mochi_stub.journal import Exchange
+from mochi_stub.prompt import Prompt
+from mochi_stub.reply import Gate, Reply, Text
+from tests.support.api import Api, error_of, text_of
+from tests.support.server import RunningServer
+
+
+class Holding:
+    """A stub whose answers to "hold" say three pieces and then wait for the gate; others end at once."""
+
+    def __init__(self) -> None:
+        self.gate = Gate()
+        self.stub = StubServer(speed=0, resolve=self._resolve)
+
+    def _resolve(self, prompt: Prompt) -> Reply | None:
+        if prompt.user_text != "hold":
+            return Reply.of("Fine.")
+        return Reply([Text(["one ", "two ", "three "]), self.gate, Text("four")])
+
+    def chats(self, outcome: str) -> list[Exchange]:
+        """Chat requests that ended so; waits for the first."""
+        exchanges = self.stub.wait_for(lambda all_: any(e.path == "/api/chat" and e.outcome == outcome for e in all_))
+        return [e for e in exchanges if e.path == "/api/chat" and e.outcome == outcome]
+
+
+@pytest.fixture
+def holding() -> Iterator[Holding]:
+    holding = Holding()
+    with holding.stub:
+        yield holding
+        holding.gate.open()
+
+
+@pytest.fixture
+def stub(holding: Holding) -> StubServer:
+    return holding.stub
+
+
+def test_leaving_stops_the_model_and_keeps_what_was_said(api: Api, holding: Holding) -> None:
+    session_id = api.create("mochi")["session_id"]
+
+    with api.open_stream(session_id, "hold") as events:
+        assert [next(events).data["content"] for _ in range(3)] == ["one ", "two ", "three "]
+
+    assert len(holding.chats("cancelled")) == 1
+    assert api.chat(session_id, "Go on", if_busy="wait")["message"]["content"] == "Fine."
+    partial = api.messages(session_id)[1]
+    assert (partial["content"], partial["interrupted"]) == ("one two three ", True)
+
+
+def test_a_client_that_wants_one_answer_and_leaves_stops_the_model_too(api: Api, holding: Holding) -> None:
+    session_id = api.create("mochi")["session_id"]
+
+    with pytest.raises(httpx.ReadTimeout):
+        api.http.post(f"/chat/{session_id}", json={"message": "hold"}, timeout=0.3)
+
+    assert len(holding.chats("cancelled")) == 1
+    api.chat(session_id, "Go on", if_busy="wait")
+    assert api.messages(session_id)[1]["content"] == "one two three "
+
+
+def test_a_turn_that_may_continue_ends_without_listeners(api: Api, holding: Holding) -> None:
+    session_id = api.create("mochi")["session_id"]
+
+    with api.open_stream(session_id, "hold", on_disconnect="continue") as events:
+        next(events)
+    assert api.ok(api.http.get(f"/chat/{session_id}/run"))["state"] == "running"
+    holding.gate.open()
+
+    api.chat(session_id, "Go on", if_busy="wait")
+    answer = api.messages(session_id)[1]
+    assert answer["content"] == "one two three four"
+    assert "interrupted" not in answer
+
+
+def test_stopping_ends_the_stream_with_done_and_keeps_the_text(api: Api, holding: Holding) -> None:
+    session_id = api.create("mochi")["session_id"]
+
+    with api.open_stream(session_id, "hold") as events:
+        seen = [next(events) for _ in range(3)]
+        stopped = api.ok(api.http.post(f"/chat/{session_id}/stop"))
+        seen.extend(events)
+
+    assert stopped["state"] == "stopped"
+    assert [event.type for event in seen] == ["content_delta"] * 3 + ["done"]
+    assert len(holding.chats("cancelled")) == 1
+    partial = api.messages(session_id)[-1]
+    assert (partial["content"], partial["interrupted"]) == ("one two three ", True)
+    assert api.ok(api.http.get(f"/chat/{session_id}/run"))["state"] == "stopped"
+
+
+def test_stopping_a_collected_turn_answers_with_what_was_said(
+    api: Api, server: RunningServer, holding: Holding
+) -> None:
+    session_id = api.create("mochi")["session_id"]
+    answers: list[dict[str, object]] = []
+    asking = threading.Thread(target=lambda: answers.append(api.chat(session_id, "hold")))
+    asking.start()
+    holding.stub.wait_for(lambda all_: any(e.path == "/api/chat" and e.chunks >= 3 for e in all_))
+
+    api.ok(server.api().http.post(f"/chat/{session_id}/stop"))
+    asking.join(10)
+
+    message = answers[0]["message"]
+    assert isinstance(message, dict)
+    assert message["interrupted"] is True
+
+
+def test_stopping_when_nothing_runs_is_fine(api: Api) -> None:
+    session_id = api.create("mochi")["session_id"]
+    assert api.ok(api.http.post(f"/chat/{session_id}/stop")) == {"run_id": None, "state": "idle"}
+    assert api.ok(api.http.get(f"/chat/{session_id}/run")) == {"run_id": None, "state": "idle"}
+
+
+def test_a_second_turn_on_a_running_session_is_refused_with_the_run(api: Api) -> None:
+    session_id = api.create("mochi")["session_id"]
+
+    with api.open_stream(session_id, "hold") as events:
+        run_id = next(events).id.partition(":")[0]
+        for path in (f"/chat/{session_id}", f"/chat/{session_id}/stream"):
+            response = api.http.post(path, json={"message": "Me too"})
+            assert error_of(response) == (409, "SESSION_BUSY")
+            assert response.json()["error"]["details"]["run_id"] == run_id
+
+
+def test_a_turn_can_wait_for_the_one_before_it(api: Api, server: RunningServer, holding: Holding) -> None:
+    session_id = api.create("mochi")["session_id"]
+    other = server.api()
+    answers: list[dict[str, object]] = []
+
+    with api.open_stream(session_id, "hold") as events:
+        next(events)
+        waiting = threading.Thread(target=lambda: answers.append(other.chat(session_id, "Next", if_busy="wait")))
+        waiting.start()
+        holding.gate.open()
+        list(events)
+    waiting.join(10)
+
+    assert len(answers) == 1
+    assert [m["content"] for m in api.messages(session_id)] == ["hold", "one two three four", "Next", "Fine."]
+
+
+def test_the_session_is_free_as_soon_as_done_is_read(api: Api, server: RunningServer) -> None:
+    session_id = api.create("mochi")["session_id"]
+    other = server.api()
+    for _ in range(20):
+        with api.open_stream(session_id, "Hi") as events:
+            for event in events:
+                if event.type == "done":
+                    assert other.http.post(f"/chat/{session_id}", json={"message": "At once"}).status_code == 200
+
+
+def test_history_cannot_be_edited_during_a_turn(api: Api) -> None:
+    session_id = api.create("mochi")["session_id"]
+    with api.open_stream(session_id, "hold") as events:
+        next(events)
+        edits = [
+            api.http.put(f"/sessions/{session_id}/messages/0", json={"content": "x"}),
+            api.http.put(f"/sessions/{session_id}/system-prompt", json={"content": "x"}),
+            api.http.delete(f"/sessions/{session_id}/system-prompt"),
+        ]
+    assert [error_of(response) for response in edits] == [(409, "SESSION_BUSY")] * 3
+
+
+def test_a_patch_during_a_turn_is_kept(api: Api, holding: Holding) -> None:
+    session_id = api.create("mochi")["session_id"]
+    with api.open_stream(session_id, "hold") as events:
+        next(events)
+        api.ok(
+            api.http.patch(
+                f"/sessions/{session_id}", json={"title": "Kept", "context_window": {"current_window": 4096}}
+            )
+        )
+        holding.gate.open()
+        rest = list(events)
+    assert rest[-1].type == "done"
+    session = api.session(session_id)
+    assert session["title"] == "Kept"
+    assert session["context_window_config"]["current_window"] == 4096
+    assert session["messages"][-1]["content"] == "one two three four"
+
+
+def test_deleting_a_session_stops_its_turn(api: Api, holding: Holding) -> None:
+    session_id = api.create("mochi")["session_id"]
+    with api.open_stream(session_id, "hold") as events:
+        next(events)
+        assert api.http.delete(f"/sessions/{session_id}").status_code == 204
+        assert list(events)[-1].type == "done"
+    assert len(holding.chats("cancelled")) == 1
+    assert error_of(api.http.get(f"/sessions/{session_id}")) == (404, "SESSION_NOT_FOUND")
+
+
+def test_shutting_down_stores_what_was_said_and_tells_the_listener(tmp_path: Path, holding: Holding) -> None:
+    with RunningServer(tmp_path, holding.stub.url, shutdown_grace_seconds=0) as server:
+        api = server.api()
+        session_id = api.create("mochi")["session_id"]
+        with api.open_stream(session_id, "hold") as events:
+            seen = [next(events) for _ in range(3)]
+            leaving = threading.Thread(target=server.stop)
+            leaving.start()
+            seen.extend(events)
+        leaving.join(10)
+        assert seen[-1].type == "done"
+    assert text_of(seen) == "one two three "
+    with RunningServer(tmp_path, holding.stub.url) as server:
+        partial = server.api().messages(session_id)[-1]
+    assert (partial["content"], partial["interrupted"]) == ("one two three ", True)

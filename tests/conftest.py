@@ -1,0 +1,34 @@
+"""Fixtures: a stub Ollama and the server in front of it, new for each test, on real sockets."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mochi_stub import StubServer
+from tests.support.api import Api
+from tests.support.server import RunningServer
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No setting of whoever runs the tests gets in."""
+    for name in ("OLLAMA_API_KEY", "OLLAMA_HOST", "PORT", "HTTP_PROXY", "http_proxy"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def stub() -> Iterator[StubServer]:
+    with StubServer(speed=0) as stub:
+        yield stub
+
+
+@pytest.fixture
+def server(stub: StubServer, tmp_path: Path) -> Iterator[RunningServer]:
+    with RunningServer(tmp_path, stub.url) as server:
+        yield server
+
+
+@pytest.fixture
+def api(server: RunningServer) -> Api:
+    return server.api()

@@ -1,0 +1,88 @@
+"""A client as an application would write one: httpx, and bytes of the event stream read by hand."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import orjson
+
+
+@dataclass(frozen=True)
+class Event:
+    """One server-sent event."""
+
+    id: str
+    type: str
+    data: dict[str, Any]
+
+
+class Api:
+    """Calls of one server; what a test expects to work fails loudly when it does not."""
+
+    def __init__(self, url: str, **client: Any) -> None:
+        self.http = httpx.Client(base_url=f"{url}/api/v1", trust_env=False, timeout=20, **client)
+
+    def create(self, model: str, **fields: Any) -> dict[str, Any]:
+        return self.ok(self.http.post("/sessions", json={"model": model, **fields}), 201)
+
+    def session(self, session_id: str) -> dict[str, Any]:
+        return self.ok(self.http.get(f"/sessions/{session_id}"))
+
+    def messages(self, session_id: str) -> list[dict[str, Any]]:
+        messages: list[dict[str, Any]] = self.session(session_id)["messages"]
+        return messages
+
+    def chat(self, session_id: str, message: str | None = None, **fields: Any) -> dict[str, Any]:
+        return self.ok(self.http.post(f"/chat/{session_id}", json=_body(message, fields)))
+
+    def stream(self, session_id: str, message: str | None = None, **fields: Any) -> list[Event]:
+        with self.open_stream(session_id, message, **fields) as events:
+            return list(events)
+
+    @contextmanager
+    def open_stream(self, session_id: str, message: str | None = None, **fields: Any) -> Iterator[Iterator[Event]]:
+        """The events while they come; leaving the context closes the connection."""
+        body = _body(message, fields)
+        with self.http.stream("POST", f"/chat/{session_id}/stream", json=body) as response:
+            assert response.status_code == 200, response.read()
+            assert response.headers["content-type"].startswith("text/event-stream")
+            yield read_events(response)
+
+    @staticmethod
+    def ok(response: httpx.Response, status: int = 200) -> dict[str, Any]:
+        assert response.status_code == status, response.text
+        body: dict[str, Any] = response.json()
+        return body
+
+
+def read_events(response: httpx.Response) -> Iterator[Event]:
+    """The events of a stream, pings left out."""
+    rest = b""
+    for data in response.iter_raw():
+        *frames, rest = (rest + data).split(b"\n\n")
+        for frame in frames:
+            fields = dict(line.split(b": ", 1) for line in frame.split(b"\n") if not line.startswith(b":"))
+            if fields:
+                yield Event(fields[b"id"].decode(), fields[b"event"].decode(), orjson.loads(fields[b"data"]))
+    assert rest == b"", "the stream ended inside an event"
+
+
+def text_of(events: list[Event]) -> str:
+    """The answer that a stream carried."""
+    return "".join(event.data["content"] for event in events if event.type == "content_delta")
+
+
+def error_of(response: httpx.Response) -> tuple[int, str]:
+    """Status and code of an error; fails unless it has the envelope."""
+    body = response.json()
+    assert set(body) == {"error"}, body
+    assert set(body["error"]) == {"code", "message", "details"}, body
+    assert isinstance(body["error"]["message"], str)
+    assert body["error"]["message"]
+    return response.status_code, body["error"]["code"]
+
+
+def _body(message: str | None, fields: dict[str, Any]) -> dict[str, Any]:
+    return fields if message is None else {"message": message, **fields}

@@ -1,0 +1,75 @@
+"""The server under test: a real uvicorn on a free port, in a thread."""
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from mochi_server.app import create_app
+from mochi_server.config import MochiServerSettings
+from tests.support.api import Api
+
+
+class RunningServer:
+    """The app on a real socket; use it as a context manager."""
+
+    def __init__(self, data_dir: Path, ollama_host: str, **settings: Any) -> None:
+        self.settings = MochiServerSettings(data_dir=data_dir, ollama_host=ollama_host, **settings)
+        self.app = create_app(self.settings)
+        config = uvicorn.Config(self.app, port=0, log_config=None, timeout_graceful_shutdown=5)
+        self._server = _Server(config)
+        self._thread = threading.Thread(target=self._server.run, daemon=True)
+        self._clients: list[Api] = []
+
+    @property
+    def url(self) -> str:
+        port = self._server.servers[0].sockets[0].getsockname()[1]
+        return f"http://127.0.0.1:{port}"
+
+    def api(self, **client: Any) -> Api:
+        """A client of its own, closed with the server."""
+        self._clients.append(Api(self.url, **client))
+        return self._clients[-1]
+
+    def stop(self) -> None:
+        """As a signal would: running turns get their grace. Returns when the server is gone."""
+        self._server.leave()
+        self._thread.join(10)
+        assert not self._thread.is_alive(), "the server did not stop"
+
+    def __enter__(self) -> "RunningServer":
+        self._thread.start()
+        assert self._server.ready.wait(10), "the server did not start"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for client in self._clients:
+            client.http.close()
+        if self._thread.is_alive():
+            self.stop()
+
+
+class _Server(uvicorn.Server):
+    """Tells when it is ready, and leaves when told."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._leaving: asyncio.Event | None = None
+
+    async def main_loop(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._leaving = asyncio.Event()
+        await self.on_tick(0)
+        self.ready.set()
+        await self._leaving.wait()
+
+    def leave(self) -> None:
+        assert self._loop is not None
+        assert self._leaving is not None
+        services = self.config.app.state.services  # type: ignore[union-attr]  # our FastAPI
+        self._loop.call_soon_threadsafe(services.runs.shutdown.set)
+        self._loop.call_soon_threadsafe(self._leaving.set)
