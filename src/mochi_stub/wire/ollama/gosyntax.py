@@ -41,8 +41,10 @@ def _mended(value: Any) -> Any:
     return [_mended(item) for item in value] if isinstance(value, list) else value
 
 
+MAX_DEPTH = 10_000
+
 _SPACE = re.compile(rb"[ \t\r\n]*")
-_STRING = re.compile(rb'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*')
+_STRING = re.compile(rb'"[^"\\\x00-\x1f]*(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*)*')
 _NUMBER = re.compile(rb"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _LITERALS = {ord("t"): b"true", ord("f"): b"false", ord("n"): b"null"}
 
@@ -73,6 +75,8 @@ class _Scanner:
         first = self._peek()
         if first in b"{[":
             self.at += 1
+            if len(closers) == MAX_DEPTH:
+                raise BadJSON("exceeded max depth")
             closers.append(ord("}") if first == ord("{") else ord("]"))
             self._space()
             if self._peek() == closers[-1]:

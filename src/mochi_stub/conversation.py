@@ -1,0 +1,148 @@
+"""One request being answered: sending, pacing, watching the client, and telling the journal.
+
+It knows neither routes nor providers: it is given an answer, or a generation and its encoder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, MutableMapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+
+from mochi_stub.answer import Answer, Encoder, Generation, Result
+from mochi_stub.chunks import Piece, interrupted, pieces
+from mochi_stub.journal import Exchange, Journal, Outcome
+from mochi_stub.pacing import Clock, paced
+from mochi_stub.reply import Cut, Failure
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+OPEN_CORS = ((b"access-control-allow-origin", b"*"),)
+DECLARED_UP_TO = 2048
+"""Bytes. Go's server declares the length of what fits its buffer, and sends longer bodies in chunks."""
+
+
+@dataclass(frozen=True)
+class Playback:
+    """How time passes. `speed` scales the waiting; 0 removes it."""
+
+    clock: Clock
+    speed: float
+
+
+@dataclass(frozen=True)
+class Channel:
+    """The two directions of one ASGI request."""
+
+    scope: Scope
+    receive: Receive
+    send: Send
+
+
+class Conversation:
+    """One request being answered."""
+
+    def __init__(self, channel: Channel, exchange: Exchange, journal: Journal, playback: Playback) -> None:
+        self.playback = playback
+        self.journal = journal
+        self.head = channel.scope["method"] == "HEAD"
+        self.cors = OPEN_CORS if any(name == b"origin" for name, _ in channel.scope["headers"]) else ()
+        self.receive = channel.receive
+        self.send = channel.send
+        self.exchange = exchange
+        self.done: Callable[[], None] | None = None
+
+    async def hold(self, result: Result) -> None:
+        """Send the result, to its end or to the client's."""
+        try:
+            if isinstance(result, Answer):
+                return await self._answer(result)
+            self.done = result.done
+            if not result.stream and not self.playback.speed and not interrupted(result.reply):
+                return await self._answer(result.encoder.whole())
+            await self._watched(self._play(result))
+        finally:
+            self._settle("cancelled")
+
+    async def _watched(self, playing: Coroutine[Any, Any, None]) -> None:
+        """Play until the end, or until the client goes, whichever is first."""
+        play = asyncio.ensure_future(playing)
+        gone = asyncio.ensure_future(_disconnected(self.receive))
+        try:
+            await asyncio.wait({play, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if play.done():
+                play.result()
+        finally:
+            play.cancel()
+            gone.cancel()
+            await asyncio.gather(play, gone, return_exceptions=True)
+
+    async def _play(self, generation: Generation) -> None:
+        async with aclosing(paced(pieces(generation.reply), self.playback.clock, self.playback.speed)) as batches:
+            await (self._streamed if generation.stream else self._drained)(generation.encoder, batches)
+
+    async def _drained(self, encoder: Encoder, batches: AsyncIterator[list[Piece]]) -> None:
+        """A whole reply is a stream that is waited for."""
+        async for batch in batches:
+            last = batch[-1].value
+            if isinstance(last, Failure):
+                await self._answer(encoder.refusal(last, stream=False))
+                return
+        await self._answer(encoder.whole())
+
+    async def _streamed(self, encoder: Encoder, batches: AsyncIterator[list[Piece]]) -> None:
+        started = False
+        async for batch in batches:
+            last = batch[-1].value
+            if isinstance(last, Failure) and len(batch) == 1 and not started:
+                await self._answer(encoder.refusal(last, stream=True))
+                return
+            if not started:
+                started = await self._start(200, encoder.content_type)
+            if isinstance(last, (Failure, Cut)):
+                await self._chunks(encoder, batch[:-1])
+                await self._end(encoder.error(last) if isinstance(last, Failure) else b"", "failed")
+                return
+            await self._chunks(encoder, batch)
+        if not started:
+            await self._start(200, encoder.content_type)
+        await self._end(encoder.end(), "finished")
+
+    async def _answer(self, answer: Answer) -> None:
+        declared = answer.declared and len(answer.body) <= DECLARED_UP_TO
+        length = ((b"content-length", b"%d" % len(answer.body)),) if declared else ()
+        await self._start(answer.status, answer.content_type, *answer.headers, *length)
+        await self._end(b"" if self.head else answer.body, "finished" if answer.status < 400 else "failed")
+
+    async def _start(self, status: int, content_type: bytes, *headers: tuple[bytes, bytes]) -> bool:
+        kind = ((b"content-type", content_type),) if content_type else ()
+        self.journal.sent(self.exchange, status=status)
+        await self.send({"type": "http.response.start", "status": status, "headers": [*headers, *kind, *self.cors]})
+        return True
+
+    async def _chunks(self, encoder: Encoder, contents: list[Piece]) -> None:
+        body = encoder.chunk(contents)
+        self.journal.sent(self.exchange, chunks=len(contents))
+        if body:
+            await self.send({"type": "http.response.body", "body": body, "more_body": True})
+        await asyncio.sleep(0)
+
+    async def _end(self, body: bytes, outcome: Outcome) -> None:
+        """The last bytes. Whoever has read them finds the exchange settled."""
+        self._settle(outcome)
+        await self.send({"type": "http.response.body", "body": body, "more_body": False})
+
+    def _settle(self, outcome: Outcome) -> None:
+        if self.exchange.outcome == "running":
+            self.journal.close(self.exchange, outcome)
+            if self.done is not None:
+                self.done()
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
