@@ -1,0 +1,160 @@
+"""What tests let other processes do: real ones, forked from one that has the imports already."""
+
+import asyncio
+import multiprocessing
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from mochi_server.errors import StorageFailed
+from mochi_server.sessions import FileSessionStore, SessionCreationOptions, SessionManager
+from tests.sessions.samples import answered, said
+
+DEADLINE = 30.0
+"""Seconds after which a child that does not answer has failed its test."""
+
+_context: Any = multiprocessing.get_context("spawn" if sys.platform == "win32" else "forkserver")
+_context.set_forkserver_preload(
+    ["asyncio", "anyio.to_thread", "anyio._backends._asyncio", "pytest", "mochi_server.sessions"]
+)
+
+
+class Child:
+    """A running child and the reading end of what it says."""
+
+    def __init__(self, process: Any, answers: Any) -> None:
+        self.process, self.answers = process, answers
+
+    def next(self) -> Any:
+        """What it says next. Raises EOFError when it has ended."""
+        assert self.answers.poll(DEADLINE), "the child says nothing"
+        return self.answers.recv()
+
+    def rest(self) -> list[Any]:
+        """All that it still says until it ends."""
+        said = []
+        try:
+            while True:
+                said.append(self.next())
+        except EOFError:
+            return said
+
+
+@contextmanager
+def child(work: Callable[..., None], *arguments: object) -> Iterator[Child]:
+    """``work(say, *arguments)`` in another process, which is over when this ends."""
+    ours, theirs = _context.Pipe(duplex=False)
+    process = _context.Process(target=work, args=(theirs, *arguments), daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        yield Child(process, ours)
+    finally:
+        process.join(DEADLINE)
+        ours.close()
+        assert process.exitcode is not None, "the child does not end"
+        process.close()
+
+
+def talk_forever(say: Connection, directory: Path, session_id: str) -> None:
+    """Turn after turn until killed; each message is said when the store has acknowledged it."""
+
+    async def talk() -> None:
+        store = FileSessionStore(directory)
+        for turn in count():
+            async with store.hold(session_id, run_id="r"):
+                for text in (f"{turn} question", f"{turn} call", f"{turn} answer"):
+                    await store.checkpoint(session_id, answered("so f"))
+                    await store.append(session_id, [said(text)])
+                    say.send(text)
+            await store.patch(session_id, {"title": str(turn)})
+
+    asyncio.run(talk())
+
+
+def create_forever(say: Connection, directory: Path, model: str) -> None:
+    """New sessions until killed; each id is said when the session is acknowledged."""
+    manager = SessionManager(directory)
+    while True:
+        session = manager.create_session(SessionCreationOptions(model=model))
+        say.send(session.session_id)
+
+
+def patch_own_field(say: Connection, directory: Path, ids: list[str], field: str, rounds: int) -> None:
+    """Set one's own field of each session again and again; says how often it was not what one had set."""
+    manager, lost = SessionManager(directory), 0
+    for number in range(rounds):
+        for session_id in ids:
+            manager.update_session(session_id, **{field: f"{field} {number}"})
+            lost += getattr(manager.load_session(session_id).metadata, field) != f"{field} {number}"
+    say.send(lost)
+
+
+def append_own_messages(say: Connection, directory: Path, session_id: str, name: str, rounds: int) -> None:
+    """Add messages, one by one."""
+    manager = SessionManager(directory)
+    for number in range(rounds):
+        manager.append_messages(session_id, [said(f"{name} {number}")])
+    say.send("done")
+
+
+def list_forever(say: Connection, directory: Path, rounds: int) -> None:
+    """Ask for the list; says the numbers of sessions seen."""
+    manager = SessionManager(directory)
+    say.send([len(manager.list_sessions()) for _ in range(rounds)])
+
+
+def limit_files(size: int) -> None:
+    """From here on this process's files cannot outgrow ``size`` bytes, as on a full disk."""
+    if sys.platform != "win32":
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+
+
+def outgrow_the_disk(say: Connection, directory: Path, session_id: str, limit: int) -> None:
+    """Write more than fits, outside a turn and in one; says what failed and what was there afterwards."""
+
+    async def outgrow() -> None:
+        store = FileSessionStore(directory)
+        before = await store.load(session_id)
+        limit_files(limit)
+        say.send(await failure(store.append(session_id, [said("x" * limit)])))
+        say.send(await store.load(session_id) == before)
+        async with store.hold(session_id, run_id="r"):
+            say.send(await failure(store.append(session_id, [said("x" * limit)])))
+            await store.append(session_id, [said("fits")])
+            await store.append(session_id, [said("fits, too")])
+            say.send(await failure(store.append(session_id, [said("x" * limit)])))
+            say.send(await failure(store.checkpoint(session_id, answered("x" * limit))))
+            await store.append(session_id, [said("fits at last")])
+        say.send([message["content"] for message in (await store.load(session_id)).messages])
+        await store.aclose()
+
+    async def failure(verb: Any) -> str:
+        try:
+            await verb
+        except StorageFailed as error:
+            return error.code
+        return "nothing failed"
+
+    asyncio.run(outgrow())
+
+
+def end_a_turn_on_a_full_disk(say: Connection, directory: Path, session_id: str, limit: int) -> None:
+    """A turn whose log fits while the whole file, at the end, does not."""
+
+    async def turn() -> None:
+        store = FileSessionStore(directory)
+        async with store.hold(session_id, run_id="r"):
+            await store.append(session_id, [said("a" * 300)])
+            limit_files(limit)
+            await store.append(session_id, [answered("b" * 300)])
+        say.send("ended")
+        await store.aclose()
+
+    asyncio.run(turn())

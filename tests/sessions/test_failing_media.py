@@ -1,0 +1,131 @@
+"""Directories and files that are not what they should be: errors for the caller, nothing followed, nothing lost."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from mochi_server.errors import SessionNotFound, StorageFailed
+from mochi_server.sessions import ChatSession, SessionCreationOptions, SessionManager
+from mochi_server.sessions.session import user_message
+from tests.sessions.samples import contents, file_of, log_of
+
+ID = "a1b2c3d4e5"
+
+
+@pytest.fixture
+def manager(sessions_dir: Path) -> SessionManager:
+    return SessionManager(sessions_dir)
+
+
+@pytest.fixture
+def session(manager: SessionManager) -> ChatSession:
+    return manager.create_session(SessionCreationOptions(model="m", system_prompt="Be brief."))
+
+
+def test_a_file_in_the_directorys_place_fails_every_verb(
+    manager: SessionManager, session: ChatSession, sessions_dir: Path
+) -> None:
+    shutil.rmtree(sessions_dir)
+    sessions_dir.write_text("not a directory")
+    for verb in (
+        lambda: manager.load_session(session.session_id),
+        lambda: manager.append_messages(session.session_id, [user_message("hi")]),
+        lambda: manager.update_session(session.session_id, title="t"),
+        lambda: manager.delete_session(session.session_id),
+        lambda: manager.create_session(SessionCreationOptions(model="m")),
+        manager.list_sessions,
+    ):
+        with pytest.raises(StorageFailed):
+            verb()
+
+
+def test_a_directory_that_cannot_be_made_fails_creation(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageFailed, match="create a session"):
+        SessionManager(tmp_path / "file" / "sessions").create_session(SessionCreationOptions(model="m"))
+
+
+def test_locks_that_cannot_be_had_fail_writing_and_not_reading(
+    manager: SessionManager, session: ChatSession, sessions_dir: Path
+) -> None:
+    shutil.rmtree(sessions_dir / ".locks")
+    (sessions_dir / ".locks").touch()
+    with pytest.raises(StorageFailed):
+        manager.update_session(session.session_id, title="t")
+    assert manager.load_session(session.session_id) == session
+    assert [entry["session_id"] for entry in manager.list_sessions()] == [session.session_id]
+
+
+def test_a_damaged_file_that_cannot_be_set_aside_is_not_found_and_said_once(
+    manager: SessionManager, session: ChatSession, sessions_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file_of(sessions_dir, ID).write_text("{")
+    shutil.rmtree(sessions_dir / ".locks")
+    (sessions_dir / ".locks").touch()
+    for _ in range(2):
+        with pytest.raises(SessionNotFound):
+            manager.load_session(ID)
+        assert [entry["session_id"] for entry in manager.list_sessions()] == [session.session_id]
+    assert len([record for record in caplog.records if record.levelname == "WARNING"]) == 1
+    assert file_of(sessions_dir, ID).read_text() == "{"
+
+
+def test_symlinks_directories_and_fifos_are_no_sessions(
+    manager: SessionManager, session: ChatSession, sessions_dir: Path, tmp_path: Path
+) -> None:
+    outside = shutil.copy(file_of(sessions_dir, session.session_id), tmp_path / "outside.json")
+    file_of(sessions_dir, ID).symlink_to(outside)
+    file_of(sessions_dir, "0000000001").mkdir()
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(file_of(sessions_dir, "0000000002"))
+    for session_id in (ID, "0000000001", "0000000002"):
+        for verb in (manager.load_session, manager.delete_session, manager.update_session):
+            with pytest.raises(SessionNotFound):
+                verb(session_id)
+    assert [entry["session_id"] for entry in manager.list_sessions()] == [session.session_id]
+    assert file_of(sessions_dir, ID).is_symlink()
+    assert not list(sessions_dir.glob("*.corrupt-*"))
+
+
+def test_a_turn_log_that_is_a_symlink_is_not_followed(
+    manager: SessionManager, session: ChatSession, sessions_dir: Path, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside.jsonl"
+    outside.write_text('{"fields": {"title": "foreign"}, "updated_at": "2030-01-01"}\n')
+    log_of(sessions_dir, session.session_id).symlink_to(outside)
+    assert manager.load_session(session.session_id).metadata.title is None
+    changed = manager.append_messages(session.session_id, [user_message("hi")])
+    assert contents(changed) == ["Be brief.", "hi"]
+    assert "foreign" in outside.read_text()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="modes are POSIX")
+def test_sessions_are_private_to_their_owner(manager: SessionManager, session: ChatSession, sessions_dir: Path) -> None:
+    manager.list_sessions()
+    assert sessions_dir.stat().st_mode & 0o777 == 0o700
+    assert file_of(sessions_dir, session.session_id).stat().st_mode & 0o777 == 0o600
+    assert (sessions_dir / ".index.sqlite").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.skipif(os.name == "nt", reason="modes are POSIX")
+def test_a_directory_that_was_there_keeps_its_mode(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    SessionManager(tmp_path).create_session(SessionCreationOptions(model="m"))
+    assert tmp_path.stat().st_mode & 0o777 == 0o755
+
+
+def test_what_a_killed_process_left_long_ago_is_swept_and_what_is_fresh_is_not(
+    manager: SessionManager, session: ChatSession, sessions_dir: Path
+) -> None:
+    old = [sessions_dir / f".{ID}.0f.tmp", log_of(sessions_dir, "0000000001")]
+    fresh = [sessions_dir / f".{ID}.1f.tmp", log_of(sessions_dir, "0000000002")]
+    kept = [log_of(sessions_dir, session.session_id), sessions_dir / ".hidden"]
+    for path in old + fresh + kept:
+        path.touch()
+    for path in old + kept:
+        os.utime(path, (0, 0))
+    manager.list_sessions()
+    assert [path.exists() for path in old] == [False, False]
+    assert all(path.exists() for path in fresh + kept)
