@@ -81,7 +81,7 @@ class SessionDirectory:
                 written = self._folder.note(session_id, stored, after, fields_line(values, moment))
             else:
                 written = self._folder.save(session_id, stored, after)
-            return self._keep(session_id, written)
+            return self._remember(session_id, written).session()
 
     def checkpoint(self, session_id: str, partial: Message) -> None:
         """Note an unfinished answer in the turn log."""
@@ -89,7 +89,7 @@ class SessionDirectory:
             message = _settled(partial, len(stored.record.messages))
             after = stored.record.with_partial(message)
             line = partial_line(stored.record, message)
-            self._keep(session_id, self._folder.note(session_id, stored, after, line))
+            self._remember(session_id, self._folder.note(session_id, stored, after, line))
 
     def delete(self, session_id: str) -> None:
         """Remove the session."""
@@ -139,7 +139,7 @@ class SessionDirectory:
                 written = self._folder.save(session_id, stored, after)
             if turn:
                 turn.has_spoken = True
-            return self._keep(session_id, written)
+            return self._remember(session_id, written).session()
 
     @contextmanager
     def _writing(self, session_id: str) -> Iterator[Stored]:
@@ -151,11 +151,11 @@ class SessionDirectory:
             else:
                 yield self._folder.read_alone(session_id)
 
-    def _keep(self, session_id: str, stored: Stored) -> ChatSession:
-        """Remember what was written, for a turn that goes on; the session for the caller."""
+    def _remember(self, session_id: str, stored: Stored) -> Record:
+        """Keep what was written for a turn that goes on; what callers see of it."""
         if turn := self._turns.get(session_id):
             turn.stored = stored
-        return self._visible(session_id, stored).session()
+        return self._visible(session_id, stored)
 
     def _visible(self, session_id: str, stored: Stored) -> Record:
         return stored.record.with_partial(None) if session_id in self._turns else stored.record.after_crash()

@@ -29,7 +29,7 @@ Summarise = Callable[[str], tuple[dict[str, Any], Signature | None] | None]
 
 _log = logging.getLogger(__name__)
 _SCHEMA_VERSION = 1
-_BUSY_SECONDS = 2.0
+_BUSY_SECONDS = 0.5
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS sessions ("
     "session_id TEXT PRIMARY KEY, inode INTEGER, modified_ns INTEGER, size INTEGER, updated REAL, entry BLOB)",
@@ -73,7 +73,10 @@ class SessionIndex:
         total = self._refresh(database, found)
         limit = -1 if query.limit is None else query.limit
         rows = database.execute(_PAGE, (limit, query.offset))
-        return SessionPage(orjson.loads(b"[" + b",".join(row[0] for row in rows) + b"]"), total)
+        try:
+            return SessionPage(orjson.loads(b"[" + b",".join(row[0] for row in rows) + b"]"), total)
+        except (TypeError, ValueError) as error:
+            raise sqlite3.DatabaseError("an entry is no JSON") from error
 
     def _refresh(self, database: sqlite3.Connection, found: dict[str, Signature | None]) -> int:
         """Bring the rows up to date; their number."""
