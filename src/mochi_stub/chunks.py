@@ -18,7 +18,6 @@ WORDS_PER_CHUNK = 5
 WORDS_PER_CALL = 5
 
 _CHUNK = re.compile(r"(?:\s*\S+){1,5}(?:\s+\Z)?|\s+")
-_NOTHING: tuple[Logprob, ...] = ()
 
 
 class Piece(NamedTuple):
@@ -35,12 +34,11 @@ def pieces(reply: Reply) -> Iterator[Piece]:
     words = 0
     for part in reply.parts:
         if isinstance(part, (Reasoning, Text)):
-            logprobs = part.logprobs if isinstance(part, Text) else _NOTHING
+            logprobs = iter(part.logprobs if isinstance(part, Text) else ())
             kind = type(part)
-            for index, (chunk, size) in enumerate(cut(part.content)):
+            for chunk, size in cut(part.content):
                 words += size
-                logprob = logprobs[index] if index < len(logprobs) else None
-                yield Piece(kind, chunk, words * NANOSECONDS_PER_WORD, logprob)
+                yield Piece(kind, chunk, words * NANOSECONDS_PER_WORD, next(logprobs, None))
         elif isinstance(part, ToolCalls):
             for call in part.calls:
                 words += WORDS_PER_CALL

@@ -44,7 +44,7 @@ async def paced(pieces: Iterable[Piece], clock: Clock, speed: float) -> AsyncGen
     batch: list[Piece] = []
     limit = 1
     for piece in pieces:
-        wait = start + piece.due / 1e9 / speed - clock.now() if speed else 0
+        wait = start + piece.due / 1e9 / speed - clock.now() if speed else 0.0
         if batch and (wait > 0 or len(batch) >= limit or piece.kind is Gate):
             yield batch
             batch, limit = [], min(limit * 4, MAX_BATCH)

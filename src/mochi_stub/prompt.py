@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 import orjson
@@ -58,7 +59,7 @@ class Prompt:
     raw: bool = False
     stream: bool = True
 
-    @property
+    @cached_property
     def last_user(self) -> int:
         """The index of the latest user message, -1 where there is none."""
         roles = [message.role for message in self.messages]

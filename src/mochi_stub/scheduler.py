@@ -6,7 +6,6 @@ goes back to the default; the time runs from the end of the last request. Used f
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from mochi_stub.catalogue import Model
 DEFAULT_KEEP_ALIVE = 300.0
 DEFAULT_CONTEXT = 4096
 MIN_CONTEXT = 4
-FOR_EVER = math.inf
+MIN_VISION_CONTEXT = 2048
 
 
 def effective_context(model: Model, options: Mapping[str, Any]) -> int:
@@ -25,8 +24,8 @@ def effective_context(model: Model, options: Mapping[str, Any]) -> int:
 
     `options` are those in effect: what the request says over what the Modelfile says.
     """
-    wanted = options.get("num_ctx") or DEFAULT_CONTEXT
-    return max(MIN_CONTEXT, min(int(wanted), model.context_length))
+    least = MIN_VISION_CONTEXT if model.can("vision") else MIN_CONTEXT
+    return min(max(int(options.get("num_ctx") or DEFAULT_CONTEXT), least), model.context_length)
 
 
 @dataclass

@@ -23,6 +23,8 @@ from mochi_stub.routing import mounted
 from mochi_stub.scheduler import Scheduler
 from mochi_stub.wire.ollama.routes import ROUTES as OLLAMA
 
+DAY = 24 * 3600
+
 Resolve = Callable[[Prompt], "Reply | None"]
 
 
@@ -77,7 +79,8 @@ class StubServer:
     def stop(self) -> None:
         """End open streams at once and wait until the server is gone."""
         if self._server is not None and self._thread is not None:
-            self._server.leave()
+            if self._thread.is_alive():
+                self._server.leave()
             self._thread.join()
         self._server = self._thread = None
 
@@ -103,7 +106,14 @@ class StubServer:
         stub = Stub(self._models, self._resolve, Scheduler(), self._seed)
         app: Any = App(stub, mounted(("", OLLAMA), ("/ollama", OLLAMA)), self._journal, speed=self._speed)
         return uvicorn.Config(
-            app, http=_QuietProtocol, ws="none", lifespan="off", log_config=None, server_header=False, backlog=2048
+            app,
+            http=_QuietProtocol,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=DAY,  # Go's server does not close idle connections at all
         )
 
     def _bind(self) -> socket.socket:
@@ -128,7 +138,7 @@ class _Server(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config, running: threading.Event) -> None:
         super().__init__(config)
-        self._running = running
+        self.running = running
         self._leaving = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -140,7 +150,7 @@ class _Server(uvicorn.Server):
     async def main_loop(self) -> None:
         self._loop = asyncio.get_running_loop()
         await self.on_tick(0)
-        self._running.set()
+        self.running.set()
         while not self._leaving.is_set():
             try:
                 await asyncio.wait_for(self._leaving.wait(), 1)
@@ -163,6 +173,7 @@ def _run(server: _Server, bound: socket.socket) -> None:
         loop.run_until_complete(server.serve([bound]))
         loop.run_until_complete(loop.shutdown_asyncgens())
     finally:
+        server.running.set()  # also where it never came to run: nobody shall wait for it
         loop.close()
         bound.close()
 

@@ -124,6 +124,11 @@ def test_a_wrong_value_is_told_in_ollamas_words(
             "stream": False,
             "options": {"unknown": [], "num_ctx": 4096.7, "seed": None},
         },
+        {
+            "model": "mochi",
+            "messages": [None, {"role": None, "images": [None], "tool_calls": [None]}, *HI],
+            "stream": False,
+        },
         {"model": "mochi", "messages": [{"role": "wizard", "content": "x"}, *HI], "stream": False, "think": "max"},
     ],
 )

@@ -89,6 +89,7 @@ def test_the_longest_lived_stands_first() -> None:
         (A, {}, 4096),
         (A, {"num_ctx": 99_999}, 8192),
         (A, {"num_ctx": 1}, 4),
+        (Model("seeing", ("completion", "vision")), {"num_ctx": 1}, 2048),
         (B, B.parameters, 2048),
         (B, {**B.parameters, "num_ctx": 512}, 512),
     ],

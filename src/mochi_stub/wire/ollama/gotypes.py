@@ -14,15 +14,16 @@ class BadBody(ValueError):
     """The body cannot be read; the message is what the client is told."""
 
 
-class _Mismatch(ValueError):
+@dataclass(frozen=True)
+class Mismatch:
     """A value has the wrong type. Go reads on to the end and then tells of the first."""
 
-    def __init__(self, found: str, path: str, wanted: str) -> None:
-        super().__init__(found, path, wanted)
-        self.found, self.path, self.wanted = found, path, wanted
+    found: str
+    path: str
+    wanted: str
 
 
-Read = Callable[[Any, str, list[_Mismatch]], Any]
+Read = Callable[[Any, str, list[Mismatch]], Any]
 """Value, path and collected mismatches to the value as the program wants it."""
 
 
@@ -32,28 +33,13 @@ def read_body(data: bytes, struct: str, fields: Mapping[str, Read]) -> dict[str,
         value = loads(data)
     except BadJSON as error:
         raise BadBody("missing request body" if str(error) == "EOF" else str(error)) from None
-    wrong: list[_Mismatch] = []
-    body = _fields(value, "", wrong, f"api.{struct}", fields)
+    wrong: list[Mismatch] = []
+    body: dict[str, Any] = Struct(fields, f"api.{struct}")(value, "", wrong)
     if wrong:
         first = wrong[0]
         place = f"struct field {struct}.{first.path}" if first.path else "value"
         raise BadBody(f"json: cannot unmarshal {first.found} into Go {place} of type {first.wanted}")
-    return body if isinstance(body, dict) else {}
-
-
-def _fields(value: Any, path: str, wrong: list[_Mismatch], wanted: str, fields: Mapping[str, Read]) -> Any:
-    if value is None:
-        return None
-    if not isinstance(value, dict):
-        wrong.append(_Mismatch(_kind(value), path, wanted))
-        return None
-    found = {}
-    for key, item in value.items():
-        name = key if key in fields else key.lower()
-        read = fields.get(name)
-        if read is not None and item is not None:
-            found[name] = read(item, f"{path}.{name}" if path else name, wrong)
-    return found
+    return body
 
 
 @dataclass(frozen=True)
@@ -63,10 +49,12 @@ class Scalar:
     type: type
     go: str
 
-    def __call__(self, value: Any, path: str, wrong: list[_Mismatch]) -> Any:
+    def __call__(self, value: Any, path: str, wrong: list[Mismatch]) -> Any:
         if type(value) is self.type:
             return value
-        wrong.append(_Mismatch(_kind(value, number=value if self.type is int else None), path, self.go))
+        if value is None:
+            return self.type()
+        wrong.append(Mismatch(_kind(value, number=value if self.type is int else None), path, self.go))
         return self.type()
 
 
@@ -77,25 +65,34 @@ class Sequence:
     item: Read
     go: str
 
-    def __call__(self, value: Any, path: str, wrong: list[_Mismatch]) -> Any:
+    def __call__(self, value: Any, path: str, wrong: list[Mismatch]) -> Any:
         if isinstance(value, list):
             return [self.item(item, path, wrong) for item in value]
-        wrong.append(_Mismatch(_kind(value), path, self.go))
+        wrong.append(Mismatch(_kind(value), path, self.go))
         return []
 
 
 @dataclass(frozen=True)
 class Struct:
-    """An object with fields of its own."""
+    """An object with fields of its own; names are matched in any case, unknown ones are ignored."""
 
     fields: Mapping[str, Read]
     go: str
 
-    def __call__(self, value: Any, path: str, wrong: list[_Mismatch]) -> Any:
-        return _fields(value, path, wrong, self.go, self.fields) or {}
+    def __call__(self, value: Any, path: str, wrong: list[Mismatch]) -> Any:
+        if not isinstance(value, dict):
+            if value is not None:
+                wrong.append(Mismatch(_kind(value), path, self.go))
+            return {}
+        found = {}
+        for key, item in value.items():
+            name = key if key in self.fields else key.lower()
+            if name in self.fields and item is not None:
+                found[name] = self.fields[name](item, f"{path}.{name}" if path else name, wrong)
+        return found
 
 
-def anything(value: Any, _path: str, _wrong: list[_Mismatch]) -> Any:
+def anything(value: Any, _path: str, _wrong: list[Mismatch]) -> Any:
     return value
 
 
@@ -106,10 +103,12 @@ MAP = Scalar(dict, "map[string]interface {}")
 STRINGS = Sequence(STRING, "[]string")
 
 
-def image(value: Any, path: str, wrong: list[_Mismatch]) -> str:
+def image(value: Any, path: str, wrong: list[Mismatch]) -> str:
     """Base64, which is checked as Go decodes it; the bytes themselves are of no use here."""
+    if value is None:
+        return ""
     if not isinstance(value, str):
-        wrong.append(_Mismatch(_kind(value), path, "api.ImageData"))
+        wrong.append(Mismatch(_kind(value), path, "api.ImageData"))
         return ""
     if not _BASE64.fullmatch(value.replace("\n", "").replace("\r", "")):
         raise BadBody(f"illegal base64 data at input byte {_bad_byte(value.encode())}")

@@ -15,6 +15,7 @@ from mochi_stub.wire.ollama.gotypes import (
     MAP,
     STRING,
     BadBody,
+    Mismatch,
     Read,
     Sequence,
     Struct,
@@ -32,7 +33,7 @@ class BadOptions(ValueError):
     """An option or the format is wrong; Ollama takes this for a fault of its own (500)."""
 
 
-def think_value(value: Any, _path: str, _wrong: list[Any]) -> bool | str:
+def think_value(value: Any, _path: str, _wrong: list[Mismatch]) -> bool | str:
     if isinstance(value, bool) or (isinstance(value, str) and value in LEVELS):
         return value
     if isinstance(value, str):
@@ -40,7 +41,7 @@ def think_value(value: Any, _path: str, _wrong: list[Any]) -> bool | str:
     raise BadBody(f"think must be a boolean or string ({THINK_VALUES})")
 
 
-def keep_alive(value: Any, _path: str, _wrong: list[Any]) -> float:
+def keep_alive(value: Any, _path: str, _wrong: list[Mismatch]) -> float:
     """Seconds; less than nothing is for ever."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         found = {bool: "bool", dict: "map[string]interface {}"}.get(type(value), "[]interface {}")
@@ -49,7 +50,7 @@ def keep_alive(value: Any, _path: str, _wrong: list[Any]) -> float:
     return math.inf if seconds < 0 else seconds
 
 
-def arguments(value: Any, _path: str, _wrong: list[Any]) -> dict[str, Any]:
+def arguments(value: Any, _path: str, _wrong: list[Mismatch]) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise BadBody("Value looks like object, but can't find closing '}' symbol")
     return value
