@@ -18,6 +18,7 @@ MochiError
 ├── OriginForbidden        ORIGIN_FORBIDDEN       403   a web page of a foreign origin asks
 ├── HostForbidden          HOST_FORBIDDEN         403   the Host header names somebody else
 ├── BodyTooLarge           BODY_TOO_LARGE         413   the request body exceeds the limit
+├── HeadersTooLarge        HEADERS_TOO_LARGE      431   the request's head exceeds the limit
 ├── RouteNotFound          NOT_FOUND              404   no such path
 ├── MethodNotAllowed       METHOD_NOT_ALLOWED     405   the path does not take the method
 └── InternalError          INTERNAL_ERROR         500   a defect of the server

@@ -5,6 +5,7 @@ import logging
 import secrets
 import signal
 import socket
+from math import ceil
 from types import FrameType
 
 import uvicorn
@@ -37,7 +38,7 @@ def serve(settings: MochiServerSettings, *, insecure: bool = False) -> int:
         log_config=None,
         access_log=False,
         server_header=False,
-        timeout_graceful_shutdown=int(settings.shutdown_grace_seconds) + _AFTER_GRACE_SECONDS,
+        timeout_graceful_shutdown=ceil(settings.shutdown_grace_seconds) + _AFTER_GRACE_SECONDS,
     )
     return _Server(config, app, _address(settings.host, listener), key).serve_until_signal(listener)
 

@@ -205,7 +205,7 @@ def test_without_a_message_the_last_one_is_answered_again(api: Api, body: dict[s
     session_id = api.create("mochi")["session_id"]
     old = api.chat(session_id, "Hello!")["message"]
 
-    response = api.http.post(f"/chat/{session_id}", **({} if body is None else {"json": body}))
+    response = api.http.post(f"/chat/{session_id}") if body is None else api.http.post(f"/chat/{session_id}", json=body)
 
     new = Api.ok(response)["message"]
     assert new["message_id"] != old["message_id"]

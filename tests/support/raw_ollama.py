@@ -11,7 +11,10 @@ TAGS = (
     b'"details":{"format":"gguf","family":"raw","parameter_size":"1B","quantization_level":"Q4","context_length":4096,'
     b'"embedding_length":64},"capabilities":["completion"]}]}'
 )
-SHOW = b'{"details":{},"model_info":{"general.architecture":"raw","raw.context_length":4096},"capabilities":["completion"]}'
+SHOW = (
+    b'{"details":{},"model_info":{"general.architecture":"raw","raw.context_length":4096},'
+    b'"capabilities":["completion"]}'
+)
 
 Chat = Callable[[socket.socket], None]
 """Answers a chat request on its connection, which is closed afterwards."""

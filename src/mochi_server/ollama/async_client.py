@@ -136,5 +136,6 @@ class AsyncInstructorOllamaClient:
         client = OllamaInstructorAsync(
             host=self.endpoint.url, headers=self.endpoint.headers, trust_env=self.endpoint.use_proxy
         )
-        answer = await client.chat_completion(format=format, model=model, messages=list(messages), retries=1)
+        async with client:
+            answer = await client.chat_completion(format=format, model=model, messages=list(messages), retries=1)
         return read_response(answer.model_dump(exclude_none=True))

@@ -3,6 +3,7 @@
 Classes are recognised by name, so that neither HTTP library is loaded for the sake of the other.
 """
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
@@ -75,5 +76,5 @@ def _shorten(text: str) -> str:
 
 
 def _reason(error: Exception) -> str:
-    os_error = getattr(error, "os_error", None)
-    return getattr(os_error, "strerror", None) or str(error) or type(error).__name__
+    number = getattr(error, "errno", None)
+    return (os.strerror(number) if number else str(error)) or type(error).__name__

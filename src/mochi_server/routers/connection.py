@@ -1,9 +1,9 @@
 """Waiting for something only as long as the client does."""
 
+import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-import anyio
 from fastapi import Request
 
 T = TypeVar("T")
@@ -14,18 +14,19 @@ class ClientGone(Exception):
 
 
 async def until_disconnect(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """The result of ``work``, which is cancelled when the client leaves. Raises ``ClientGone`` then."""
-    result: list[T] = []
-    async with anyio.create_task_group() as group:
+    """The result of ``work``, or its error; it is cancelled when the client leaves, and ``ClientGone`` raised."""
+    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_disconnect(request))
+    try:
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientGone
+        return working.result()
+    finally:
+        for task in (working, leaving):
+            task.cancel()
+        await asyncio.gather(working, leaving, return_exceptions=True)
 
-        async def watch() -> None:
-            while (await request.receive())["type"] != "http.disconnect":
-                pass
-            group.cancel_scope.cancel()
 
-        group.start_soon(watch)
-        result.append(await work)
-        group.cancel_scope.cancel()
-    if not result:
-        raise ClientGone
-    return result[0]
+async def _disconnect(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 
 from mochi_server.errors import InternalError, MethodNotAllowed, MochiError, RouteNotFound, ValidationFailed
 from mochi_server.models.common import ErrorEnvelope
+from mochi_server.routers.connection import ClientGone
 
 
 def answer(error: MochiError) -> Response:
@@ -34,6 +35,7 @@ def add_handlers(app: FastAPI) -> None:
     app.add_exception_handler(MochiError, _on_mochi_error)
     app.add_exception_handler(RequestValidationError, _on_invalid_request)
     app.add_exception_handler(HTTPException, _on_http_exception)
+    app.add_exception_handler(ClientGone, _on_client_gone)
     app.add_exception_handler(Exception, _on_unexpected)
 
 
@@ -56,6 +58,10 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
     if error.status_code == 404:
         return answer(RouteNotFound(request.url.path))
     return answer(ValidationFailed(str(error.detail)))
+
+
+async def _on_client_gone(_: Request, __: Exception) -> Response:
+    return Response(status_code=499)
 
 
 async def _on_unexpected(_: Request, __: Exception) -> Response:

@@ -1,1 +1,7 @@
 """One question each, no HTTP."""
+
+from mochi_server.services.context_window import WindowRegistry
+from mochi_server.services.sessions import SessionService
+from mochi_server.services.system_prompts import SystemPromptService
+
+__all__ = ["SessionService", "SystemPromptService", "WindowRegistry"]

@@ -23,7 +23,8 @@ class Record:
     messages: tuple[Message, ...]
     extra: dict[str, Any] = field(default_factory=dict)
     partial: Message | None = None
-    known_lines: tuple[bytes, ...] | None = None
+    known_lines: tuple[bytes, ...] | None = field(default=None, compare=False)
+    known_mark: str | None = field(default=None, compare=False)
 
     @classmethod
     def of(cls, session: ChatSession) -> "Record":
@@ -37,7 +38,7 @@ class Record:
     @cached_property
     def mark(self) -> str:
         """Names this very history."""
-        return blake2b(b"\n".join(self.lines), digest_size=8).hexdigest()
+        return self.known_mark or blake2b(b"\n".join(self.lines), digest_size=8).hexdigest()
 
     @property
     def revision(self) -> str:
@@ -69,6 +70,7 @@ class Record:
             metadata=replace(self.metadata, updated_at=updated_at),
             messages=(*self.messages[:kept], *messages),
             known_lines=(*self.lines[:kept], *map(encode, messages)),
+            known_mark=None,
             partial=None,
         )
 
@@ -76,10 +78,10 @@ class Record:
         """Metadata fields as JSON, set by name; null is the field's default. Raises ValueError for a null model."""
         latest = max(self.metadata.updated_at, updated_at, key=timestamp)
         changed = {**self.metadata.to_dict(), **fields, "updated_at": latest}
-        return self._keeping_lines(metadata=SessionMetadata.from_dict(changed))
+        return self._same_history(metadata=SessionMetadata.from_dict(changed))
 
     def with_partial(self, partial: Message | None) -> "Record":
-        return self._keeping_lines(partial=partial)
+        return self._same_history(partial=partial)
 
     def after_crash(self) -> "Record":
         """With the unfinished answer as the message it has become."""
@@ -89,9 +91,9 @@ class Record:
         cut_off["interrupted"] = True
         return self.with_tail(len(self.messages), [cut_off], self.metadata.updated_at)
 
-    def _keeping_lines(self, **changes: Any) -> "Record":
-        known = self.__dict__.get("lines", self.known_lines)
-        return replace(self, known_lines=known, **changes)
+    def _same_history(self, **changes: Any) -> "Record":
+        lines, mark = self.__dict__.get("lines", self.known_lines), self.__dict__.get("mark", self.known_mark)
+        return replace(self, known_lines=lines, known_mark=mark, **changes)
 
 
 def tail_line(before: Record, from_index: int, after: Record) -> bytes:

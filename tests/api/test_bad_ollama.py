@@ -1,0 +1,161 @@
+"""An Ollama that is down or misbehaves: the specified error, nothing lost, and the server serves on."""
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mochi_stub import StubServer
+from mochi_stub.prompt import Prompt
+from mochi_stub.reply import Cut, Failure, Part, Reply, Text
+from tests.support.api import error_of, text_of
+from tests.support.raw_ollama import RawOllama, line, stream_head, whole
+from tests.support.server import RunningServer
+
+PIECES = [f"piece {n} " for n in range(10)]
+
+
+def sends(*data: bytes) -> Callable[[socket.socket], None]:
+    """A chat route that sends these bytes and closes."""
+
+    def chat(connection: socket.socket) -> None:
+        for part in data:
+            connection.sendall(part)
+
+    return chat
+
+
+MISBEHAVIOURS = {
+    "answers 500": (sends(whole(b'{"error":"kaput"}', status="500 Internal Server Error")), "", "kaput"),
+    "answers 500 in HTML": (
+        sends(whole(b"<h1>Bad Gateway</h1>", status="502 Bad Gateway", content_type="text/html")),
+        "",
+        "Bad Gateway",
+    ),
+    "answers 200 in HTML": (sends(whole(b"<h1>Hello</h1>\n", content_type="text/html")), "", "not JSON"),
+    "closes without an answer": (sends(), "", "connection to Ollama broke"),
+    "ends after its head": (sends(stream_head()), "", "ended before it was done"),
+    "ends in mid-line": (sends(stream_head(), line("Hi "), line("there")[:20]), "Hi ", "not JSON"),
+    "ends without done": (sends(stream_head(), line("Hi "), line("there")), "Hi there", "before it was done"),
+    "sends a number for a line": (sends(stream_head(), line("Hi"), b"42\n"), "Hi", "not JSON"),
+    "sends an error object": (sends(stream_head(), line("Hi"), b'{"error":{"message":"odd"}}\n'), "Hi", "odd"),
+    "resets in mid-chunk": (
+        sends(
+            b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\nTransfer-Encoding: chunked\r\n\r\n",
+            b"%x\r\n%s" % (len(line("Hi")) + 10, line("Hi")),
+        ),
+        "Hi",
+        "connection to Ollama broke",
+    ),
+}
+
+
+@pytest.mark.parametrize(("chat", "said", "reason"), MISBEHAVIOURS.values(), ids=MISBEHAVIOURS)
+def test_in_a_stream_it_is_an_error_event_and_done_and_the_text_is_kept(
+    tmp_path: Path, chat: Callable[[socket.socket], None], said: str, reason: str
+) -> None:
+    with RawOllama(chat) as ollama, RunningServer(tmp_path, ollama.url) as server:
+        api = server.api()
+        session_id = api.create("raw")["session_id"]
+
+        events = api.stream(session_id, "Hello!")
+
+        assert [event.type for event in events[-2:]] == ["error", "done"]
+        assert events[-2].data["code"] == "OLLAMA_ERROR"
+        assert reason in events[-2].data["message"]
+        assert text_of(events) == said
+        stored = [(m["role"], m["content"], m.get("interrupted")) for m in api.messages(session_id)]
+        assert stored == [("user", "Hello!", None)] + ([("assistant", said, True)] if said else [])
+
+
+@pytest.mark.parametrize(("chat", "said", "reason"), MISBEHAVIOURS.values(), ids=MISBEHAVIOURS)
+def test_collected_it_is_502(tmp_path: Path, chat: Callable[[socket.socket], None], said: str, reason: str) -> None:
+    with RawOllama(chat) as ollama, RunningServer(tmp_path, ollama.url) as server:
+        api = server.api()
+        session_id = api.create("raw")["session_id"]
+
+        response = api.http.post(f"/chat/{session_id}", json={"message": "Hello!"})
+
+        assert error_of(response) == (502, "OLLAMA_ERROR")
+        assert reason in response.json()["error"]["message"]
+        assert len(api.messages(session_id)) == (2 if said else 1)
+
+
+@pytest.mark.parametrize("end", [Failure("kaput"), Cut()], ids=["an error line", "a cut"])
+def test_ten_pieces_before_a_failure_are_kept_and_the_next_turn_works(tmp_path: Path, end: Part) -> None:
+    def resolve(prompt: Prompt) -> Reply:
+        return Reply([Text(PIECES), end]) if prompt.user_text == "fail" else Reply.of("Fine.")
+
+    with StubServer(speed=0, resolve=resolve) as stub, RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        session_id = api.create("mochi")["session_id"]
+
+        events = api.stream(session_id, "fail")
+
+        assert [event.type for event in events] == ["content_delta"] * 10 + ["error", "done"]
+        assert api.messages(session_id)[-1]["content"] == "".join(PIECES)
+        assert api.chat(session_id, "Go on")["message"]["content"] == "Fine."
+
+
+def test_an_early_failure_of_the_model_carries_ollamas_words(tmp_path: Path) -> None:
+    with (
+        StubServer(speed=0, resolve=lambda _: Reply([Failure("out of memory")])) as stub,
+        RunningServer(tmp_path, stub.url) as server,
+    ):
+        api = server.api()
+        session_id = api.create("mochi")["session_id"]
+        response = api.http.post(f"/chat/{session_id}", json={"message": "Hello!"})
+        assert error_of(response) == (502, "OLLAMA_ERROR")
+        assert response.json()["error"]["message"] == "out of memory"
+        assert response.json()["error"]["details"] == {"upstream_status": 500}
+
+
+def test_with_ollama_down_the_message_is_stored_and_regenerating_answers_it_later(
+    tmp_path: Path, stub: StubServer
+) -> None:
+    with RunningServer(tmp_path, stub.url) as server:
+        session_id = server.api().create("mochi")["session_id"]
+    port = stub.port
+    stub.stop()
+
+    with RunningServer(tmp_path, f"http://127.0.0.1:{port}") as server:
+        api = server.api()
+        assert api.ok(api.http.get("/health"))["ollama_connected"] is False
+        events = api.stream(session_id, "Hello!")
+        assert [event.type for event in events] == ["error", "done"]
+        assert events[0].data["code"] == "OLLAMA_UNREACHABLE"
+        assert error_of(api.http.post(f"/chat/{session_id}")) == (502, "OLLAMA_UNREACHABLE")
+        assert error_of(api.http.get("/models")) == (502, "OLLAMA_UNREACHABLE")
+        assert error_of(api.http.post("/sessions", json={"model": "mochi"})) == (502, "OLLAMA_UNREACHABLE")
+        assert [m["content"] for m in api.messages(session_id)] == ["Hello!"]
+
+        with StubServer(port=port, speed=0):
+            assert api.chat(session_id)["message"]["content"].endswith("Hello!")
+            assert [m["role"] for m in api.messages(session_id)] == ["user", "assistant"]
+
+
+def test_a_silent_ollama_is_given_up_after_the_stall_timeout(tmp_path: Path) -> None:
+    def hang(connection: socket.socket) -> None:
+        connection.sendall(stream_head() + line("Hi"))
+        connection.recv(1)  # returns when the server gives up
+
+    with (
+        RawOllama(hang) as ollama,
+        RunningServer(tmp_path, ollama.url, ollama_stall_timeout_seconds=0.2) as server,
+    ):
+        api = server.api()
+        session_id = api.create("raw")["session_id"]
+        events = api.stream(session_id, "Hello!")
+        assert [event.type for event in events] == ["content_delta", "error", "done"]
+        assert "silent" in events[1].data["message"]
+
+
+def test_a_model_that_was_removed_is_404_before_anything_is_stored(tmp_path: Path, stub: StubServer) -> None:
+    with RunningServer(tmp_path, stub.url) as server:
+        session_id = server.api().create("mochi")["session_id"]
+    with StubServer(models=(), speed=0) as empty, RunningServer(tmp_path, empty.url) as server:
+        api = server.api()
+        response = api.http.post(f"/chat/{session_id}/stream", json={"message": "Hello!"})
+        assert error_of(response) == (404, "MODEL_NOT_FOUND")
+        assert api.messages(session_id) == []

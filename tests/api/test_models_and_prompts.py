@@ -1,0 +1,136 @@
+"""Models, system prompt files, health."""
+
+from pathlib import Path
+
+import pytest
+
+from mochi_server import __version__
+from mochi_stub import StubServer
+from mochi_stub.catalogue import Model
+from tests.support.api import Api, error_of
+from tests.support.server import RunningServer
+
+
+def test_health_is_ok_and_tells_of_ollama(api: Api, stub: StubServer) -> None:
+    assert api.ok(api.http.get("/health")) == {
+        "status": "ok",
+        "ollama_connected": True,
+        "ollama_host": stub.url,
+        "version": __version__,
+    }
+
+
+def test_health_never_shows_credentials(tmp_path: Path) -> None:
+    with RunningServer(tmp_path, "http://me:secret@127.0.0.1:9/prefix") as server:
+        body = server.api().ok(server.api().http.get("/health"))
+    assert body["ollama_host"] == "http://127.0.0.1:9/prefix"
+    assert body["ollama_connected"] is False
+
+
+def test_models_that_can_chat_are_listed_with_every_field(api: Api) -> None:
+    models = api.ok(api.http.get("/models"))["models"]
+    assert [model["name"] for model in models][:2] == ["mochi:latest", "mochi-chat:latest"]
+    assert "mochi-embed:latest" not in {model["name"] for model in models}
+    assert models[0] == {
+        "name": "mochi:latest",
+        "size_mb": 4983.3,
+        "format": "gguf",
+        "family": "qwen3",
+        "parameter_size": "8.2B",
+        "quantization_level": "Q4_K_M",
+        "capabilities": ["completion", "tools", "thinking"],
+        "context_length": 40960,
+    }
+
+
+@pytest.mark.parametrize("name", ["hf.co/someone/thing:Q4", "hf.co%2Fsomeone%2Fthing:Q4", "HF.co/Someone/Thing:q4"])
+def test_names_with_slashes_and_colons_work(tmp_path: Path, name: str) -> None:
+    models = (Model("hf.co/someone/thing:Q4", context_length=512),)
+    with StubServer(models=models, speed=0) as stub, RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        assert api.ok(api.http.get(f"/models/{name}"))["name"] == "hf.co/someone/thing:Q4"
+        session_id = api.create("hf.co/someone/thing:Q4")["session_id"]
+        assert api.chat(session_id, "Hi")["context_window"]["current_window"] == 460
+
+
+def test_a_models_details_are_those_of_the_list(api: Api) -> None:
+    for model in api.ok(api.http.get("/models"))["models"]:
+        details = api.ok(api.http.get(f"/models/{model['name']}"))
+        assert details | {"capabilities": set(details["capabilities"])} == model | {
+            "capabilities": set(details["capabilities"])
+        }
+
+
+@pytest.mark.parametrize("name", ["nobody", "mochi-embed", "a/b/c:d", "%20"])
+def test_unknown_models_are_404(api: Api, name: str) -> None:
+    assert error_of(api.http.get(f"/models/{name}")) == (404, "MODEL_NOT_FOUND")
+
+
+def test_prompt_files_are_created_listed_read_changed_and_deleted(api: Api, tmp_path: Path) -> None:
+    for name, content in (("b.txt", "Two words"), ("a.md", "y" * 300)):
+        created = api.ok(api.http.post("/system-prompts", json={"filename": name, "content": content}), 201)
+        assert created == {"filename": name, "content": content}
+
+    assert api.ok(api.http.get("/system-prompts")) == {
+        "prompts": [
+            {"filename": "a.md", "preview": "y" * 250 + "...", "word_count": 1},
+            {"filename": "b.txt", "preview": "Two words", "word_count": 2},
+        ]
+    }
+    assert (
+        api.ok(api.http.put("/system-prompts/b.txt", json={"content": "Three words now"}))["content"]
+        == "Three words now"
+    )
+    assert api.ok(api.http.get("/system-prompts/b.txt")) == {"filename": "b.txt", "content": "Three words now"}
+    assert (tmp_path / "system_prompts" / "b.txt").read_text() == "Three words now"
+    assert api.http.delete("/system-prompts/b.txt").status_code == 204
+    assert error_of(api.http.get("/system-prompts/b.txt")) == (404, "PROMPT_NOT_FOUND")
+    assert error_of(api.http.put("/system-prompts/b.txt", json={"content": "x"})) == (404, "PROMPT_NOT_FOUND")
+    assert error_of(api.http.delete("/system-prompts/b.txt")) == (404, "PROMPT_NOT_FOUND")
+
+
+def test_a_prompt_file_that_exists_is_not_overwritten(api: Api) -> None:
+    body = {"filename": "a.md", "content": "First"}
+    api.ok(api.http.post("/system-prompts", json=body), 201)
+    assert error_of(api.http.post("/system-prompts", json=body | {"content": "Second"})) == (409, "PROMPT_EXISTS")
+    assert api.ok(api.http.get("/system-prompts/a.md"))["content"] == "First"
+
+
+@pytest.mark.parametrize(
+    "filename",
+    [
+        "",
+        "a",
+        "a.py",
+        ".md",
+        "..md",
+        "../a.md",
+        "a/b.md",
+        "a\\b.md",
+        "/etc/a.md",
+        "nul.md",
+        "a\0.md",
+        "a\n.md",
+        "x" * 300 + ".md",
+    ],
+)
+def test_names_that_are_not_plain_file_names_are_422_and_unknown(api: Api, tmp_path: Path, filename: str) -> None:
+    body = {"filename": filename, "content": "x"}
+    assert error_of(api.http.post("/system-prompts", json=body)) == (422, "VALIDATION_ERROR")
+    assert not (tmp_path / "system_prompts").exists()
+
+
+@pytest.mark.parametrize("content", ["", " \n", "x" * 10_000, None, 5])
+def test_wrong_contents_are_422(api: Api, content: object) -> None:
+    body = {"filename": "a.md", "content": content}
+    assert error_of(api.http.post("/system-prompts", json=body)) == (422, "VALIDATION_ERROR")
+
+
+@pytest.mark.parametrize("name", ["..%2fsecret.md", "%2e%2e%2fsecret.md", "secret.md%00", "link.md"])
+def test_nothing_outside_the_directory_is_read(api: Api, tmp_path: Path, name: str) -> None:
+    (tmp_path / "secret.md").write_text("secret")
+    (tmp_path / "system_prompts").mkdir()
+    (tmp_path / "system_prompts" / "link.md").symlink_to(tmp_path / "secret.md")
+    status, code = error_of(api.http.get(f"/system-prompts/{name}"))
+    assert (status, code) in {(404, "PROMPT_NOT_FOUND"), (404, "NOT_FOUND")}
+    assert api.ok(api.http.get("/system-prompts")) == {"prompts": []}

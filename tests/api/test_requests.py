@@ -1,0 +1,161 @@
+"""Requests that no route takes, and who may ask at all."""
+
+import socket
+from pathlib import Path
+
+import httpx
+import pytest
+
+from mochi_stub import StubServer
+from tests.support.api import Api, error_of
+from tests.support.server import RunningServer
+
+
+def test_unknown_paths_and_wrong_methods_have_the_envelope(api: Api, server: RunningServer) -> None:
+    assert error_of(api.http.get("/nothing")) == (404, "NOT_FOUND")
+    assert error_of(httpx.get(server.url + "/")) == (404, "NOT_FOUND")
+    response = api.http.put("/sessions")
+    assert error_of(response) == (405, "METHOD_NOT_ALLOWED")
+    assert "GET" in response.headers["allow"]
+
+
+@pytest.mark.parametrize(
+    "body", [b"{", b'{"message": "x"', b"\xff\xfe", b'{"message": "\\ud800"}', b"[]", b"5", b'"x"']
+)
+def test_bodies_that_are_not_what_the_route_takes_are_422(api: Api, body: bytes) -> None:
+    session_id = api.create("mochi")["session_id"]
+    for path in (f"/chat/{session_id}", f"/chat/{session_id}/stream"):
+        response = api.http.post(path, content=body, headers={"Content-Type": "application/json"})
+        assert error_of(response) == (422, "VALIDATION_ERROR")
+    assert api.messages(session_id) == []
+
+
+@pytest.mark.parametrize(
+    "content_type", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", None]
+)
+def test_a_body_that_is_not_declared_as_json_is_refused(api: Api, content_type: str | None) -> None:
+    session_id = api.create("mochi")["session_id"]
+    headers = {} if content_type is None else {"Content-Type": content_type}
+    response = api.http.post(f"/chat/{session_id}", content=b'{"message": "x"}', headers=headers)
+    assert error_of(response) == (422, "VALIDATION_ERROR")
+    assert "application/json" in response.json()["error"]["message"]
+    assert api.messages(session_id) == []
+
+
+@pytest.mark.parametrize("message", ["", "   \n\t", 5, ["x"], {"content": "x"}, "x" * 1_000_001])
+def test_messages_that_say_nothing_or_far_too_much_are_422(api: Api, message: object) -> None:
+    session_id = api.create("mochi")["session_id"]
+    assert error_of(api.http.post(f"/chat/{session_id}", json={"message": message})) == (422, "VALIDATION_ERROR")
+
+
+def test_a_message_of_a_million_characters_is_taken(api: Api) -> None:
+    session_id = api.create("mochi-long")["session_id"]
+    message = "word " * 200_000
+    assert len(message) == 1_000_000
+    api.http.post(f"/chat/{session_id}", json={"message": message})
+    assert api.messages(session_id)[0]["content"] == message
+
+
+def test_a_validation_error_names_the_field(api: Api) -> None:
+    error = api.http.post("/sessions", json={"model": 5}).json()["error"]
+    assert error["message"].startswith("model: ")
+    assert error["details"]["errors"][0]["loc"] == ["body", "model"]
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_bodies_over_the_limit_are_413(tmp_path: Path, stub: StubServer, declared: bool) -> None:
+    with RunningServer(tmp_path, stub.url, max_body_bytes=1000) as server:
+        api = server.api()
+        data = b'{"model": "' + b"x" * 2000 + b'"}'
+        content = data if declared else iter([data[:600], data[600:]])
+        response = api.http.post("/sessions", content=content, headers={"Content-Type": "application/json"})
+        assert error_of(response) == (413, "BODY_TOO_LARGE")
+
+
+def test_a_body_of_unknown_length_within_the_limit_is_taken(api: Api) -> None:
+    content = iter([b'{"model":', b'"mochi"}'])
+    response = api.http.post("/sessions", content=content, headers={"Content-Type": "application/json"})
+    assert response.status_code == 201
+
+
+def test_oversized_headers_are_431(api: Api) -> None:
+    response = api.http.get("/health", headers={"X-Long": "x" * 70_000})
+    assert error_of(response) == (431, "HEADERS_TOO_LARGE")
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8000", "192.168.1.5", "127.0.0.1.evil.example"])
+def test_a_foreign_host_on_loopback_is_403(api: Api, host: str) -> None:
+    assert error_of(api.http.get("/health", headers={"Host": host})) == (403, "HOST_FORBIDDEN")
+
+
+@pytest.mark.parametrize("host", ["localhost", "localhost:8000", "127.0.0.1:1", "[::1]:8000", "mochi.localhost"])
+def test_names_of_this_machine_are_answered(api: Api, host: str) -> None:
+    assert api.http.get("/health", headers={"Host": host}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "origin", ["https://evil.example", "null", "http://localhost.evil.example", "file://", "http://["]
+)
+def test_a_foreign_origin_is_403(api: Api, origin: str) -> None:
+    session_id = api.create("mochi")["session_id"]
+    headers = {"Origin": origin}
+    assert error_of(api.http.get("/health", headers=headers)) == (403, "ORIGIN_FORBIDDEN")
+    response = api.http.post(f"/chat/{session_id}/stream", json={"message": "x"}, headers=headers)
+    assert error_of(response) == (403, "ORIGIN_FORBIDDEN")
+    preflight = api.http.options("/sessions", headers=headers | {"Access-Control-Request-Method": "POST"})
+    assert preflight.status_code == 403
+    assert "access-control-allow-origin" not in preflight.headers
+    assert api.messages(session_id) == []
+
+
+@pytest.mark.parametrize("origin", ["http://localhost:3000", "https://127.0.0.1", "http://[::1]:5173"])
+def test_pages_of_this_machine_may_ask(api: Api, origin: str) -> None:
+    assert api.http.get("/health", headers={"Origin": origin}).headers["access-control-allow-origin"] == origin
+    preflight = api.http.options(
+        "/sessions",
+        headers={
+            "Origin": origin,
+            "Access-Control-Request-Method": "PATCH",
+            "Access-Control-Request-Headers": "content-type, authorization",
+        },
+    )
+    assert preflight.status_code == 200
+    assert preflight.headers["access-control-allow-origin"] == origin
+    assert "PATCH" in preflight.headers["access-control-allow-methods"]
+
+
+def test_allowed_origins_may_ask_and_their_hosts_are_answered(tmp_path: Path, stub: StubServer) -> None:
+    origin = "https://chat.example"
+    with RunningServer(tmp_path, stub.url, allowed_origins=(origin,)) as server:
+        api = server.api()
+        response = api.http.get("/health", headers={"Origin": origin, "Host": "chat.example"})
+        assert response.headers["access-control-allow-origin"] == origin
+        assert error_of(api.http.get("/health", headers={"Origin": "https://other.example"}))[0] == 403
+
+
+def test_with_keys_every_request_needs_one(tmp_path: Path, stub: StubServer) -> None:
+    with RunningServer(tmp_path, stub.url, api_keys=("first", "second")) as server:
+        api = server.api()
+        for headers in (
+            {},
+            {"Authorization": "Bearer third"},
+            {"Authorization": "Basic first"},
+            {"Authorization": "first"},
+        ):
+            response = api.http.get("/health", headers=headers)
+            assert error_of(response) == (401, "UNAUTHORIZED")
+            assert response.headers["www-authenticate"] == "Bearer"
+        for key in ("first", "second"):
+            assert api.http.get("/health", headers={"Authorization": f"bearer {key}"}).status_code == 200
+        preflight = {"Origin": "http://localhost:3000", "Access-Control-Request-Method": "POST"}
+        assert api.http.options("/sessions", headers=preflight).status_code == 200
+
+
+def test_half_a_body_and_a_vanished_client_harm_nobody(api: Api, server: RunningServer) -> None:
+    host, port = server.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as connection:
+        connection.sendall(
+            b"POST /api/v1/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            b'Content-Length: 100\r\n\r\n{"model":'
+        )
+    assert api.http.get("/health").status_code == 200

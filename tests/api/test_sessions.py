@@ -1,0 +1,339 @@
+"""Sessions: created, listed, changed, edited, deleted; kept over a restart."""
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from mochi_stub import StubServer
+from tests.support.api import Api, error_of
+from tests.support.server import RunningServer
+
+FIELDS = {
+    "session_id",
+    "model",
+    "created_at",
+    "updated_at",
+    "message_count",
+    "title",
+    "preview",
+    "summary",
+    "summary_model",
+    "format_version",
+    "tool_settings",
+    "agent_settings",
+    "context_window_config",
+    "options",
+    "keep_alive",
+    "think",
+    "format",
+}
+
+
+def test_a_new_session_has_every_field_and_its_defaults(api: Api) -> None:
+    created = api.create("mochi")
+    assert set(created) == FIELDS
+    assert created["model"] == "mochi"
+    assert created["message_count"] == 0
+    assert created["preview"] == ""
+    assert created["tool_settings"] == {"tools": [], "tool_group": None, "execution_policy": "always_confirm"}
+    assert created["agent_settings"] == {"enabled_agents": [], "selection_metadata": None}
+    assert created["created_at"] == created["updated_at"]
+    assert api.session(created["session_id"]) == created | {"messages": []}
+
+
+def test_the_specifications_create_example_works(api: Api) -> None:
+    settings = {"tools": ["add_numbers", "get_current_time"], "tool_group": None, "execution_policy": "always_confirm"}
+    created = api.create(
+        "mochi",
+        system_prompt="You are a helpful assistant.",
+        system_prompt_source_file="helpful.md",
+        tool_settings=settings,
+        agent_settings={"enabled_agents": ["coder"]},
+    )
+    assert created["tool_settings"] == settings
+    assert created["agent_settings"] == {"enabled_agents": ["coder"], "selection_metadata": None}
+    assert created["message_count"] == 1
+    (system,) = api.messages(created["session_id"])
+    assert (system["role"], system["content"], system["source_file"]) == (
+        "system",
+        "You are a helpful assistant.",
+        "helpful.md",
+    )
+
+
+def test_the_stored_file_is_that_of_the_specification(api: Api, tmp_path: Path) -> None:
+    session_id = api.create("mochi", system_prompt="Be brief.")["session_id"]
+    api.chat(session_id, "Hello!")
+
+    stored = orjson.loads((tmp_path / "chat_sessions" / f"{session_id}.json").read_bytes())
+
+    assert list(stored) == ["metadata", "messages"]
+    assert list(stored["metadata"]) == [
+        "session_id",
+        "model",
+        "created_at",
+        "updated_at",
+        "message_count",
+        "summary",
+        "summary_model",
+        "format_version",
+        "tool_settings",
+        "agent_settings",
+        "context_window_config",
+    ]
+    assert stored["metadata"]["message_count"] == 3
+    assert stored["metadata"]["format_version"] == "1.3"
+    assert stored["metadata"]["context_window_config"] == {
+        "dynamic_enabled": True,
+        "current_window": 8192,
+        "last_adjustment": "initial_setup",
+        "adjustment_history": [],
+        "manual_override": False,
+    }
+    assert stored["messages"] == api.messages(session_id)
+
+
+def test_a_prompt_file_alone_is_loaded(api: Api) -> None:
+    api.ok(api.http.post("/system-prompts", json={"filename": "pirate.md", "content": "Arr."}), 201)
+    session_id = api.create("mochi", system_prompt_source_file="pirate.md")["session_id"]
+    (system,) = api.messages(session_id)
+    assert (system["content"], system["source_file"]) == ("Arr.", "pirate.md")
+
+
+def test_a_prompt_file_that_is_not_there_is_404(api: Api) -> None:
+    body = {"model": "mochi", "system_prompt_source_file": "none.md"}
+    assert error_of(api.http.post("/sessions", json=body)) == (404, "PROMPT_NOT_FOUND")
+    assert api.ok(api.http.get("/sessions")) == {"sessions": []}
+
+
+@pytest.mark.parametrize("model", ["nobody", "mochi-embed", "mochi:8b"])
+def test_unknown_models_and_models_that_cannot_chat_are_404(api: Api, model: str) -> None:
+    assert error_of(api.http.post("/sessions", json={"model": model})) == (404, "MODEL_NOT_FOUND")
+    session_id = api.create("mochi")["session_id"]
+    assert error_of(api.http.patch(f"/sessions/{session_id}", json={"model": model})) == (404, "MODEL_NOT_FOUND")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"model": None},
+        {"model": 5},
+        {"model": ""},
+        {"model": "mochi", "system_prompt": 5},
+        {"model": "mochi", "tool_settings": {"tools": "all"}},
+        {"model": "mochi", "tool_settings": {"execution_policy": "sometimes"}},
+        {"model": "mochi", "agent_settings": []},
+        {"model": "mochi", "options": {"num_ctx": 1}},
+        {"model": "mochi", "options": []},
+        {"model": "mochi", "think": "hard"},
+        {"model": "mochi", "format": "xml"},
+        {"model": "mochi", "keep_alive": "soon"},
+        [],
+        "mochi",
+    ],
+)
+def test_wrong_bodies_are_422(api: Api, body: object) -> None:
+    assert error_of(api.http.post("/sessions", json=body)) == (422, "VALIDATION_ERROR")
+
+
+def test_the_list_has_the_last_changed_first_with_previews(api: Api) -> None:
+    first = api.create("mochi", system_prompt="Be brief.")["session_id"]
+    second = api.create("mochi-chat")["session_id"]
+    api.chat(first, "x" * 300)
+
+    listed = api.ok(api.http.get("/sessions"))["sessions"]
+
+    assert [entry["session_id"] for entry in listed] == [first, second]
+    assert set(listed[0]) == FIELDS
+    assert listed[0]["preview"] == "x" * 250 + "..."
+    assert listed[0]["message_count"] == 3
+    assert listed[1]["preview"] == ""
+
+
+def test_patch_keeps_what_is_absent_clears_what_is_null_and_replaces_objects_whole(api: Api) -> None:
+    session_id = api.create(
+        "mochi", title="Old", options={"seed": 1}, tool_settings={"tools": ["a"], "execution_policy": "never_confirm"}
+    )["session_id"]
+
+    patched = api.ok(
+        api.http.patch(f"/sessions/{session_id}", json={"title": None, "tool_settings": {"tool_group": "g"}})
+    )
+
+    assert patched["title"] is None
+    assert patched["options"] == {"seed": 1}
+    assert patched["tool_settings"] == {"tools": [], "tool_group": "g", "execution_policy": "always_confirm"}
+    assert patched["updated_at"] > patched["created_at"]
+    cleared = api.ok(api.http.patch(f"/sessions/{session_id}", json={"tool_settings": None, "options": None}))
+    assert cleared["tool_settings"] == {"tools": [], "tool_group": None, "execution_policy": "always_confirm"}
+    assert cleared["options"] is None
+    assert api.session(session_id) == cleared | {"messages": []}
+
+
+def test_the_model_cannot_be_cleared(api: Api) -> None:
+    session_id = api.create("mochi")["session_id"]
+    assert error_of(api.http.patch(f"/sessions/{session_id}", json={"model": None})) == (422, "VALIDATION_ERROR")
+
+
+def test_a_switched_model_gets_its_own_window(api: Api) -> None:
+    session_id = api.create("mochi")["session_id"]
+    patched = api.ok(api.http.patch(f"/sessions/{session_id}", json={"model": "mochi-chat"}))
+    assert patched["model"] == "mochi-chat"
+    assert patched["context_window_config"]["current_window"] == 7372
+    assert patched["context_window_config"]["last_adjustment"] == "model_change"
+
+
+def test_a_window_set_by_hand_is_capped_used_and_released(api: Api, stub: StubServer) -> None:
+    session_id = api.create("mochi")["session_id"]
+    patch = f"/sessions/{session_id}"
+
+    config = api.ok(api.http.patch(patch, json={"context_window": {"current_window": 99999}}))["context_window_config"]
+    assert (config["current_window"], config["manual_override"]) == (40960, True)
+    answer = api.chat(session_id, "Hello!")
+    assert answer["context_window"]["current_window"] == 40960
+    assert answer["context_window"]["reason"] == "manual_override"
+    status = api.ok(api.http.get(f"{patch}/status"))["context_window"]
+    assert (status["manual_override"], status["last_adjustment_reason"]) == (True, "manual_override")
+
+    config = api.ok(api.http.patch(patch, json={"context_window": None}))["context_window_config"]
+    assert (config["current_window"], config["manual_override"]) == (8192, False)
+    assert api.chat(session_id, "Hello!")["context_window"]["current_window"] == 8192
+
+
+def test_status_has_every_field_of_the_specification(api: Api) -> None:
+    session_id = api.create(
+        "mochi",
+        system_prompt="Be brief.",
+        system_prompt_source_file="brief.md",
+        tool_settings={"tools": ["now"]},
+        agent_settings={"enabled_agents": ["coder"]},
+    )["session_id"]
+    answer = api.chat(session_id, "Hello!")
+
+    status = api.ok(api.http.get(f"/sessions/{session_id}/status"))
+
+    usage = answer["context_window"]["usage_tokens"]
+    assert status == {
+        "session_id": session_id,
+        "model": "mochi",
+        "message_count": 3,
+        "context_window": {
+            "dynamic_enabled": True,
+            "current_window": 8192,
+            "model_max_context": 40960,
+            "last_adjustment_reason": "initial_setup",
+            "manual_override": False,
+            "usage_tokens": usage,
+            "usage_ratio": round(usage / 8192, 4),
+        },
+        "tools_enabled": True,
+        "active_tools": ["now"],
+        "execution_policy": "always_confirm",
+        "agents_enabled": True,
+        "enabled_agents": ["coder"],
+        "system_prompt_file": "brief.md",
+        "summary": None,
+        "summary_model": None,
+    }
+
+
+def test_messages_come_with_the_session_id(api: Api) -> None:
+    session_id = api.create("mochi")["session_id"]
+    api.chat(session_id, "Hello!")
+    body = api.ok(api.http.get(f"/sessions/{session_id}/messages"))
+    assert body == {"session_id": session_id, "messages": api.messages(session_id)}
+
+
+@pytest.mark.parametrize("index", [0, 2, 3, -1, 99])
+def test_only_user_messages_can_be_edited(api: Api, index: int) -> None:
+    session_id = api.create("mochi", system_prompt="Be brief.")["session_id"]
+    api.chat(session_id, "Hello!")
+    before = api.messages(session_id)
+    response = api.http.put(f"/sessions/{session_id}/messages/{index}", json={"content": "x"})
+    assert error_of(response) == (400, "INVALID_MESSAGE_INDEX")
+    assert api.messages(session_id) == before
+
+
+@pytest.mark.parametrize(("index", "content"), [("x", "y"), ("0", ""), ("0", "  \n"), ("0", None), ("0", 5)])
+def test_wrong_edits_are_422(api: Api, index: str, content: object) -> None:
+    session_id = api.create("mochi")["session_id"]
+    response = api.http.put(f"/sessions/{session_id}/messages/{index}", json={"content": content})
+    assert error_of(response) == (422, "VALIDATION_ERROR")
+
+
+def test_the_system_prompt_can_be_set_replaced_and_removed_in_mid_session(api: Api) -> None:
+    session_id = api.create("mochi")["session_id"]
+    api.chat(session_id, "Hello!")
+    path = f"/sessions/{session_id}/system-prompt"
+    api.ok(api.http.post("/system-prompts", json={"filename": "a.txt", "content": "From a file."}), 201)
+
+    set_ = api.ok(api.http.put(path, json={"content": "Be brief."}))
+    assert (set_["messages"][0]["role"], set_["messages"][0]["content"]) == ("system", "Be brief.")
+    assert set_["message_count"] == len(set_["messages"]) == 3
+    replaced = api.ok(api.http.put(path, json={"source_file": "a.txt"}))
+    assert [m["content"] for m in replaced["messages"]][:2] == ["From a file.", "Hello!"]
+    assert replaced["messages"][0]["source_file"] == "a.txt"
+
+    assert api.http.delete(path).status_code == 204
+    assert [m["role"] for m in api.messages(session_id)] == ["user", "assistant"]
+    assert error_of(api.http.delete(path)) == (404, "PROMPT_NOT_FOUND")
+    assert error_of(api.http.put(path, json={})) == (422, "VALIDATION_ERROR")
+    assert error_of(api.http.put(path, json={"source_file": "b.txt"})) == (404, "PROMPT_NOT_FOUND")
+
+
+def test_a_deleted_session_is_gone(api: Api, tmp_path: Path) -> None:
+    session_id = api.create("mochi")["session_id"]
+    assert api.http.delete(f"/sessions/{session_id}").status_code == 204
+    assert error_of(api.http.delete(f"/sessions/{session_id}")) == (404, "SESSION_NOT_FOUND")
+    assert list((tmp_path / "chat_sessions").glob("*.json")) == []
+
+
+ROUTES: list[tuple[str, str, dict[str, Any] | None]] = [
+    ("GET", "/sessions/{}", None),
+    ("PATCH", "/sessions/{}", {}),
+    ("DELETE", "/sessions/{}", None),
+    ("GET", "/sessions/{}/messages", None),
+    ("PUT", "/sessions/{}/messages/0", {"content": "x"}),
+    ("PUT", "/sessions/{}/system-prompt", {"content": "x"}),
+    ("DELETE", "/sessions/{}/system-prompt", None),
+    ("GET", "/sessions/{}/status", None),
+    ("POST", "/chat/{}", {"message": "x"}),
+    ("POST", "/chat/{}/stream", {"message": "x"}),
+    ("POST", "/chat/{}/stop", None),
+    ("GET", "/chat/{}/run", None),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body"), ROUTES, ids=[f"{m} {p}" for m, p, _ in ROUTES])
+@pytest.mark.parametrize("session_id", ["0123456789", "ABCDEF0123", "x", "..%2f..%2fetc", "%00", ".index", "a" * 5000])
+def test_ids_of_no_session_are_404(
+    api: Api, method: str, path: str, body: dict[str, Any] | None, session_id: str
+) -> None:
+    response = api.http.request(method, path.format(session_id), json=body)
+    status, code = error_of(response)
+    assert (status, code) in {(404, "SESSION_NOT_FOUND"), (404, "NOT_FOUND")}
+
+
+def test_sessions_survive_a_restart(tmp_path: Path, stub: StubServer) -> None:
+    with RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        session_id = api.create("mochi", title="Kept")["session_id"]
+        api.chat(session_id, "Hello!")
+        before = api.session(session_id)
+    with RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        assert api.session(session_id) == before
+        assert api.ok(api.http.get("/sessions"))["sessions"][0]["preview"] == "Hello!"
+        api.chat(session_id, "And?")
+        assert len(api.messages(session_id)) == 4
+
+
+def test_a_file_that_cannot_be_read_is_set_aside_and_the_rest_is_served(api: Api, tmp_path: Path) -> None:
+    kept, broken = (api.create("mochi")["session_id"] for _ in range(2))
+    (tmp_path / "chat_sessions" / f"{broken}.json").write_text('{"metadata": ')
+    assert [e["session_id"] for e in api.ok(api.http.get("/sessions"))["sessions"]] == [kept]
+    assert error_of(api.http.get(f"/sessions/{broken}")) == (404, "SESSION_NOT_FOUND")
+    (aside,) = (tmp_path / "chat_sessions").glob(f"{broken}.json.corrupt-*")
+    assert aside.read_text() == '{"metadata": '

@@ -1,0 +1,95 @@
+"""Settings: defaults of the specification, the environment, what values may be."""
+
+import os
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from mochi_server import MochiServerSettings, create_app
+
+APPENDIX_B = {
+    "MOCHI_HOST": "127.0.0.1",
+    "MOCHI_PORT": 8000,
+    "MOCHI_OLLAMA_HOST": "http://localhost:11434",
+    "MOCHI_DATA_DIR": Path(),
+    "MOCHI_SESSIONS_DIR": Path("chat_sessions"),
+    "MOCHI_TOOLS_DIR": Path("tools"),
+    "MOCHI_AGENTS_DIR": Path("agents"),
+    "MOCHI_AGENT_CHATS_DIR": Path("agents/agent_chats"),
+    "MOCHI_SYSTEM_PROMPTS_DIR": Path("system_prompts"),
+    "MOCHI_PLANNING_PROMPT_PATH": Path("docs/agents/agent_prompt_planning.md"),
+    "MOCHI_EXECUTION_PROMPT_PATH": Path("docs/agents/agent_prompt_execution.md"),
+    "MOCHI_SUMMARIZATION_ENABLED": True,
+    "MOCHI_SUMMARIZATION_INTERVAL_SECONDS": 3,
+    "MOCHI_DYNAMIC_CONTEXT_WINDOW_ENABLED": True,
+    "MOCHI_LOG_LEVEL": "INFO",
+}
+
+
+@pytest.fixture(autouse=True)
+def no_settings_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("MOCHI_")]:
+        monkeypatch.delenv(name)
+
+
+def test_defaults_are_those_of_the_specification() -> None:
+    settings = MochiServerSettings()
+    assert {name: getattr(settings, name.removeprefix("MOCHI_").lower()) for name in APPENDIX_B} == APPENDIX_B
+
+
+def test_the_environment_goes_before_defaults_and_arguments_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MOCHI_PORT", "9000")
+    monkeypatch.setenv("MOCHI_LOG_LEVEL", "debug")
+    monkeypatch.setenv("MOCHI_API_KEYS", "a, b,")
+    assert MochiServerSettings().port == 9000
+    assert MochiServerSettings(port=1).port == 1
+    assert MochiServerSettings().log_level == "DEBUG"
+    assert MochiServerSettings().api_keys == ("a", "b")
+
+
+def test_agent_chats_follow_the_agents_directory(tmp_path: Path) -> None:
+    settings = MochiServerSettings(agents_dir=tmp_path / "people", data_dir=tmp_path)
+    assert settings.agent_chats_dir == tmp_path / "people" / "agent_chats"
+    assert MochiServerSettings(agents_dir=Path("people"), agent_chats_dir=Path("talk")).agent_chats_dir == Path("talk")
+
+
+def test_directories_are_relative_to_the_data_directory_unless_absolute(tmp_path: Path) -> None:
+    settings = MochiServerSettings(data_dir=tmp_path)
+    assert settings.in_data_dir(settings.tools_dir) == tmp_path / "tools"
+    assert settings.in_data_dir(Path("/srv/tools")) == Path("/srv/tools")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("port", "many"),
+        ("port", 70000),
+        ("ollama_host", "ftp://x"),
+        ("ollama_host", "http://"),
+        ("ollama_host", "http://x:99999"),
+        ("log_level", "LOUD"),
+        ("host", ""),
+        ("host", "http://x"),
+        ("max_body_bytes", 0),
+        ("shutdown_grace_seconds", -1),
+        ("no_such_setting", 1),
+    ],
+)
+def test_wrong_values_are_refused(name: str, value: object) -> None:
+    with pytest.raises(ValidationError):
+        MochiServerSettings(**{name: value})
+
+
+def test_the_data_directory_may_not_be_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ValidationError):
+        MochiServerSettings(data_dir=tmp_path / "file")
+
+
+def test_an_app_is_made_of_overrides_or_settings_or_both(tmp_path: Path) -> None:
+    assert create_app(ollama_host="http://localhost:1", data_dir=str(tmp_path)).title == "mochi-server"
+    assert create_app(MochiServerSettings(data_dir=tmp_path)).title == "mochi-server"
+    assert create_app(MochiServerSettings(data_dir=tmp_path), port=1).title == "mochi-server"
+    with pytest.raises(ValidationError):
+        create_app(port="many")

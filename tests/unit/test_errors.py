@@ -1,0 +1,27 @@
+"""The table of errors: the specification's codes and statuses, and the page that draws them."""
+
+import re
+
+from mochi_server import errors
+
+SPECIFICATION = {
+    "SESSION_NOT_FOUND": 404,
+    "MODEL_NOT_FOUND": 404,
+    "PROMPT_NOT_FOUND": 404,
+    "OLLAMA_UNREACHABLE": 502,
+    "OLLAMA_ERROR": 502,
+    "INVALID_MESSAGE_INDEX": 400,
+    "VALIDATION_ERROR": 422,
+    "INTERNAL_ERROR": 500,
+}
+"""§19.2, without the codes of tools and agents."""
+
+
+def test_codes_and_statuses_are_those_of_the_specification() -> None:
+    ours = {error.code: int(error.status) for error in errors.all_errors()}
+    assert SPECIFICATION.items() <= ours.items()
+
+
+def test_the_tree_in_the_docstring_is_the_tree() -> None:
+    drawn = re.findall(r"── (\w+) +([A-Z_]+) +(\d+) ", str(errors.__doc__))
+    assert drawn == [(error.__name__, error.code, str(int(error.status))) for error in errors.all_errors()]

@@ -1,0 +1,169 @@
+"""The synchronous and the asynchronous client, each test over both."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import pytest
+from pydantic import BaseModel
+
+from mochi_server.errors import ModelNotFound, OllamaError, OllamaUnreachable
+from mochi_server.ollama import (
+    AsyncInstructorOllamaClient,
+    AsyncOllamaClient,
+    ChatMessage,
+    ChatResponse,
+    ModelInfo,
+    OllamaClient,
+)
+from mochi_stub import StubServer
+from mochi_stub.prompt import ToolCall
+from mochi_stub.reply import Failure, Reply, Text
+
+T = TypeVar("T")
+
+HELLO: list[ChatMessage] = [{"role": "user", "content": "Hello!"}]
+
+
+class Sync:
+    """The synchronous client behind the calls of these tests."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def models(self) -> list[ModelInfo]:
+        with OllamaClient(self._url) as client:
+            return client.list_models()
+
+    def find(self, name: str) -> ModelInfo:
+        with OllamaClient(self._url) as client:
+            return client.find_model(name)
+
+    def stream(self, **arguments: Any) -> list[ChatResponse]:
+        with OllamaClient(self._url) as client:
+            return list(client.chat_stream(messages=HELLO, **arguments))
+
+    def chat(self, **arguments: Any) -> ChatResponse:
+        with OllamaClient(self._url) as client:
+            return client.chat(messages=HELLO, **arguments)
+
+
+class Async:
+    """The asynchronous client behind the same calls."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def models(self) -> list[ModelInfo]:
+        return self._run(lambda client: client.list_models())
+
+    def find(self, name: str) -> ModelInfo:
+        return self._run(lambda client: client.find_model(name))
+
+    def stream(self, **arguments: Any) -> list[ChatResponse]:
+        async def collect(client: AsyncOllamaClient) -> list[ChatResponse]:
+            return [piece async for piece in client.chat_stream(messages=HELLO, **arguments)]
+
+        return self._run(collect)
+
+    def chat(self, **arguments: Any) -> ChatResponse:
+        return self._run(lambda client: client.chat(messages=HELLO, **arguments))
+
+    def _run(self, call: Callable[[AsyncOllamaClient], Awaitable[T]]) -> T:
+        async def run() -> T:
+            client = AsyncOllamaClient(self._url)
+            try:
+                return await call(client)
+            finally:
+                await client.aclose()
+
+        return asyncio.run(run())
+
+
+@pytest.fixture(params=[Sync, Async])
+def client(request: pytest.FixtureRequest, stub: StubServer) -> Sync | Async:
+    made: Sync | Async = request.param(stub.url)
+    return made
+
+
+@pytest.fixture(params=[Sync, Async])
+def kind(request: pytest.FixtureRequest) -> type[Sync | Async]:
+    made: type[Sync | Async] = request.param
+    return made
+
+
+def test_models_that_can_chat_are_listed(client: Sync | Async) -> None:
+    names = [model.name for model in client.models()]
+    assert names[0] == "mochi:latest"
+    assert "mochi-embed:latest" not in names
+
+
+def test_a_model_is_found_by_a_name_without_tag(client: Sync | Async) -> None:
+    model = client.find("MOCHI")
+    assert (model.name, model.context_length, model.can("thinking")) == ("mochi:latest", 40960, True)
+
+
+@pytest.mark.parametrize("name", ["nobody", "mochi-embed"])
+def test_what_cannot_chat_is_not_found(client: Sync | Async, name: str) -> None:
+    with pytest.raises(ModelNotFound):
+        client.find(name)
+
+
+def test_a_chat_is_its_stream_drained(client: Sync | Async) -> None:
+    pieces = client.stream(model="mochi", think=False, context_window=4096)
+    whole = client.chat(model="mochi", think=False, context_window=4096)
+    assert [piece.done for piece in pieces] == [False] * (len(pieces) - 1) + [True]
+    assert "".join(piece.message["content"] for piece in pieces) == whole.message["content"]
+    assert whole.message["content"].endswith("Hello!")
+    assert whole.eval_count == pieces[-1].eval_count is not None
+
+
+def test_ids_of_tool_calls_are_kept(kind: type[Sync | Async]) -> None:
+    reply = Reply.of("", tool_calls=[ToolCall("now", {"zone": "UTC"}, id="call_x")])
+    with StubServer(speed=0, resolve=lambda _: reply) as stub:
+        answer = kind(stub.url).chat(model="mochi", tools=[{"type": "function", "function": {"name": "now"}}])
+    (call,) = answer.message["tool_calls"]
+    assert call == {"id": "call_x", "function": {"index": 0, "name": "now", "arguments": {"zone": "UTC"}}}
+
+
+def test_text_with_line_separators_is_not_torn(kind: type[Sync | Async]) -> None:
+    text = ["a\u0085b", "c\u2028d\u2029", "e\x0bf"]
+    with StubServer(speed=0, resolve=lambda _: Reply([Text(text)])) as stub:
+        assert kind(stub.url).chat(model="mochi").message["content"] == "".join(text)
+
+
+@pytest.mark.parametrize("said", [["Hi"], []], ids=["in mid-stream", "before it"])
+def test_failures_carry_ollamas_words(kind: type[Sync | Async], said: list[str]) -> None:
+    reply = Reply([Text(said), Failure("kaput")])
+    with StubServer(speed=0, resolve=lambda _: reply) as stub, pytest.raises(OllamaError, match="kaput"):
+        kind(stub.url).chat(model="mochi")
+
+
+def test_an_unknown_model_is_not_found(client: Sync | Async) -> None:
+    with pytest.raises(ModelNotFound):
+        client.chat(model="nobody")
+
+
+def test_nobody_there_is_unreachable(kind: type[Sync | Async], stub: StubServer) -> None:
+    url = stub.url
+    stub.stop()
+    with pytest.raises(OllamaUnreachable):
+        kind(url).models()
+    with pytest.raises(OllamaUnreachable):
+        kind(url).chat(model="mochi")
+
+
+class City(BaseModel):
+    """A form for an answer."""
+
+    name: str
+
+
+def test_structured_answers_come_as_text_in_their_form() -> None:
+    with StubServer(speed=0, resolve=lambda _: Reply.of('{"name": "Oslo"}')) as stub:
+        client = AsyncInstructorOllamaClient(stub.url)
+        answer = asyncio.run(client.structured_response("mochi", HELLO, City))
+        (sent,) = [exchange.body for exchange in stub.exchanges() if exchange.path == "/api/chat"]
+    assert City.model_validate_json(answer.message["content"]) == City(name="Oslo")
+    assert sent is not None
+    assert sent["format"]["properties"].keys() == {"name"}
