@@ -1,0 +1,196 @@
+"""The ``mochi-server`` command as a newcomer meets it."""
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import httpx
+import pytest
+
+from mochi_server import __version__
+from mochi_stub import StubServer
+from tests.support.api import error_of
+from tests.support.instructions import instruct, words
+from tests.support.process import Command, run
+
+
+def test_version_and_help_are_printed_before_anything_heavy_is_loaded(tmp_path: Path) -> None:
+    assert run("mochi_server", "--version", cwd=tmp_path) == (0, f"mochi-server {__version__}\n")
+    assert run("mochi_stub", "--version", cwd=tmp_path) == (0, f"mochi-stub {__version__}\n")
+    code, text = run("mochi_server", "--help", cwd=tmp_path)
+    assert code == 0
+    for flag in ("--host", "--port", "--ollama-host", "--data-dir", "--log-level", "--test-mode", "--stub-speed"):
+        assert flag in text
+    program = (
+        "import sys, mochi_server.__main__ as m\n"
+        "try: m.main(['--help'])\n"
+        "except SystemExit: print(sorted({'pydantic', 'fastapi', 'uvicorn', 'aiohttp', 'orjson'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("\n[]\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "named"),
+    [
+        (["--port", "many"], {}, "--port"),
+        (["--port", "70000"], {}, "--port"),
+        (["--log-level", "loud"], {}, "--log-level"),
+        (["--ollama-host", "ftp://x"], {}, "--ollama-host"),
+        (["--data-dir", "file"], {}, "--data-dir"),
+        (["--stub-speed", "-1"], {}, "--stub-speed"),
+        (["--stub-speed", "2"], {}, "--stub-speed"),
+        (["--test-mode", "--ollama-host", "http://localhost:1"], {}, "--ollama-host"),
+        (["--no-such-flag"], {}, "--no-such-flag"),
+        ([], {"MOCHI_PORT": "many"}, "MOCHI_PORT"),
+        ([], {"MOCHI_SUMMARIZATION_ENABLED": "perhaps"}, "MOCHI_SUMMARIZATION_ENABLED"),
+        (["--test-mode"], {"MOCHI_MAX_BODY_BYTES": "0"}, "MOCHI_MAX_BODY_BYTES"),
+    ],
+)
+def test_a_wrong_value_is_one_line_that_names_the_setting(
+    tmp_path: Path, arguments: list[str], environment: dict[str, str], named: str
+) -> None:
+    (tmp_path / "file").touch()
+    code, text = run("mochi_server", *arguments, cwd=tmp_path, **environment)
+    assert code == 2
+    assert text.startswith("mochi-server: ")
+    assert named in text
+    assert text.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment"),
+    [(["--test-mode"], {}), ([], {"MOCHI_ENV": "test"})],
+    ids=["by flag", "by environment"],
+)
+def test_in_test_mode_the_printed_command_streams_an_answer_and_nothing_stays(
+    tmp_path: Path, arguments: list[str], environment: dict[str, str]
+) -> None:
+    with Command("mochi_server", *arguments, "--port", "0", cwd=tmp_path, **environment) as command:
+        api = command.api()
+        curl = command.read_until("curl -N")
+        # Short answers instead of hundreds of words; everything else as printed.
+        message = json.dumps({"message": instruct(words(7))})
+        curl = re.sub(r"""-d '\{"message": "Hello!"\}'""", lambda _: f"-d '{message}'", curl)
+
+        streamed = subprocess.run(["bash", "-c", curl], capture_output=True, text=True, check=True).stdout
+
+        assert streamed.count("event: content_delta") == 2
+        assert streamed.rstrip().splitlines()[-2] == "event: done"
+        (listed,) = api.ok(api.http.get("/sessions"))["sessions"]
+        assert listed["preview"].startswith("Please follow.")
+        health = api.ok(api.http.get("/health"))
+        assert health["ollama_connected"] is True
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+", health["ollama_host"])
+        api.http.close()
+        assert command.end() == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_test_mode_begins_with_an_empty_store_every_time(tmp_path: Path) -> None:
+    for _ in range(2):
+        with Command("mochi_server", "--test-mode", "--port", "0", "--stub-speed", "0", cwd=tmp_path) as command:
+            api = command.api()
+            assert api.ok(api.http.get("/sessions")) == {"sessions": []}
+            api.chat(api.create("mochi")["session_id"], "Hello!")
+            api.http.close()
+            assert command.end(signal.SIGINT) == 0
+
+
+def test_a_taken_port_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        code, text = run("mochi_server", "--port", port, cwd=tmp_path)
+    assert code == 1
+    assert text == f"mochi-server: cannot listen on 127.0.0.1:{port}: Address already in use\n"
+
+
+def test_without_ollama_it_starts_and_says_what_to_do(tmp_path: Path) -> None:
+    arguments = ["--port", "0", "--ollama-host", "http://127.0.0.1:9", "--data-dir", str(tmp_path / "data")]
+    with Command("mochi_server", *arguments, cwd=tmp_path) as command:
+        api = command.api()
+        assert "ollama serve" in command.read_until("Ollama")
+        assert api.ok(api.http.get("/health"))["status"] == "ok"
+        api.http.close()
+        assert command.end() == 0
+    assert "Traceback" not in "".join(command.output)
+
+
+def test_on_an_open_address_a_key_is_made_printed_and_required(tmp_path: Path) -> None:
+    open_address = ["--host", "0.0.0.0", "--port", "0", "--log-level", "ERROR"]  # noqa: S104 - what is tested
+    with StubServer(speed=0) as stub:
+        with Command("mochi_server", *open_address, "--ollama-host", stub.url, cwd=tmp_path) as command:
+            api = command.api()
+            key = command.read_until("API key").split()[-1]
+            assert error_of(api.http.get("/health")) == (401, "UNAUTHORIZED")
+            assert api.http.get("/health", headers={"Authorization": f"Bearer {key}"}).status_code == 200
+            assert f"Bearer {key}" in command.read_until("curl -N")
+            api.http.close()
+        with Command("mochi_server", *open_address, "--insecure", "--ollama-host", stub.url, cwd=tmp_path) as command:
+            api = command.api()
+            assert api.http.get("/health").status_code == 200
+            api.http.close()
+
+
+def test_sigterm_keeps_what_was_said_and_tells_the_listener(tmp_path: Path) -> None:
+    with StubServer(speed=2) as stub:
+        environment = {"MOCHI_SHUTDOWN_GRACE_SECONDS": "0.2", "MOCHI_OLLAMA_HOST": stub.url, "MOCHI_PORT": "0"}
+        with Command("mochi_server", cwd=tmp_path, **environment) as command:
+            api = command.api()
+            session_id = api.create("mochi")["session_id"]
+            with api.open_stream(session_id, instruct(words(100_000))) as events:
+                seen = [next(events) for _ in range(3)]
+                command.process.send_signal(signal.SIGTERM)
+                seen.extend(events)
+            assert seen[-1].type == "done"
+            api.http.close()
+            assert command.wait() == 0
+        stub.wait_for(lambda all_: any(e.path == "/api/chat" and e.outcome == "cancelled" for e in all_))
+    stored = json.loads((tmp_path / "chat_sessions" / f"{session_id}.json").read_text())
+    partial = stored["messages"][-1]
+    assert partial["interrupted"] is True
+    assert partial["content"].startswith("".join(event.data["content"] for event in seen[:3]))
+
+
+def test_a_session_survives_a_restart_of_the_process(tmp_path: Path) -> None:
+    with StubServer(speed=0) as stub:
+        arguments = ["--port", "0", "--ollama-host", stub.url, "--data-dir", str(tmp_path / "data")]
+        with Command("mochi_server", *arguments, cwd=tmp_path) as command:
+            api = command.api()
+            session_id = api.create("mochi")["session_id"]
+            before = api.chat(session_id, "Hello!")["message"]
+            api.http.close()
+            command.end()
+        with Command("mochi_server", *arguments, cwd=tmp_path) as command:
+            api = command.api()
+            assert api.messages(session_id)[-1] == before
+            api.http.close()
+
+
+def test_a_killed_process_loses_seconds_of_an_answer_at_most(tmp_path: Path) -> None:
+    with StubServer(speed=4) as stub:
+        arguments = ["--port", "0", "--ollama-host", stub.url]
+        with Command("mochi_server", *arguments, cwd=tmp_path) as command:
+            api = command.api()
+            session_id = api.create("mochi")["session_id"]
+            with (
+                suppress(httpx.HTTPError),  # the stream breaks off with the process
+                api.open_stream(session_id, instruct(words(100_000))) as events,
+            ):
+                # 5 words a piece, 200 words a second: beyond the first checkpoint after two seconds.
+                seen = [next(events) for _ in range(110)]
+                command.process.kill()
+                list(events)
+            api.http.close()
+        with Command("mochi_server", *arguments, cwd=tmp_path) as command:
+            api = command.api()
+            partial = api.messages(session_id)[-1]
+            api.http.close()
+    assert partial["interrupted"] is True
+    assert len(partial["content"].split()) >= 350
+    assert seen[0].data["content"] in partial["content"]

@@ -1,0 +1,68 @@
+"""A command as its own process, read line by line, gone when the test is over."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+
+from tests.support.api import Api
+
+
+class Command:
+    """``python -m <module> <arguments>``; everything it prints goes to ``output``."""
+
+    def __init__(self, module: str, *arguments: str, cwd: Path, **environment: str) -> None:
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("MOCHI_")}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", module, *arguments],
+            cwd=cwd,
+            env=clean | {"PYTHONUNBUFFERED": "1", "TMPDIR": str(cwd)} | environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.output: list[str] = []
+
+    def __enter__(self) -> "Command":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+    def read_until(self, text: str) -> str:
+        """The first line from here on that holds ``text``."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.output.append(line)
+            if text in line:
+                return line
+        raise AssertionError(f"{text!r} was never printed: {''.join(self.output)}")
+
+    def api(self, **client: object) -> Api:
+        """A client of a mochi-server that has printed its address."""
+        line = next((line for line in self.output if "http://" in line), None) or self.read_until("http://")
+        return Api("http://" + line.partition("http://")[2].split()[0], **client)
+
+    def end(self, sig: signal.Signals = signal.SIGTERM) -> int:
+        """Send a signal and return the exit code."""
+        self.process.send_signal(sig)
+        return self.wait()
+
+    def wait(self) -> int:
+        """The rest of what it prints, and its exit code."""
+        assert self.process.stdout is not None
+        self.output.extend(self.process.stdout)
+        return self.process.wait(15)
+
+
+def run(module: str, *arguments: str, cwd: Path, **environment: str) -> tuple[int, str]:
+    """Exit code and output of a command that ends by itself."""
+    with Command(module, *arguments, cwd=cwd, **environment) as command:
+        return command.wait(), "".join(command.output)
