@@ -115,7 +115,11 @@ class Durations:
 
 @dataclass(frozen=True)
 class Reply:
-    """One reply. `context` are the token ids of `/api/generate`, `embedding` is the vector of an embedding request."""
+    """One reply.
+
+    `context` are the token ids that a plain generation hands back, `embedding` is the vector of an embedding request.
+    The `stop` and `num_predict` of a request cut scripted replies too.
+    """
 
     parts: Sequence[Part] = ()
     finish: Finish = "stop"

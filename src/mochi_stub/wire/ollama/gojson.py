@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from decimal import Decimal
 from functools import lru_cache
 from json.encoder import encode_basestring
 from math import isfinite
@@ -53,14 +54,11 @@ def number32(value: float) -> str:
 
 
 def _notation(value: float, shortest: str) -> str:
-    if value == int(value) and abs(value) < 1e21:
-        return str(int(value))
-    if 1e-6 <= abs(value) < 1e21:
-        mantissa, _, exponent = shortest.partition("e")
-        if not exponent:
-            return shortest
-        return f"{value:.{len(mantissa.replace('-', '').replace('.', '')) - 1 - int(exponent)}f}"
-    return shortest.replace("e-0", "e-")
+    """The digits as Go sets them out; `shortest` has them, with or without exponent."""
+    if value and not 1e-6 <= abs(value) < 1e21:
+        return shortest.replace("e-0", "e-")
+    fixed = f"{Decimal(shortest):f}" if "e" in shortest else shortest
+    return fixed.removesuffix(".0")
 
 
 def timestamp(nanoseconds: int) -> str:

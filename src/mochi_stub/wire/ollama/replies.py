@@ -18,8 +18,8 @@ from mochi_stub.plan import ALPHANUMERIC, LOAD_DURATION, NANOSECONDS_PER_PROMPT_
 from mochi_stub.prompt import Prompt, ToolCall, count_tokens, prompt_tokens, render
 from mochi_stub.reply import Failure, Logprob, Reasoning, Reply, Text, joined
 from mochi_stub.wire.ollama.gojson import dumps, text, timestamp
+from mochi_stub.wire.ollama.refusals import JSON
 
-JSON = b"application/json; charset=utf-8"
 STREAM_ERROR = b"application/json"
 NDJSON = b"application/x-ndjson"
 

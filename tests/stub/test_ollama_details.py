@@ -1,0 +1,175 @@
+"""Small things of Ollama's wire: Go's notations, model names, habits, log probabilities."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mochi_stub import Logprob, Model, Reasoning, Reply, StubServer, Text
+from mochi_stub.wire.ollama.gojson import dumps, number, number32, quoted, text, timestamp
+from mochi_stub.wire.ollama.names import BadName, parse_name, routed
+from tests.stub.talk import ask, chat
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        (0.0, "0"),
+        (1.5, "1.5"),
+        (-2.0, "-2"),
+        (0.00001, "0.00001"),
+        (1.25e-06, "0.00000125"),
+        (1e-07, "1e-7"),
+        (1.5e-10, "1.5e-10"),
+        (123456789012345680000.0, "123456789012345680000"),
+        (1e21, "1e+21"),
+        (-1.7976931348623157e308, "-1.7976931348623157e+308"),
+    ],
+)
+def test_numbers_are_written_as_go_writes_them(value: float, written: str) -> None:
+    assert number(value) == written
+
+
+def test_single_precision_has_the_fewest_digits_that_read_back() -> None:
+    assert [number32(value) for value in (0.5, -0.7071067811865475, 1 / 3, 1e-5)] == [
+        "0.5",
+        "-0.70710677",
+        "0.33333334",
+        "0.00001",
+    ]
+
+
+def test_strings_are_escaped_as_go_escapes_them() -> None:
+    assert text('<a href="x">&\u2028\u2029\x00\x7f\b\f\t é\U0001f361\\') == (
+        '"\\u003ca href=\\"x\\"\\u003e\\u0026\\u2028\\u2029\\u0000\x7f\\b\\f\\t é\U0001f361\\\\"'
+    )
+    assert dumps({"<": [True, None, 1, {}, []]}) == '{"\\u003c":[true,null,1,{},[]]}'
+
+
+def test_quotes_are_those_of_go() -> None:
+    assert quoted('a"\\\n\x00\x7f\u200b\U000e0001é') == '"a\\"\\\\\\n\\x00\\x7f\\u200b\\U000e0001é"'
+
+
+def test_times_drop_trailing_zeros() -> None:
+    assert timestamp(1_767_225_600_000_000_000) == "2026-01-01T00:00:00Z"
+    assert timestamp(1_767_225_600_120_000_000) == "2026-01-01T00:00:00.12Z"
+    assert timestamp(1_767_225_600_000_000_001) == "2026-01-01T00:00:00.000000001Z"
+
+
+@pytest.mark.parametrize(
+    ("name", "short", "full"),
+    [
+        ("a", "a:latest", "registry.ollama.ai/library/a:latest"),
+        ("a:7b", "a:7b", "registry.ollama.ai/library/a:7b"),
+        ("me/a", "me/a:latest", "registry.ollama.ai/me/a:latest"),
+        ("host:5000/me/a:b", "host:5000/me/a:b", "host:5000/me/a:b"),
+    ],
+)
+def test_names_have_defaults(name: str, short: str, full: str) -> None:
+    parsed = parse_name(name)
+    assert parsed
+    assert (parsed.short, parsed.full) == (short, full)
+
+
+@pytest.mark.parametrize("name", ["", ":", "a:", ":b", "a b", "a/b/c/d", "a//b", "-a", "a:b:c", "é", "a\n", "x" * 81])
+def test_malformed_names_are_none(name: str) -> None:
+    assert parse_name(name) is None
+
+
+def test_suffixes_say_where_a_model_shall_run() -> None:
+    assert [routed(name) for name in ("a", "a:7b", "a:cloud", "a:7b-cloud", "a:7b:local")] == [
+        ("a", ""),
+        ("a:7b", ""),
+        ("a", "cloud"),
+        ("a:7b", "cloud"),
+        ("a:7b", "local"),
+    ]
+    with pytest.raises(BadName):
+        routed("a:local:cloud")
+
+
+@pytest.mark.parametrize(
+    ("habit", "streamed", "whole"),
+    [
+        (
+            "template",
+            [("", None), ("", "hm"), ("", None), ("", None), ("yes", None)],
+            {"response": "yes", "thinking": "hm"},
+        ),
+        ("builtin", [("", "hm"), ("yes", None)], {"response": "yes", "thinking": "hm"}),
+        (
+            "native",
+            [("<think>", None), ("hm", None), ("</think>", None), ("\n\n", None), ("yes", None)],
+            {"response": "<think>hm</think>\n\nyes"},
+        ),
+    ],
+)
+def test_each_habit_treats_thinking_its_own_way_in_generate(
+    habit: Any, streamed: list[tuple[str, str | None]], whole: dict[str, str]
+) -> None:
+    model = Model("thinker", ("completion", "thinking"), habit=habit)
+    reply = Reply([Reasoning("hm"), Text("yes")])
+    with StubServer(models=[model], resolve=lambda _: reply, speed=0) as stub:
+        lines = ask(stub, "POST", "/api/generate", {"model": "thinker", "prompt": "x"}).lines
+        body = ask(stub, "POST", "/api/generate", {"model": "thinker", "prompt": "x", "stream": False}).json
+    assert [(line["response"], line.get("thinking")) for line in lines[:-1]] == streamed
+    assert {key: body[key] for key in ("response", "thinking") if key in body} == whole
+
+
+def test_what_a_native_model_can_do_is_told_by_show_and_not_by_the_list(shared: StubServer) -> None:
+    listed = {model["name"]: model for model in ask(shared, "GET", "/api/tags").json["models"]}
+    assert listed["mochi-native:4b"]["capabilities"] == listed["mochi-embed:latest"]["capabilities"] == ["completion"]
+    shown = ask(shared, "POST", "/api/show", {"model": "mochi-native:4b"}).json
+    assert shown["capabilities"] == ["tools", "thinking", "completion"]
+    assert "context_length" not in shown["details"]
+
+
+def test_log_probabilities_ride_on_their_chunks(shared: StubServer) -> None:
+    lines = chat(shared, "hello", logprobs=True, top_logprobs=3).lines
+    for line in lines[:-1]:
+        (entry,) = line["logprobs"]
+        assert bytes(entry["bytes"]).decode() == entry["token"] == line["message"]["content"]
+        ranked = [rival["logprob"] for rival in entry["top_logprobs"]]
+        assert ranked == sorted(ranked, reverse=True)
+        assert len(ranked) == 3
+    assert "logprobs" not in lines[-1]
+    assert "logprobs" not in chat(shared, "hello").lines[0]
+
+
+def test_scripted_log_probabilities_are_cut_to_what_was_asked() -> None:
+    likely = Logprob("a", -0.5, (("a", -0.5), ("b", -1.0)))
+    with StubServer(resolve=lambda _: Reply([Text(("a",), (likely,))]), speed=0) as stub:
+        first = chat(stub, "hello", logprobs=True, top_logprobs=1).lines[0]
+        bare = chat(stub, "hello", logprobs=True).lines[0]
+    assert [rival["token"] for rival in first["logprobs"][0]["top_logprobs"]] == ["a"]
+    assert bare["logprobs"] == [{"token": "a", "logprob": -0.5, "bytes": [97]}]
+
+
+def test_the_rendered_prompt_can_be_seen(shared: StubServer) -> None:
+    body = {
+        "model": "mochi",
+        "_debug_render_only": True,
+        "tools": [{"type": "function", "function": {"name": "f"}}],
+        "messages": [
+            {"role": "user", "content": "hi"},
+            {
+                "role": "assistant",
+                "thinking": "unseen",
+                "tool_calls": [{"function": {"name": "f", "arguments": {"a": 1}}}],
+            },
+            {"role": "tool", "content": "done"},
+        ],
+    }
+    rendered = ask(shared, "POST", "/api/chat", body).json["_debug_info"]["rendered_template"]
+    assert rendered == (
+        'tools: [{"type":"function","function":{"name":"f"}}]\nuser: hi\nassistant: f {"a":1}\ntool: done'
+    )
+    raw = {"model": "mochi", "_debug_render_only": True, "prompt": "as it is", "raw": True}
+    assert ask(shared, "POST", "/api/generate", raw).json["_debug_info"]["rendered_template"] == "as it is"
+
+
+def test_images_count_768_tokens_each(shared: StubServer) -> None:
+    message = {"role": "user", "content": "hi", "images": ["aGk=", "aGk="]}
+    body = {"model": "mochi", "messages": [message], "stream": False}
+    assert ask(shared, "POST", "/api/chat", body).json["prompt_eval_count"] == len("user: hi") + 2 * 768
