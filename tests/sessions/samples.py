@@ -1,6 +1,11 @@
 """Sessions and messages that tests begin with, and the files they leave."""
 
+import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from mochi_server.sessions import ChatSession, Message, SessionCreationOptions, SessionStore
 from mochi_server.sessions.session import new_id, now, user_message
@@ -34,3 +39,17 @@ def file_of(directory: Path, session_id: str) -> Path:
 
 def log_of(directory: Path, session_id: str) -> Path:
     return directory / f".{session_id}.turn.jsonl"
+
+
+def read_count(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """How many session files have been opened so far."""
+    opened: list[object] = []
+    open_file = os.open
+
+    def counting(path: Any, *arguments: Any, **keywords: Any) -> int:
+        if str(path).endswith(".json"):
+            opened.append(path)
+        return open_file(path, *arguments, **keywords)
+
+    monkeypatch.setattr(os, "open", counting)
+    return lambda: len(opened)

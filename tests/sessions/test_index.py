@@ -1,15 +1,12 @@
 """The list's index: never wrong, whatever happened to it or behind its back."""
 
-import os
 import sqlite3
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from mochi_server.sessions import FileSessionStore, SessionCreationOptions, SessionManager, SessionQuery
-from tests.sessions.samples import answered, file_of, log_of, said, stored_session
+from tests.sessions.samples import answered, file_of, log_of, read_count, said, stored_session
 
 
 @pytest.fixture
@@ -34,24 +31,10 @@ def listed(manager: SessionManager) -> list[str]:
     return [entry["session_id"] for entry in manager.list_sessions()]
 
 
-def read_count(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
-    """How many session files have been opened so far."""
-    opened: list[object] = []
-    open_file = os.open
-
-    def counting(path: Any, *arguments: Any, **keywords: Any) -> int:
-        if str(path).endswith(".json"):
-            opened.append(path)
-        return open_file(path, *arguments, **keywords)
-
-    monkeypatch.setattr(os, "open", counting)
-    return lambda: len(opened)
-
-
 def test_an_unchanged_file_is_not_read_again_even_by_another_process(
     manager: SessionManager, ids: list[str], sessions_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reads = read_count(sessions_dir, monkeypatch)
+    reads = read_count(monkeypatch)
     assert listed(manager) == listed(SessionManager(sessions_dir)) == ids
     assert reads() == 0
     file_of(sessions_dir, ids[0]).touch()
@@ -124,11 +107,11 @@ def test_a_table_of_another_shape_does_no_harm(manager: SessionManager, ids: lis
 
 
 def test_without_a_place_for_the_index_the_list_works_from_memory(
-    manager: SessionManager, ids: list[str], index: Path, sessions_dir: Path, monkeypatch: pytest.MonkeyPatch
+    manager: SessionManager, ids: list[str], index: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index.unlink()
     index.mkdir()
-    reads = read_count(sessions_dir, monkeypatch)
+    reads = read_count(monkeypatch)
     assert listed(manager) == listed(manager) == ids
     assert reads() == 3
     manager.delete_session(ids[0])

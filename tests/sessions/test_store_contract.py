@@ -128,11 +128,11 @@ async def test_changing_what_was_returned_or_given_changes_nothing_stored(store:
         returned = await store.append(session.session_id, [message])
         message["content"] = "changed"
         returned.messages[0]["content"] = "changed"
-        returned.metadata.context_window_config["current_window"] = 1
-        await store.append(session.session_id, [answered("b")])
-    loaded = await store.load(session.session_id)
-    assert contents(loaded) == ["a", "b"]
-    assert loaded.metadata.context_window_config["current_window"] is None
+        returned.metadata.context_window_config["adjustment_history"].append("changed")
+        next_one = await store.append(session.session_id, [answered("b")])
+    for found in (next_one, await store.load(session.session_id)):
+        assert contents(found) == ["a", "b"]
+        assert found.metadata.context_window_config["adjustment_history"] == []
 
 
 async def test_a_deleted_session_is_gone(store: SessionStore) -> None:

@@ -10,7 +10,7 @@ import pytest
 from mochi_server.sessions import ChatSession, FileSessionStore, Message, SessionManager
 from mochi_server.sessions.session import timestamp
 from mochi_server.sessions.turnlog import Record, overlay, tail_line
-from tests.sessions.samples import answered, contents, file_of, log_of, new_session, said, stored_session
+from tests.sessions.samples import answered, contents, file_of, log_of, new_session, read_count, said, stored_session
 
 pytestmark = pytest.mark.anyio
 
@@ -203,6 +203,33 @@ async def test_a_log_left_by_a_crash_after_an_orderly_end_changes_nothing(
     ended = await files.load(session.session_id)
     log.write_bytes(lines)
     assert await files.load(session.session_id) == ended
+
+
+async def test_a_log_of_long_ago_changes_nothing_of_what_came_after_it(files: FileSessionStore, crash: Crash) -> None:
+    directory, session = await crashed(files, crash)
+    log = log_of(directory, session.session_id)
+    lines = log.read_bytes()
+    manager = SessionManager(directory)
+    manager.append_messages(session.session_id, [said("later")])
+    moved_on = manager.update_session(session.session_id, title="later")
+    log.write_bytes(lines)
+    assert loaded(directory, session) == moved_on
+    assert manager.append_messages(session.session_id, []).messages == moved_on.messages
+
+
+async def test_a_running_turn_does_not_read_its_file_again(
+    files: FileSessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await stored_session(files, said("before"))
+    async with files.hold(session.session_id, run_id="r"):
+        reads = read_count(monkeypatch)
+        await files.append(session.session_id, [said("a")])
+        await files.checkpoint(session.session_id, answered("so f"))
+        await files.patch(session.session_id, {"title": "t"})
+        await files.append(session.session_id, [answered("so far")])
+    assert reads() == 0
+    await files.load(session.session_id)
+    assert reads() == 1
 
 
 async def test_turns_after_a_crash_go_on_where_it_left_off(files: FileSessionStore, crash: Crash) -> None:

@@ -55,7 +55,8 @@ class SessionDirectory:
     def load(self, session_id: str) -> ChatSession:
         """The session as it is now."""
         with storage(f"read session {session_id}"):
-            return self._visible(session_id, self._folder.read(session_id)).session()
+            _, visible = self._read(session_id)
+            return visible.session()
 
     def append(self, session_id: str, messages: Sequence[Message], *, revision: str | None = None) -> ChatSession:
         """Add messages at the end."""
@@ -78,7 +79,7 @@ class SessionDirectory:
             after = stored.record.with_fields(values, moment)
             turn = self._turns.get(session_id)
             if stored.log or (turn and turn.has_spoken):
-                written = self._folder.note(session_id, stored, after, fields_line(values, moment))
+                written = self._folder.note(session_id, stored, after, fields_line(stored.record, values, moment))
             else:
                 written = self._folder.save(session_id, stored, after)
             return self._remember(session_id, written).session()
@@ -160,6 +161,13 @@ class SessionDirectory:
     def _visible(self, session_id: str, stored: Stored) -> Record:
         return stored.record.with_partial(None) if session_id in self._turns else stored.record.after_crash()
 
+    def _read(self, session_id: str) -> tuple[Stored, Record]:
+        """A session's files without being alone with them, and what callers see."""
+        was_running = session_id in self._turns
+        stored = self._folder.read(session_id)
+        # A turn that began or ended meanwhile is running, too: its unfinished answer is no crashed one.
+        return stored, stored.record.with_partial(None) if was_running else self._visible(session_id, stored)
+
     def _expect(self, session_id: str, stored: Stored, revision: str | None) -> Record:
         visible = self._visible(session_id, stored)
         if revision is not None and revision != visible.revision:
@@ -169,13 +177,13 @@ class SessionDirectory:
     def _summary(self, session_id: str) -> tuple[dict[str, Any], Signature | None] | None:
         """A list entry and the signature it is good for; None for what cannot be read."""
         try:
-            stored = self._folder.read(session_id)
+            stored, visible = self._read(session_id)
         except SessionNotFound:
             return None
         except OSError as error:
             _log.warning("session file %s is left out of the list: %s", session_id, error)
             return None
-        return self._visible(session_id, stored).summary(), None if stored.log else stored.file
+        return visible.summary(), None if stored.log else stored.file
 
 
 def _values(changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mochi_server.errors import SessionNotFound, StorageFailed
+from mochi_server.posix import sync_directory
 from mochi_server.sessions import disk
 from mochi_server.sessions.encoding import decode_file
 from mochi_server.sessions.locks import WriteLocks
@@ -57,7 +58,9 @@ class SessionFolder:
 
     def make(self) -> None:
         """The directory, private to its owner when it is new."""
-        self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not self._path.exists():
+            self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            sync_directory(self._path.parent)
 
     @contextmanager
     def alone(self, session_id: str) -> Iterator[None]:

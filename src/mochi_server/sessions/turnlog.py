@@ -102,9 +102,9 @@ def tail_line(before: Record, from_index: int, after: Record) -> bytes:
     return encode(head)[:-1] + b',"messages":[' + b",".join(after.lines[from_index:]) + b"]}\n"
 
 
-def fields_line(fields: Mapping[str, Any], updated_at: str) -> bytes:
+def fields_line(before: Record, fields: Mapping[str, Any], updated_at: str) -> bytes:
     """The log line of changed metadata."""
-    return encode({"fields": fields, "updated_at": updated_at}) + b"\n"
+    return encode({"at": before.mark, "fields": fields, "updated_at": updated_at}) + b"\n"
 
 
 def partial_line(before: Record, partial: Message) -> bytes:
@@ -123,10 +123,10 @@ def overlay(record: Record, log: bytes) -> Record:
 
 
 def _with_line(record: Record, line: dict[str, Any]) -> Record:
-    if "fields" in line:
-        return record.with_fields(line["fields"], line["updated_at"])
     if line["at"] != record.mark:
         return record
+    if "fields" in line:
+        return record.with_fields(line["fields"], line["updated_at"])
     if "partial" in line:
         return record.with_partial(line["partial"])
     return record.with_tail(line["from"], line["messages"], line["updated_at"])
