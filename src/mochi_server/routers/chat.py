@@ -1,6 +1,8 @@
 """/chat"""
 
-from fastapi import APIRouter, Request
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
 
 from mochi_server.chat.collect import collect
 from mochi_server.dependencies import RunsDep, StoreDep
@@ -22,6 +24,9 @@ from mochi_server.routers.sse import RunResponse
 
 router = APIRouter(prefix="/chat/{session_id}", tags=["chat"])
 
+_STREAM: dict[int | str, dict[str, Any]] = {
+    200: {"description": "Events, `done` the last.", "content": {"text/event-stream": {"schema": {"type": "string"}}}}
+}
 _REFUSES = (SessionNotFound, ModelNotFound, SessionBusy, EmptyHistory, ValidationFailed, ShuttingDown)
 
 
@@ -33,7 +38,7 @@ async def chat(session_id: str, request: Request, runs: RunsDep, body: ChatReque
         return ChatResponse.of(await until_disconnect(request, collect(run)))
 
 
-@router.post("/stream", response_class=RunResponse, responses=responses(*_REFUSES))
+@router.post("/stream", response_class=Response, responses=_STREAM | responses(*_REFUSES))
 async def stream_chat(session_id: str, runs: RunsDep, body: ChatRequest | None = None) -> RunResponse:
     """Send a message and get the answer as server-sent events."""
     return RunResponse(runs, await runs.start(session_id, (body or ChatRequest()).turn_request()))
