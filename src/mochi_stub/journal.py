@@ -21,8 +21,8 @@ class Exchange:
     """One request and its fate.
 
     `body` is the parsed JSON, None where there was none or it could not be read. `status` is 0 until it is sent.
-    `chunks` counts the pieces of content sent in a stream, `size` the bytes of the request's body. "cancelled": the client went, or the server was stopped;
-    "failed": the reply was an error, or ended in one.
+    `chunks` counts the pieces of content sent in a stream, `size` the bytes of the request's body. "cancelled": the
+    client went, or the server was stopped; "failed": the reply was an error, or ended in one.
     """
 
     method: str

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from mochi_stub.answer import Answer, Generation, Result, Stub
@@ -23,6 +24,16 @@ from mochi_stub.wire.ollama.refusals import (
 )
 from mochi_stub.wire.ollama.replies import ChatLines, GenerateLines, Subject
 from mochi_stub.wire.ollama.requests import check_format, effective_options, read, to_prompt
+
+
+@dataclass(frozen=True)
+class _Request:
+    """A request that has passed the checks."""
+
+    body: Mapping[str, Any]
+    prompt: Prompt
+    model: Model
+    plan: Plan
 
 
 def chat(stub: Stub, data: bytes) -> Result:
@@ -48,30 +59,38 @@ def generate(stub: Stub, data: bytes) -> Result:
 
 
 def _answer(stub: Stub, data: bytes, body: Mapping[str, Any], model: Model, operation: Operation) -> Result:
-    empty = not body.get("messages" if operation == "chat" else "prompt")
     plan = stub.plan(data)
+    empty = not body.get("messages" if operation == "chat" else "prompt")
     if empty and body.get("keep_alive") == 0:
         stub.scheduler.unload(model)
         return _loaded(body, plan, operation, "unload")
     _check_capabilities(body, model, operation)
     options = effective_options(model, body.get("options", {}))
     loaded = stub.scheduler.begin(model, options, body.get("keep_alive"))
+    result: Result | None = None
     try:
-        prompt = to_prompt(body, operation, model, options)
         if empty:
-            result: Result = _loaded(body, plan, operation, "load")
-        elif body.get("_debug_render_only"):
-            result = _rendered(prompt, plan)
+            result = _loaded(body, plan, operation, "load")
         else:
-            check_format(body.get("format"))
-            subject = _subject(stub, prompt, model, plan, body)
-            lines = (ChatLines if operation == "chat" else GenerateLines)(subject)
-            return Generation(subject.reply, lines, prompt.stream, lambda: stub.scheduler.end(loaded))
-    except BaseException:
-        stub.scheduler.end(loaded)
-        raise
-    stub.scheduler.end(loaded)
-    return result
+            request = _Request(body, to_prompt(body, operation, model, options), model, plan)
+            result = _result(stub, request, lambda: stub.scheduler.end(loaded))
+        return result
+    finally:
+        if not isinstance(result, Generation):
+            stub.scheduler.end(loaded)
+
+
+def _result(stub: Stub, request: _Request, done: Callable[[], None]) -> Result:
+    """What a loaded model makes of the request."""
+    body, prompt = request.body, request.prompt
+    if body.get("_debug_render_only"):
+        return _rendered(prompt, request.plan)
+    check_format(body.get("format"))
+    reply = limited(stub.resolve(prompt), prompt.options, request.model.chars_per_token)
+    shown = body.get("top_logprobs", 0) if body.get("logprobs") else None
+    subject = Subject(request.model, prompt, reply, request.plan, shown, tuple(body.get("context", ())))
+    lines = ChatLines(subject) if prompt.operation == "chat" else GenerateLines(subject)
+    return Generation(reply, lines, prompt.stream, done)
 
 
 def _check_logprobs(body: Mapping[str, Any]) -> None:
@@ -91,17 +110,6 @@ def _check_capabilities(body: Mapping[str, Any], model: Model, operation: Operat
         declared = parse_name(model.name)
         if body.get(field) and not model.can(capability) and declared is not None:
             raise Refused(400, f"{declared.full} does not support {capability}")
-
-
-def _subject(stub: Stub, prompt: Prompt, model: Model, plan: Plan, body: Mapping[str, Any]) -> Subject:
-    return Subject(
-        model,
-        prompt,
-        limited(stub.resolve(prompt), prompt.options, model.chars_per_token),
-        plan,
-        top_logprobs=body.get("top_logprobs", 0) if body.get("logprobs") else None,
-        context=tuple(body.get("context", ())),
-    )
 
 
 def _loaded(body: Mapping[str, Any], plan: Plan, operation: Operation, reason: str) -> Answer:
