@@ -30,7 +30,7 @@ def rounds(user_text: str, *, thinks: bool) -> list[list[Part]] | None:
         return None
     try:
         return _rounds(orjson.loads(block[1]), thinks)
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         return None
 
 

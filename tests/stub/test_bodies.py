@@ -145,6 +145,11 @@ def test_what_follows_the_first_value_is_ignored(shared: StubServer, tail: bytes
     assert ask(shared, "POST", "/api/chat", body).json["message"]["content"].endswith(" hi")
 
 
+def test_a_number_out_of_range_is_refused(shared: StubServer) -> None:
+    told = error(shared, b'{"model":"mochi","options":{"num_ctx":1e999}}')
+    assert told == (400, FIELD.format("number", "options", "float64"))
+
+
 def test_bytes_that_are_no_unicode_are_replaced(shared: StubServer) -> None:
     for raw in (b"\xff", b"\\ud800"):
         body = b'{"model":"mochi","stream":false,"messages":[{"role":"user","content":"a' + raw + b'z"}]}'

@@ -130,6 +130,7 @@ def test_a_tool_result_without_an_instruction_is_repeated() -> None:
         '{"messages":[{"tool_call":[{"args":{}}]}]}',
         '{"messages":[{"tool_call":[{"name":"f","args":5}]}]}',
         '{"messages":[7]}',
+        '{"messages":[{"text_message":{"length":1e999}}]}',
         '{"messages":[],"reasoning":5}',
         '{"messages":[],"id_message":5}',
     ],

@@ -109,6 +109,13 @@ def test_seconds_and_durations_are_understood(stub: StubServer, keep_alive: Any)
     assert names == ["mochi-chat:latest", "mochi:latest", "mochi-long:latest"]
 
 
+@pytest.mark.parametrize("keep_alive", [-1, "-1s", 1e300, "999999999h"])
+def test_for_ever_is_292_years(stub: StubServer, keep_alive: Any) -> None:
+    chat(stub, "hello", keep_alive=keep_alive)
+    (running,) = ask(stub, "GET", "/api/ps").json["models"]
+    assert running["expires_at"] > "2300"
+
+
 @pytest.mark.parametrize("path", ["/api/chat", "/api/generate"])
 @pytest.mark.parametrize("stream", [True, False])
 def test_an_empty_request_loads_and_with_keep_alive_zero_unloads(stub: StubServer, path: str, stream: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import isinf
 from typing import Any
 
 from mochi_stub.wire.ollama.gosyntax import BadJSON, loads
@@ -99,8 +100,17 @@ def anything(value: Any, _path: str, _wrong: list[Mismatch]) -> Any:
 STRING = Scalar(str, "string")
 BOOL = Scalar(bool, "bool")
 INT = Scalar(int, "int")
-MAP = Scalar(dict, "map[string]interface {}")
 STRINGS = Sequence(STRING, "[]string")
+
+
+def mapping(value: Any, path: str, wrong: list[Mismatch]) -> Any:
+    """An object with anything in it, save numbers that no 64-bit float can hold."""
+    if not isinstance(value, dict):
+        wrong.append(Mismatch(_kind(value), path, "map[string]interface {}"))
+        return {}
+    if any(isinstance(item, float) and isinf(item) for item in value.values()):
+        wrong.append(Mismatch("number", path, "float64"))
+    return value
 
 
 def image(value: Any, path: str, wrong: list[Mismatch]) -> str:

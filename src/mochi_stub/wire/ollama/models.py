@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timezone
-from math import isinf
 from typing import Any
 
 from mochi_stub.catalogue import Model
@@ -52,14 +51,13 @@ def short_name(model: Model) -> str:
 
 def _running(loaded: Loaded, now: float) -> dict[str, Any]:
     model = loaded.model
-    expires = loaded.expires_at(now)
     return {
         "name": short_name(model),
         "model": short_name(model),
         "size": model.size,
         "digest": model.digest,
         "details": _details(model, model.quantization),
-        "expires_at": timestamp(int((now + NEVER if isinf(expires) else expires) * 1e9)),
+        "expires_at": timestamp(int(min(loaded.expires_at(now), now + NEVER) * 1e9)),
         "size_vram": model.size,
         "context_length": loaded.context_length,
     }

@@ -12,7 +12,6 @@ from mochi_stub.wire.ollama.gojson import dumps, quoted
 from mochi_stub.wire.ollama.gotypes import (
     BOOL,
     INT,
-    MAP,
     STRING,
     BadBody,
     Mismatch,
@@ -21,6 +20,7 @@ from mochi_stub.wire.ollama.gotypes import (
     Struct,
     anything,
     image,
+    mapping,
     parse_duration,
     read_body,
 )
@@ -78,7 +78,7 @@ _COMMON: dict[str, Read] = {
     "stream": BOOL,
     "format": anything,
     "keep_alive": keep_alive,
-    "options": MAP,
+    "options": mapping,
     "think": think_value,
     "truncate": BOOL,
     "shift": BOOL,
@@ -101,16 +101,16 @@ GENERATE: dict[str, Read] = {
     "raw": BOOL,
     "images": Sequence(image, "[]api.ImageData"),
 }
-SHOW: dict[str, Read] = {"model": STRING, "name": STRING, "system": STRING, "verbose": BOOL, "options": MAP}
+SHOW: dict[str, Read] = {"model": STRING, "name": STRING, "system": STRING, "verbose": BOOL, "options": mapping}
 EMBED: dict[str, Read] = {
     "model": STRING,
     "input": anything,
     "truncate": BOOL,
     "dimensions": INT,
     "keep_alive": keep_alive,
-    "options": MAP,
+    "options": mapping,
 }
-EMBEDDINGS: dict[str, Read] = {"model": STRING, "prompt": STRING, "keep_alive": keep_alive, "options": MAP}
+EMBEDDINGS: dict[str, Read] = {"model": STRING, "prompt": STRING, "keep_alive": keep_alive, "options": mapping}
 
 
 def read(data: bytes, operation: Operation) -> dict[str, Any]:
