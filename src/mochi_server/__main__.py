@@ -78,11 +78,13 @@ def _test_mode(given: dict[str, Any], *, insecure: bool, stub_speed: float | Non
     """Serve on a bundled LLM and a session store that disappears at exit."""
     if "ollama_host" in given:
         return _complain("--ollama-host cannot be combined with test mode, which brings its own LLM")
+    import logging
     from tempfile import TemporaryDirectory
 
     from mochi_server.config import MochiServerSettings
     from mochi_stub import StubServer
 
+    logging.getLogger("mochi_stub").setLevel(logging.WARNING)
     speed = 1.0 if stub_speed is None else stub_speed
     with (
         TemporaryDirectory(prefix="mochi-server-") as sessions,

@@ -10,6 +10,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from mochi_server import __version__
 from mochi_server.config import MochiServerSettings
+from mochi_server.ollama.requests import is_loopback
 from mochi_server.routers import api
 from mochi_server.routers.errors import add_handlers
 from mochi_server.security import LOCAL_ORIGINS, HostGuard, KeyGuard, OriginGuard, SizeLimits, host_of
@@ -55,9 +56,10 @@ def create_app(settings: MochiServerSettings | None = None, *, insecure: bool = 
 
 def _middleware(settings: MochiServerSettings, insecure: bool) -> list[Middleware]:
     """Outermost first. Web pages learn of refusals only behind CORS, foreign ones of nothing."""
-    hosts = [settings.host, *(host_of(origin) for origin in settings.allowed_origins)]
+    hosts = [host_of(origin) for origin in settings.allowed_origins]
+    host_guard = [Middleware(HostGuard, allowed_hosts=hosts)] if is_loopback(settings.host) else []
     return [
-        Middleware(HostGuard, allowed_hosts=hosts),
+        *host_guard,
         Middleware(OriginGuard, allowed_origins=settings.allowed_origins),
         Middleware(
             CORSMiddleware,

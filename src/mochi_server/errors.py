@@ -24,6 +24,7 @@ MochiError
 └── InternalError          INTERNAL_ERROR         500   a defect of the server
 """
 
+import json
 from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Any, ClassVar
@@ -40,9 +41,10 @@ class MochiError(Exception):
         self.message = message
         self.details = details
 
-    def envelope(self) -> dict[str, Any]:
-        """The body every error is answered with."""
-        return {"error": {"code": self.code, "message": self.message, "details": self.details}}
+    def body(self) -> bytes:
+        """What every error is answered with, as JSON."""
+        envelope = {"error": {"code": self.code, "message": self.message, "details": self.details}}
+        return json.dumps(envelope, default=str).encode()
 
 
 class SessionNotFound(MochiError):

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-import orjson
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mochi_server.errors import (
@@ -168,7 +167,7 @@ def _header(scope: Scope, name: bytes) -> str:
 
 
 async def _refuse(error: MochiError, send: Send) -> None:
-    body = orjson.dumps(error.envelope())
+    body = error.body()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     if isinstance(error, Unauthorized):
         headers.append((b"www-authenticate", b"Bearer"))

@@ -27,10 +27,13 @@ class Holding:
             return Reply.of("Fine.")
         return Reply([Text(["one ", "two ", "three "]), self.gate, Text("four")])
 
-    def chats(self, outcome: str) -> list[Exchange]:
-        """Chat requests that ended so; waits for the first."""
-        exchanges = self.stub.wait_for(lambda all_: any(e.path == "/api/chat" and e.outcome == outcome for e in all_))
-        return [e for e in exchanges if e.path == "/api/chat" and e.outcome == outcome]
+    def chats(self, outcome: str, within: float = 5) -> list[Exchange]:
+        """Chat requests that ended so; waits for the first, that many seconds."""
+
+        def ended(exchanges: list[Exchange]) -> list[Exchange]:
+            return [e for e in exchanges if e.path == "/api/chat" and e.outcome == outcome]
+
+        return ended(self.stub.wait_for(lambda exchanges: bool(ended(exchanges)), within))
 
 
 @pytest.fixture
@@ -52,7 +55,7 @@ def test_leaving_stops_the_model_and_keeps_what_was_said(api: Api, holding: Hold
     with api.open_stream(session_id, "hold") as events:
         assert [next(events).data["content"] for _ in range(3)] == ["one ", "two ", "three "]
 
-    assert len(holding.chats("cancelled")) == 1
+    assert len(holding.chats("cancelled", within=0.2)) == 1
     assert api.chat(session_id, "Go on", if_busy="wait")["message"]["content"] == "Fine."
     partial = api.messages(session_id)[1]
     assert (partial["content"], partial["interrupted"]) == ("one two three ", True)

@@ -128,6 +128,7 @@ def test_unknown_models_and_models_that_cannot_chat_are_404(api: Api, model: str
         {"model": "mochi", "agent_settings": []},
         {"model": "mochi", "options": {"num_ctx": 1}},
         {"model": "mochi", "options": []},
+        {"model": "mochi", "options": {"seed": 2**70}},
         {"model": "mochi", "think": "hard"},
         {"model": "mochi", "format": "xml"},
         {"model": "mochi", "keep_alive": "soon"},
@@ -246,7 +247,7 @@ def test_messages_come_with_the_session_id(api: Api) -> None:
     assert body == {"session_id": session_id, "messages": api.messages(session_id)}
 
 
-@pytest.mark.parametrize("index", [0, 2, 3, -1, 99])
+@pytest.mark.parametrize("index", [0, 2, 3, -1, 99, 10**30])
 def test_only_user_messages_can_be_edited(api: Api, index: int) -> None:
     session_id = api.create("mochi", system_prompt="Be brief.")["session_id"]
     api.chat(session_id, "Hello!")

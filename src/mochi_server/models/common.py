@@ -3,6 +3,7 @@
 import re
 from typing import Annotated, Any, Literal
 
+import orjson
 from pydantic import AfterValidator, BaseModel, Field
 
 RELOADING_OPTIONS = frozenset(
@@ -19,7 +20,15 @@ def _no_reloading_options(options: dict[str, Any]) -> dict[str, Any]:
             f"{', '.join(refused)} would make Ollama reload the model; the server decides the context window. "
             "PATCH the session's `context_window` to set it by hand"
         )
-    return options
+    return _sendable(options)
+
+
+def _sendable(value: dict[str, Any]) -> dict[str, Any]:
+    try:
+        orjson.dumps(value)
+    except TypeError as error:
+        raise ValueError(f"cannot be sent: {error}") from error
+    return value
 
 
 def _duration(value: str | float) -> str | float:
@@ -29,9 +38,9 @@ def _duration(value: str | float) -> str | float:
 
 
 Options = Annotated[dict[str, Any], AfterValidator(_no_reloading_options)]
-KeepAlive = Annotated[str | float, AfterValidator(_duration)]
+KeepAlive = Annotated[str | Annotated[float, Field(allow_inf_nan=False)], AfterValidator(_duration)]
 ThinkLevel = bool | Literal["low", "medium", "high", "max"]
-Format = Literal["json"] | dict[str, Any]
+Format = Literal["json"] | Annotated[dict[str, Any], AfterValidator(_sendable)]
 
 
 class ErrorBody(BaseModel):

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import orjson
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
@@ -16,8 +15,7 @@ from mochi_server.routers.connection import ClientGone
 def answer(error: MochiError) -> Response:
     """An error as a response."""
     headers = {"WWW-Authenticate": "Bearer"} if error.status == 401 else None
-    body = orjson.dumps(error.envelope(), default=str)
-    return Response(body, status_code=error.status, media_type="application/json", headers=headers)
+    return Response(error.body(), status_code=error.status, media_type="application/json", headers=headers)
 
 
 def responses(*errors: type[MochiError]) -> dict[int | str, dict[str, Any]]:
@@ -72,7 +70,10 @@ def _validation_error(request: Request, error: RequestValidationError) -> Valida
     content_type = request.headers.get("content-type", "")
     if any(item["loc"] == ("body",) for item in error.errors()) and "json" not in content_type.lower():
         return ValidationFailed("The body must be JSON, sent as `Content-Type: application/json`.", errors=[])
-    problems = [{"loc": list(item["loc"]), "msg": item["msg"], "type": item["type"]} for item in error.errors()]
+    problems = [
+        {"loc": list(item["loc"]), "msg": item["msg"].removeprefix("Value error, "), "type": item["type"]}
+        for item in error.errors()
+    ]
     first = problems[0]
     where = ".".join(str(part) for part in first["loc"] if part != "body")
     return ValidationFailed(f"{where}: {first['msg']}" if where else str(first["msg"]), errors=problems)

@@ -1,8 +1,6 @@
 """/sessions"""
 
-from typing import Annotated
-
-from fastapi import APIRouter, Query
+from fastapi import APIRouter
 
 from mochi_server.dependencies import RunsDep, SessionsDep, StoreDep
 from mochi_server.errors import (
@@ -37,13 +35,9 @@ _ASKS_OLLAMA = (ModelNotFound, OllamaUnreachable, OllamaError)
 
 
 @router.get("")
-async def list_sessions(
-    store: StoreDep,
-    limit: Annotated[int | None, Query(ge=1, le=10_000)] = None,
-    offset: Annotated[int, Query(ge=0)] = 0,
-) -> SessionList:
+async def list_sessions(store: StoreDep) -> SessionList:
     """List sessions, the last changed first."""
-    return SessionList.of(await store.list(SessionQuery(limit, offset)))
+    return SessionList.of(await store.list(SessionQuery()))
 
 
 @router.post("", status_code=201, responses=responses(*_ASKS_OLLAMA, PromptNotFound, ValidationFailed, StorageFailed))
