@@ -11,7 +11,8 @@ from mochi_stub.reply import Content, Finish, Part, Reasoning, Reply, Text, join
 
 def limited(reply: Reply, options: Mapping[str, Any], chars_per_token: float) -> Reply:
     """The reply as far as `stop` and `num_predict` let it come; what they cut off is gone, calls behind it too."""
-    stops = [stop for stop in options.get("stop") or () if stop]
+    stop = options.get("stop") or ()
+    stops = [stop] if isinstance(stop, str) else [one for one in stop if one]
     budget = options.get("num_predict")
     if stops:
         reply = _stopped(reply, stops)

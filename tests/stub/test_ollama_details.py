@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mochi_stub import Logprob, Model, Reasoning, Reply, StubServer, Text
+from mochi_stub import Gate, Logprob, Model, Reasoning, Reply, StubServer, Text
 from mochi_stub.wire.ollama.gojson import dumps, number, number32, quoted, text, timestamp
 from mochi_stub.wire.ollama.names import BadName, parse_name, routed
 from tests.stub.talk import ask, chat
@@ -144,6 +144,14 @@ def test_scripted_log_probabilities_are_cut_to_what_was_asked() -> None:
         bare = chat(stub, "hello", logprobs=True).lines[0]
     assert [rival["token"] for rival in first["logprobs"][0]["top_logprobs"]] == ["a"]
     assert bare["logprobs"] == [{"token": "a", "logprob": -0.5, "bytes": [97]}]
+
+
+def test_a_whole_reply_has_the_log_probabilities_of_all_its_pieces() -> None:
+    gate = Gate()
+    gate.open()
+    with StubServer(resolve=lambda _: Reply([Text(("a",)), gate, Text(("b",))]), speed=0) as stub:
+        body = chat(stub, "hello", logprobs=True, stream=False).json
+    assert [entry["token"] for entry in body["logprobs"]] == ["a", "b"]
 
 
 def test_the_rendered_prompt_can_be_seen(shared: StubServer) -> None:

@@ -196,6 +196,8 @@ def test_the_modelfile_sets_limits_that_a_request_overrides() -> None:
     with scripted(Reply.of("0123456789"), models=[Model("short", parameters={"num_predict": 3})]) as stub:
         assert contents(chat(stub, "hello", "short").lines) == "012"
         assert contents(chat(stub, "hello", "short", options={"num_predict": 5}).lines) == "01234"
+    with scripted(Reply.of("0123456789"), models=[Model("short", parameters={"stop": "45"})]) as stub:
+        assert contents(chat(stub, "hello", "short").lines) == "0123"
 
 
 def test_calls_without_ids_get_ids_of_their_own_and_given_ids_are_kept() -> None:

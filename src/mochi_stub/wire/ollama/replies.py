@@ -70,7 +70,8 @@ class _Lines:
         """Without tools in the request only the calls of the last object are kept."""
         reply = self.subject.reply
         calls = reply.tool_calls if self.subject.prompt.tools or self.native else []
-        shown = [] if self.subject.top_logprobs is None else [one for one in pieces(reply) if one.kind is not ToolCall]
+        wanted = self.subject.top_logprobs is not None
+        shown = [piece for piece in pieces(reply) if piece.kind in (Reasoning, Text)] if wanted else []
         return Answer(200, self._final(self._whole_text(), self._whole_thinking(), calls, shown).encode(), JSON)
 
     @cached_property
