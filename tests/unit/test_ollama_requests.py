@@ -89,9 +89,13 @@ def tag(name: str, **fields: Any) -> dict[str, Any]:
 
 
 def test_only_what_the_list_leaves_open_is_asked_for() -> None:
-    tags = {"models": [tag("old"), tag("new", capabilities=["completion"], details={"context_length": 8})]}
-    assert ModelShelf(tags, {}).unknown() == [("old", "digest of old")]
-    assert ModelShelf(tags, {"digest of old": ModelDetails((), None, None)}).unknown() == []
+    length = {"context_length": 8}
+    told = tag("told", capabilities=["completion", "tools"], details=length)
+    unsure = tag("unsure", capabilities=["completion"], details=length)
+    tags = {"models": [tag("old"), told, unsure]}
+    assert ModelShelf(tags, {}).unknown() == [("old", "digest of old"), ("unsure", "digest of unsure")]
+    known = dict.fromkeys(("digest of old", "digest of unsure"), ModelDetails((), None, None))
+    assert ModelShelf(tags, known).unknown() == []
 
 
 def test_what_a_models_own_description_says_goes_before_the_list() -> None:

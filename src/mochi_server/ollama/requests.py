@@ -113,9 +113,12 @@ def qualified(name: str) -> str:
 
 
 def read_tag(entry: Mapping[str, Any]) -> tuple[ModelInfo, bool]:
-    """A model of ``/api/tags``, and whether the entry says all about it (older servers do not)."""
+    """A model of ``/api/tags``, and whether the entry says all about it.
+
+    Older servers name no capabilities there; newer ones name just "completion" for models whose other
+    capabilities only their own template shows, and for embedders.
+    """
     details = _mapping(entry.get("details"))
-    capabilities = entry.get("capabilities")
     info = ModelInfo(
         name=str(entry.get("name") or entry.get("model") or ""),
         size_mb=round(_number(entry.get("size")) / MEBIBYTE, 1),
@@ -123,11 +126,11 @@ def read_tag(entry: Mapping[str, Any]) -> tuple[ModelInfo, bool]:
         family=str(details.get("family") or ""),
         parameter_size=str(details.get("parameter_size") or ""),
         quantization_level=str(details.get("quantization_level") or ""),
-        capabilities=_strings(capabilities),
+        capabilities=_strings(entry.get("capabilities")),
         context_length=_positive(details.get("context_length")),
         remote_host=entry.get("remote_host") or None,
     )
-    return info, isinstance(capabilities, list) and info.context_length is not None
+    return info, set(info.capabilities) > {"completion"} and info.context_length is not None
 
 
 def read_show(body: Mapping[str, Any]) -> ModelDetails:
