@@ -1,0 +1,108 @@
+"""A sender of bytes on Ollama's wire. The model's name says how it answers: ``paced:50x250``, ``burst:5000``.
+
+``paced:RATExCOUNT`` sends COUNT lines, RATE a second, each on its absolute deadline; ``burst:COUNT`` sends all at
+once. A paced line holds the time it was sent at as its text: ``@`` and nanoseconds of the monotonic clock.
+"""
+
+import asyncio
+import json
+import sys
+import time
+from functools import lru_cache, partial
+from typing import cast
+
+import httptools
+
+from tests.benchmarks.relays.listening import chunked, listen
+
+STAMP = b"@%019d"
+_WHOLE = b"HTTP/1.1 200 OK\r\nContent-Type: application/json; charset=utf-8\r\nContent-Length: %d\r\n\r\n%s"
+_STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\nTransfer-Encoding: chunked\r\n\r\n"
+_LINE = (
+    b'{"model":"%s","created_at":"2026-01-01T00:00:00.123456789Z",'
+    b'"message":{"role":"assistant","content":"%s"},"done":false}\n'
+)
+_LAST = (
+    b'{"model":"%s","created_at":"2026-01-01T00:00:00.123456789Z","message":{"role":"assistant","content":""},'
+    b'"done":true,"done_reason":"stop","total_duration":5000000000,"load_duration":1000000,"prompt_eval_count":20,'
+    b'"prompt_eval_duration":1000000,"eval_count":%d,"eval_duration":5000000000}\n'
+)
+
+
+class Connection(asyncio.Protocol):
+    """One client: any number of short calls, then perhaps a stream."""
+
+    def __init__(self, models: list[str]) -> None:
+        self._models = models
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._parser = httptools.HttpRequestParser(self)
+
+    def data_received(self, data: bytes) -> None:
+        self._parser.feed_data(data)
+
+    def connection_lost(self, _: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def on_message_begin(self) -> None:
+        self._path = self._body = b""
+
+    def on_url(self, url: bytes) -> None:
+        self._path += url
+
+    def on_body(self, body: bytes) -> None:
+        self._body += body
+
+    def on_message_complete(self) -> None:
+        if self._path == b"/api/chat":
+            return self._chat(json.loads(self._body)["model"])
+        answers = {b"/api/version": {"version": "0.33.0"}, b"/api/tags": {"models": [*map(_tag, self._models)]}}
+        body = json.dumps(answers.get(self._path, _details())).encode()
+        return self._transport.write(_WHOLE % (len(body), body))
+
+    def _chat(self, model: str) -> None:
+        kind, _, numbers = model.partition(":")
+        self._transport.write(_STREAM)
+        if kind == "burst":
+            return self._transport.write(_burst(model, int(numbers)))
+        rate, count = numbers.split("x")
+        return self._send(model, asyncio.get_running_loop().time(), 1 / float(rate), 0, int(count))
+
+    def _send(self, model: str, begun: float, interval: float, number: int, count: int) -> None:
+        if number == count:
+            return self._transport.write(_end(model, count))
+        self._transport.write(chunked(_LINE % (model.encode(), STAMP % time.monotonic_ns())))
+        following = partial(self._send, model, begun, interval, number + 1, count)
+        self._timer = asyncio.get_running_loop().call_at(begun + (number + 1) * interval, following)
+        return None
+
+
+def _tag(model: str) -> dict[str, object]:
+    details = {"format": "gguf", "family": "bytes", "parameter_size": "1B", "quantization_level": "Q4_0"}
+    known = {"context_length": 4096, "embedding_length": 64}
+    return {"name": model, "model": model, "size": 1, "digest": model, "details": details | known} | _capable()
+
+
+def _details() -> dict[str, object]:
+    return {"details": {}, "model_info": {"general.architecture": "bytes", "bytes.context_length": 4096}} | _capable()
+
+
+def _capable() -> dict[str, object]:
+    return {"capabilities": ["completion"]}
+
+
+@lru_cache
+def _burst(model: str, count: int) -> bytes:
+    return chunked(_LINE % (model.encode(), STAMP % 0)) * count + _end(model, count)
+
+
+def _end(model: str, count: int) -> bytes:
+    return chunked(_LAST % (model.encode(), count)) + chunked(b"")
+
+
+if __name__ == "__main__":
+    # The plain event loop: uvloop's timers have steps of a millisecond.
+    asyncio.run(listen(partial(Connection, sys.argv[1:]), "upstream"))
