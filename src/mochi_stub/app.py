@@ -8,11 +8,9 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-import orjson
-
-from mochi_stub.answer import Answer, Result, Routes, Stub
+from mochi_stub.answer import Answer, Request, Result, Routes, Stub
 from mochi_stub.conversation import Channel, Conversation, Playback, Receive, Scope, Send
-from mochi_stub.journal import Exchange, Journal
+from mochi_stub.journal import Exchange, Journal, masked_headers, masked_query, parsed_body
 from mochi_stub.pacing import Clock, RealClock
 from mochi_stub.routing import preflight, route
 
@@ -34,22 +32,39 @@ class App:
         body = await _body(receive)
         if body is None:
             return
-        exchange = self.journal.open(scope["method"], scope["path"], _parsed(body), len(body))
+        exchange = self._opened(scope, body)
         try:
             conversation = Conversation(Channel(scope, receive, send), exchange, self.journal, self.playback)
-            await conversation.hold(self._handle(scope, body))
+            await conversation.hold(self._handle(_request(scope, body)))
         finally:
             _log(exchange)
 
-    def _handle(self, scope: Scope, body: bytes) -> Result:
-        found = preflight(scope) or route(self.routes, scope)
+    def _opened(self, scope: Scope, body: bytes) -> Exchange:
+        parsed = parsed_body(body)
+        model = parsed.get("model") if isinstance(parsed, dict) else None
+        return self.journal.open(
+            scope["method"],
+            scope["path"],
+            parsed,
+            len(body),
+            model=model if isinstance(model, str) else "",
+            query=masked_query(scope["query_string"]),
+            headers=masked_headers(scope["headers"]),
+        )
+
+    def _handle(self, request: Request) -> Result:
+        found = preflight(request) or route(self.routes, request)
         if isinstance(found, Answer):
             return found
         try:
-            return found(self.stub, body)
+            return found(self.stub, request)
         except Exception as error:
-            logger.exception("%s %s", scope["method"], scope["path"])
+            logger.exception("%s %s", request.method, request.path)
             return Answer(500, f"the stub failed: {error!r}".encode(errors="replace"), b"text/plain; charset=utf-8")
+
+
+def _request(scope: Scope, body: bytes) -> Request:
+    return Request(scope["method"], scope["path"], body, scope["query_string"], tuple(scope["headers"]))
 
 
 def _log(exchange: Exchange) -> None:
@@ -68,10 +83,3 @@ async def _body(receive: Receive) -> bytes | None:
         received.append(message.get("body", b""))
         if not message.get("more_body", False):
             return b"".join(received)
-
-
-def _parsed(body: bytes) -> Any:
-    try:
-        return orjson.loads(body) if body else None
-    except orjson.JSONDecodeError:
-        return None

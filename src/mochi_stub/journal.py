@@ -1,19 +1,28 @@
-"""What the server was asked and how each exchange went. Bounded; safe to read from any thread."""
+"""What the server was asked and how each exchange went. Bounded; safe to read from any thread; free of secrets."""
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
+
+import orjson
 
 Outcome = Literal["running", "finished", "cancelled", "failed"]
 
 MAX_EXCHANGES = 1000
 MAX_BYTES = 64 * 1024 * 1024
+
+MASK = "***"
+_SECRET_HEADER = re.compile(rb"authorization|cookie|api-?key|token|secret|password")
+_SECRET_QUERY = re.compile(r"(?i)((?:^|&)[^=&]*(?:key|token|secret|password)=)[^&]*")
+_SECRET_FIELDS = {"api_key", "apikey", "authorization", "password", "secret", "access_token"}
+_SECRET_BODY = re.compile(rb"(?i)\"(?:api_?key|authorization|password|secret|access_token)\"")
 
 
 @dataclass
@@ -23,6 +32,11 @@ class Exchange:
     `body` is the parsed JSON, None where there was none or it could not be read. `status` is 0 until it is sent.
     `chunks` counts the pieces of content sent in a stream, `size` the bytes of the request's body. "cancelled": the
     client went, or the server was stopped; "failed": the reply was an error, or ended in one.
+
+    `rule` names what made the reply, `passed_over` says of what stood before it why it did not. What the scheduler
+    did: `num_ctx` is the context in effect (None: no model was loaded for the request), `reload` whether the model was
+    loaded anew with other settings, `truncated` whether the prompt was cut to the context, `dropped_messages` by how
+    many messages, `prompt_tokens` how long it then was. `duration` is the seconds from the request to its end.
     """
 
     method: str
@@ -32,6 +46,17 @@ class Exchange:
     outcome: Outcome = "running"
     chunks: int = 0
     size: int = 0
+    model: str = ""
+    rule: str = ""
+    passed_over: tuple[str, ...] = ()
+    num_ctx: int | None = None
+    reload: bool = False
+    truncated: bool = False
+    dropped_messages: int = 0
+    prompt_tokens: int | None = None
+    query: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    duration: float = field(default=0.0, compare=False)
 
 
 class Journal:
@@ -42,8 +67,10 @@ class Journal:
         self._bytes = 0
         self._changed = threading.Condition()
 
-    def open(self, method: str, path: str, body: Any, size: int) -> Exchange:
-        exchange = Exchange(method, path, body, size=size)
+    def open(self, method: str, path: str, body: Any, size: int, **facts: Any) -> Exchange:
+        """A new exchange; `facts` are other fields that are already known."""
+        exchange = Exchange(method, path, body, size=size, **facts)
+        exchange.duration = -time.monotonic()
         with self._changed:
             self._exchanges.append(exchange)
             self._bytes += size
@@ -51,6 +78,13 @@ class Journal:
                 self._bytes -= self._exchanges.popleft().size
             self._changed.notify_all()
         return exchange
+
+    def note(self, exchange: Exchange, **facts: Any) -> None:
+        """Set fields of the exchange."""
+        with self._changed:
+            for name, value in facts.items():
+                setattr(exchange, name, value)
+            self._changed.notify_all()
 
     def sent(self, exchange: Exchange, *, status: int | None = None, chunks: int = 0) -> None:
         with self._changed:
@@ -61,18 +95,64 @@ class Journal:
     def close(self, exchange: Exchange, outcome: Outcome) -> None:
         with self._changed:
             exchange.outcome = outcome
+            exchange.duration += time.monotonic()
+            self._changed.notify_all()
+
+    def clear(self) -> None:
+        """Forget every exchange; those that still run end unseen."""
+        with self._changed:
+            self._exchanges.clear()
+            self._bytes = 0
             self._changed.notify_all()
 
     def exchanges(self) -> list[Exchange]:
         """A copy that does not change any more."""
         with self._changed:
-            return [copy(exchange) for exchange in self._exchanges]
+            return [_snapshot(exchange) for exchange in self._exchanges]
 
     def wait_for(self, condition: Callable[[list[Exchange]], bool], timeout: float) -> list[Exchange]:
         """Block until `condition` holds of the exchanges. Raises TimeoutError, which tells what there was."""
         deadline = time.monotonic() + timeout
         with self._changed:
-            while not condition(found := [copy(exchange) for exchange in self._exchanges]):
+            while not condition(found := [_snapshot(exchange) for exchange in self._exchanges]):
                 if not self._changed.wait(deadline - time.monotonic()):
                     raise TimeoutError(f"not within {timeout} s; the last exchanges: {found[-5:]}")
             return found
+
+
+def _snapshot(exchange: Exchange) -> Exchange:
+    copied = copy(exchange)
+    if copied.outcome == "running":
+        copied.duration += time.monotonic()
+    return copied
+
+
+def masked_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Names in lower case; what may be a key or a password is replaced."""
+    return {
+        name.decode("latin-1"): MASK if _SECRET_HEADER.search(name) else value.decode("latin-1")
+        for name, value in headers
+    }
+
+
+def masked_query(query: bytes) -> str:
+    """The query string without the keys in it."""
+    return _SECRET_QUERY.sub(rf"\1{MASK}", query.decode("latin-1"))
+
+
+def parsed_body(data: bytes) -> Any:
+    """The body as JSON, None where there is none; of fields that are named like a secret the text is replaced."""
+    try:
+        parsed = orjson.loads(data) if data else None
+        return _masked(parsed) if _SECRET_BODY.search(data) else parsed
+    except (orjson.JSONDecodeError, RecursionError):
+        return None
+
+
+def _masked(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: MASK if key.lower() in _SECRET_FIELDS and isinstance(item, str) else _masked(item)
+            for key, item in value.items()
+        }
+    return [_masked(item) for item in value] if isinstance(value, list) else value
