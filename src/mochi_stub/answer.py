@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol, TypeAlias
+from urllib.parse import parse_qsl
 
 from mochi_stub.catalogue import Model
 from mochi_stub.chunks import Piece
@@ -16,6 +18,26 @@ from mochi_stub.plan import Plan
 from mochi_stub.prompt import Prompt
 from mochi_stub.reply import Failure, Reply
 from mochi_stub.scheduler import Scheduler
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked, read to its end. `path` is decoded, `query_string` and `raw_headers` are as they came."""
+
+    method: str
+    path: str
+    body: bytes = b""
+    query_string: bytes = b""
+    raw_headers: tuple[tuple[bytes, bytes], ...] = ()
+
+    @cached_property
+    def headers(self) -> Mapping[str, str]:
+        """By name in lower case; of a name that came twice, the last."""
+        return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in self.raw_headers}
+
+    @cached_property
+    def query(self) -> Mapping[str, str]:
+        return dict(parse_qsl(self.query_string.decode("latin-1"), keep_blank_values=True))
 
 
 @dataclass(frozen=True)
@@ -81,6 +103,19 @@ class Stub:
         return Plan.of(self.seed, request)
 
 
-Handler = Callable[[Stub, bytes], Result]
+Handler = Callable[[Stub, Request], Result]
+BodyHandler = Callable[[Stub, bytes], Result]
+"""A handler to which only the body matters."""
+
+ANY = "*"
 Routes = Mapping[str, Mapping[str, Handler]]
-"""Path, then method, to handler. Methods in the order in which `Allow` names them."""
+"""Path, then method, to handler. Methods in the order in which `Allow` names them.
+
+A path that ends in `/*` stands for all that lie below it and have no entry of their own; the method `ANY` for all that
+have none.
+"""
+
+
+def on_body(handler: BodyHandler) -> Handler:
+    """The handler, given the body only."""
+    return lambda stub, request: handler(stub, request.body)

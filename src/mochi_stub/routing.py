@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Mapping
 from html import escape
-from typing import Any
 
-from mochi_stub.answer import Answer, Handler, Routes
+from mochi_stub.answer import ANY, Answer, Handler, Request, Routes
 
 PLAIN = b"text/plain"
 HTML = b"text/html; charset=utf-8"
@@ -23,25 +22,36 @@ def mounted(*mounts: tuple[str, Routes]) -> Routes:
     return table
 
 
-def route(routes: Routes, scope: MutableMapping[str, Any]) -> Handler | Answer:
+def route(routes: Routes, request: Request) -> Handler | Answer:
     """The handler, or what to say instead: a redirect for a slash too many, 405, 404."""
-    path, method = scope["path"], scope["method"]
-    methods = routes.get(path, {})
-    if method in methods:
-        return methods[method]
-    if path.endswith("/") and method in routes.get(path[:-1], {}):
-        return _redirect(path[:-1], method, scope["query_string"])
+    path, method = request.path, request.method
+    methods = routes.get(path)
+    if methods is None and path.endswith("/") and method in routes.get(path[:-1], {}):
+        return _redirect(path[:-1], method, request.query_string)
+    if methods is None:
+        methods = _below(routes, path)
+    handler = methods.get(method) or methods.get(ANY)
+    if handler is not None:
+        return handler
     if methods:
         return Answer(405, b"405 method not allowed", PLAIN, ((b"allow", ", ".join(methods).encode()),))
     return Answer(404, b"404 page not found", PLAIN)
 
 
-def preflight(scope: MutableMapping[str, Any]) -> Answer | None:
+def _below(routes: Routes, path: str) -> Mapping[str, Handler]:
+    """The methods of the nearest path above that stands for all below it."""
+    while path:
+        path = path.rpartition("/")[0]
+        if f"{path}/*" in routes:
+            return routes[f"{path}/*"]
+    return {}
+
+
+def preflight(request: Request) -> Answer | None:
     """The permission a browser asks for before a request from another origin; anything is permitted."""
-    headers = dict(scope["headers"])
-    if scope["method"] != "OPTIONS" or b"origin" not in headers:
+    if request.method != "OPTIONS" or "origin" not in request.headers:
         return None
-    wanted = headers.get(b"access-control-request-headers", b"*")
+    wanted = request.headers.get("access-control-request-headers", "*").encode("latin-1")
     return Answer(
         204,
         headers=(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import wraps
 
-from mochi_stub.answer import Answer, Handler, Result, Stub
+from mochi_stub.answer import Answer, BodyHandler, Handler, Request, Result, Stub
 from mochi_stub.catalogue import Model
 from mochi_stub.wire.ollama.gojson import dumps, quoted
 from mochi_stub.wire.ollama.gotypes import BadBody
@@ -28,13 +28,13 @@ def json_answer(value: object, status: int = 200) -> Answer:
     return Answer(status, dumps(value).encode(), JSON)
 
 
-def refusing(handler: Handler) -> Handler:
+def refusing(handler: BodyHandler) -> Handler:
     """The handler, its refusals made into answers."""
 
     @wraps(handler)
-    def answering(stub: Stub, body: bytes) -> Result:
+    def answering(stub: Stub, request: Request) -> Result:
         try:
-            return handler(stub, body)
+            return handler(stub, request.body)
         except Refused as refusal:
             return json_answer({"error": refusal.message}, refusal.status)
         except (BadBody, BadName) as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mochi_stub.answer import Answer, Handler, Result, Routes, Stub
+from mochi_stub.answer import Answer, BodyHandler, Handler, Result, Routes, Stub, on_body
 from mochi_stub.wire.ollama import models
 from mochi_stub.wire.ollama.embeddings import embed, embeddings
 from mochi_stub.wire.ollama.generation import chat, generate
@@ -65,16 +65,16 @@ def show(stub: Stub, data: bytes) -> Result:
     return json_answer(models.show(model))
 
 
-def _reading(handler: Handler) -> dict[str, Handler]:
-    return {"HEAD": handler, "GET": handler}
+def _reading(handler: BodyHandler) -> dict[str, Handler]:
+    return {"HEAD": on_body(handler), "GET": on_body(handler)}
 
 
 ROUTES: Routes = {
     "/": _reading(root),
     "/api/version": _reading(version),
-    "/api/status": {"GET": status},
+    "/api/status": {"GET": on_body(status)},
     "/api/tags": _reading(tags),
-    "/api/ps": {"GET": ps},
+    "/api/ps": {"GET": on_body(ps)},
     "/api/show": {"POST": refusing(show)},
     "/api/chat": {"POST": refusing(chat)},
     "/api/generate": {"POST": refusing(generate)},
