@@ -1,0 +1,112 @@
+"""JSON schema to a valid instance: whatever the schema says, the same each time."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from mochi_stub.schema import instance
+from tests.stub.validity import problems
+
+NODE = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string"},
+        "next": {"anyOf": [{"$ref": "#/$defs/Node"}, {"type": "null"}]},
+        "children": {"type": "array", "items": {"$ref": "#/$defs/Node"}},
+    },
+    "required": ["name", "next"],
+}
+SCHEMAS: list[Any] = [
+    {"type": "string"},
+    {"type": "string", "minLength": 80, "maxLength": 90},
+    {"type": "string", "maxLength": 3},
+    {"type": "string", "pattern": r"^[A-Z]{3}-\d{4}$"},
+    {"type": "string", "pattern": r"^(\+\d{1,2}\s)?\(?\d{3}\)?[\s.-]\d{3}[\s.-]\d{4}$"},
+    {"type": "string", "pattern": r"^(?P<a>x|y)[^a-z]\w+\W(?P=a)*.$"},
+    {"enum": ["red", 7, None]},
+    {"const": {"a": [1]}},
+    {"type": "integer", "minimum": 3, "maximum": 5},
+    {"type": "integer", "exclusiveMinimum": 0, "multipleOf": 7},
+    {"type": "integer", "maximum": -5},
+    {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
+    {"type": "number", "minimum": 1000.005, "maximum": 1000.006},
+    {"type": "boolean"},
+    {"type": "null"},
+    {"type": ["null", "integer"]},
+    {"type": "array", "items": {"type": "integer"}, "minItems": 4, "maxItems": 4},
+    {"type": "array", "items": {"enum": [1, 2, 3]}, "minItems": 3, "uniqueItems": True},
+    {"type": "array", "items": {"type": "string"}, "maxItems": 0},
+    {"type": "array", "prefixItems": [{"type": "string"}, {"type": "integer"}]},
+    {"type": "object", "additionalProperties": {"type": "number"}, "minProperties": 2},
+    {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a", "b"]},
+    {"type": "object", "properties": {"a": {}, "b": {}, "c": {}}, "required": ["c"], "maxProperties": 2},
+    {"allOf": [{"type": "object", "properties": {"a": {"const": 1}}, "required": ["a"]}, {"required": ["b"]}]},
+    {"oneOf": [{"type": "integer", "minimum": 5}, {"type": "string"}]},
+    {"anyOf": [False, {"type": "string", "minLength": 2}]},
+    {"$ref": "#/$defs/Node", "$defs": {"Node": NODE}},
+    {"properties": {"a": {"$ref": "#/definitions/x~1y"}}, "definitions": {"x/y": {"type": "integer"}}},
+    {"type": "object", "properties": {"deep": {"type": "object", "properties": {"er": {"type": "array"}}}}},
+]
+
+
+@pytest.mark.parametrize("schema", SCHEMAS, ids=str)
+@pytest.mark.parametrize("seed", range(5))
+def test_the_instance_is_what_the_schema_allows(schema: Any, seed: int) -> None:
+    made = instance(schema, seed)
+    assert problems(schema, made, schema) == []
+    assert instance(schema, seed) == made
+
+
+def test_another_seed_makes_another_instance() -> None:
+    schema = {"type": "object", "properties": {"text": {"type": "string"}, "number": {"type": "integer"}}}
+    assert len({str(instance(schema, seed)) for seed in range(20)}) > 10
+
+
+def test_optional_properties_are_there_too_in_the_order_of_the_schema() -> None:
+    properties = {name: {"type": "integer"} for name in ("zebra", "ant", "mouse")}
+    assert list(instance({"type": "object", "properties": properties, "required": ["mouse"]})) == [*properties]
+
+
+@pytest.mark.parametrize("format_", ["date", "date-time", "email", "uuid", "uri", "ipv4"])
+def test_a_format_is_kept(format_: str) -> None:
+    assert re.fullmatch(r"[\w:/@.-]+", instance({"type": "string", "format": format_}))
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {},
+        True,
+        False,
+        None,
+        [],
+        "text",
+        {"$ref": "#"},
+        {"$ref": "#/nowhere"},
+        {"$ref": "https://example.com/other.json"},
+        {"type": "elephant"},
+        {"type": 5, "properties": 3},
+        {"type": "object", "properties": {"a": 7}, "required": "a"},
+        {"type": "string", "pattern": "("},
+        {"type": "string", "pattern": r"\p{L}+"},
+        {"type": "string", "minLength": 10**12},
+        {"type": "array", "minItems": 10**12},
+        {"type": "integer", "minimum": "x", "maximum": None, "multipleOf": 0},
+        {"type": "integer", "minimum": float("nan"), "maximum": float("inf")},
+        {"anyOf": []},
+        {"enum": []},
+    ],
+    ids=str,
+)
+def test_a_schema_that_makes_no_sense_crashes_nothing(schema: Any) -> None:
+    instance(schema)
+
+
+def test_a_schema_that_never_ends_ends() -> None:
+    endless = {"type": "object", "properties": {"more": {"$ref": "#"}}, "required": ["more"]}
+    assert instance(endless) == {}
+    wide = {"type": "object", "properties": {str(n): {"$ref": "#"} for n in range(300)}}
+    assert instance(wide)
