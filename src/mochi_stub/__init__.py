@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from mochi_stub.journal import Exchange
     from mochi_stub.prompt import Message, Prompt, ToolCall
     from mochi_stub.reply import (
+        Choice,
         Cut,
         Durations,
         Failure,
@@ -30,13 +31,26 @@ _HOMES = {
     "catalogue": ("DEFAULT_MODELS", "Model", "Remote"),
     "journal": ("Exchange",),
     "prompt": ("Message", "Prompt", "ToolCall"),
-    "reply": ("Cut", "Durations", "Failure", "Gate", "Logprob", "Reasoning", "Reply", "Text", "ToolCalls", "Usage"),
+    "reply": (
+        "Choice",
+        "Cut",
+        "Durations",
+        "Failure",
+        "Gate",
+        "Logprob",
+        "Reasoning",
+        "Reply",
+        "Text",
+        "ToolCalls",
+        "Usage",
+    ),
     "server": ("StubServer",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "DEFAULT_MODELS",
+    "Choice",
     "Cut",
     "Durations",
     "Exchange",

@@ -6,7 +6,6 @@ It knows no provider: the wires give it routes.
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 from mochi_stub.answer import Answer, Request, Result, Routes, Stub
 from mochi_stub.conversation import Channel, Conversation, Playback, Receive, Scope, Send

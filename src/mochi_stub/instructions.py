@@ -4,7 +4,7 @@
         {"text_message": {"length": 20}}, {"tool_call": [{"name": "now", "args": {}}]}]}<|instruction_end|>
 
 Here a block becomes a list of rounds. A round is what one reply plays; it ends behind a `tool_call` entry, because
-there a real model stops and waits for the results.
+there a real model stops and waits for the results. On a wire with choices there is one round, each entry a choice.
 """
 
 from __future__ import annotations
@@ -17,36 +17,52 @@ import orjson
 
 from mochi_stub.lorem import lorem
 from mochi_stub.prompt import ToolCall
-from mochi_stub.reply import Part, Reasoning, Text, ToolCalls
+from mochi_stub.reply import Choice, Part, Reasoning, Text, ToolCalls
 
 MAX_WORDS = 1_000_000
 _BLOCK = re.compile(r"<\|instruction_start\|>(.*?)<\|instruction_end\|>", re.DOTALL)
 
 
-def rounds(user_text: str, *, thinks: bool) -> list[list[Part]] | None:
+def rounds(user_text: str, *, thinks: bool, choices: bool = False) -> list[list[Part]] | None:
     """The replies that the message asks for, in order; None where there is no block, or none that can be understood."""
     block = _BLOCK.search(user_text)
     if block is None:
         return None
     try:
-        return _rounds(orjson.loads(block[1]), thinks)
+        entries = _entries(orjson.loads(block[1]), thinks)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         return None
+    return [_side_by_side(entries)] if choices else _in_turn(entries)
 
 
-def _rounds(plan: Mapping[str, Any], thinks: bool) -> list[list[Part]]:
+def _entries(plan: Mapping[str, Any], thinks: bool) -> list[list[Part]]:
+    """What each entry of the block says."""
     label = plan.get("id_message", "")
     reasoning = _words(plan["reasoning"]["length"]) if "reasoning" in plan else None
-    found: list[list[Part]] = [[]]
+    found: list[list[Part]] = []
     for entry in plan["messages"]:
         if "tool_call" in entry:
-            found[-1].append(ToolCalls([_call(call) for call in entry["tool_call"]]))
-            found.append([])
+            found.append([ToolCalls([_call(call) for call in entry["tool_call"]])])
             continue
-        text = _labelled(label, _words(entry["text_message"]["length"]))
-        if reasoning is not None and thinks:
-            _append(found[-1], Reasoning(_labelled(label, reasoning)))
-        _append(found[-1], Text(text))
+        text = Text(_labelled(label, _words(entry["text_message"]["length"])))
+        thought = [Reasoning(_labelled(label, reasoning))] if reasoning is not None and thinks else []
+        found.append([*thought, text])
+    return found
+
+
+def _side_by_side(entries: list[list[Part]]) -> list[Part]:
+    return [part for index, entry in enumerate(entries) for part in (Choice(index), *entry)]
+
+
+def _in_turn(entries: list[list[Part]]) -> list[list[Part]]:
+    found: list[list[Part]] = [[]]
+    for entry in entries:
+        for part in entry:
+            if isinstance(part, (Reasoning, Text)):
+                _append(found[-1], part)
+            else:
+                found[-1].append(part)
+                found.append([])
     return [parts for parts in found if parts]
 
 

@@ -25,9 +25,10 @@ def _stopped(reply: Reply, stops: Sequence[str]) -> Reply:
     for index, part in enumerate(reply.parts):
         if isinstance(part, (Reasoning, Text)):
             text = joined(part.content)
-            found = [at for at in map(text.find, stops) if at >= 0]
+            found = [(at, stop) for stop in stops if (at := text.find(stop)) >= 0]
             if found:
-                return _ended(reply, index, part, min(found), "stop")
+                at, stop = min(found)
+                return replace(_ended(reply, index, part, at, "stop"), stop_sequence=stop)
     return reply
 
 

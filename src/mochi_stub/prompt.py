@@ -45,7 +45,7 @@ class Prompt:
 
     `model` is the name as the client typed it. `think` is the wish as sent (None: not sent), `thinks` what comes of
     it on this model. `options` are the sampling options in effect. An embedding request carries its one text as the
-    only message.
+    only message. `choices`: the wire has room for several messages in one reply.
     """
 
     model: str
@@ -58,6 +58,7 @@ class Prompt:
     options: Mapping[str, Any] = field(default_factory=dict)
     raw: bool = False
     stream: bool = True
+    choices: bool = False
 
     @cached_property
     def last_user(self) -> int:

@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 
 from mochi_stub.prompt import ToolCall
 
-Finish = Literal["stop", "length"]
+Finish = Literal["stop", "length", "content_filter"]
 Content: TypeAlias = "str | Sequence[str]"
 
 
@@ -56,11 +56,19 @@ class Failure:
 
     message: str
     status: int = 500
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
 class Cut:
     """The stream ends here, without error and without its last object."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What follows belongs to the choice of this index; only for prompts whose wire has room for several."""
+
+    index: int
 
 
 class Gate:
@@ -92,15 +100,18 @@ class Gate:
                     self._waiting.remove(entry)
 
 
-Part: TypeAlias = "Reasoning | Text | ToolCalls | Gate | Failure | Cut"
+Part: TypeAlias = "Reasoning | Text | ToolCalls | Choice | Gate | Failure | Cut"
 
 
 @dataclass(frozen=True)
 class Usage:
-    """Tokens; None: counted."""
+    """Tokens; None: counted. `output` has the `reasoning` in it."""
 
     input: int | None = None
     output: int | None = None
+    reasoning: int | None = None
+    cache_read: int | None = None
+    cache_creation: int | None = None
 
 
 @dataclass(frozen=True)
@@ -118,7 +129,7 @@ class Reply:
     """One reply.
 
     `context` are the token ids that a plain generation hands back, `embedding` is the vector of an embedding request.
-    The `stop` and `num_predict` of a request cut scripted replies too.
+    The `stop` and `num_predict` of a request cut scripted replies too; `stop_sequence` is the one that did.
     """
 
     parts: Sequence[Part] = ()
@@ -127,6 +138,7 @@ class Reply:
     durations: Durations = Durations()
     context: Sequence[int] | None = None
     embedding: Sequence[float] | None = None
+    stop_sequence: str | None = None
 
     @classmethod
     def of(

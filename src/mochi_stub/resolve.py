@@ -17,7 +17,7 @@ def resolve(prompt: Prompt) -> Reply:
     """The reply to a prompt; an empty one to an embedding request, whose vector depends on the model alone."""
     if prompt.operation == "embed":
         return Reply()
-    planned = rounds(prompt.user_text, thinks=prompt.thinks)
+    planned = rounds(prompt.user_text, thinks=prompt.thinks, choices=prompt.choices)
     if planned is not None and _played(prompt) < len(planned):
         return Reply(planned[_played(prompt)])
     if prompt.messages and prompt.messages[-1].role == "tool":
