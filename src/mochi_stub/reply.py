@@ -71,6 +71,13 @@ class Choice:
     index: int
 
 
+@dataclass(frozen=True)
+class Pause:
+    """Nothing comes for so many seconds, at speed 1."""
+
+    seconds: float
+
+
 class Gate:
     """The reply waits here until `open()` is called, from any thread; once open it stays open."""
 
@@ -100,7 +107,39 @@ class Gate:
                     self._waiting.remove(entry)
 
 
-Part: TypeAlias = "Reasoning | Text | ToolCalls | Choice | Gate | Failure | Cut"
+Part: TypeAlias = "Reasoning | Text | ToolCalls | Choice | Pause | Gate | Failure | Cut"
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How a reply is cut and timed, where it is not five words at a time and fifty words a second.
+
+    `characters` is the length of a chunk (None: five words), `characters_per_second` how fast they come, as fast as
+    the words do where it is not said; infinity leaves the time to pauses. `jitter` between 0 and 1 lets a chunk come
+    early by up to that share of its time, by how much depends on `seed`; the last chunk is on time.
+    """
+
+    characters: int | None = None
+    characters_per_second: float = 300.0
+    jitter: float = 0.0
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Frames:
+    """A response as it was recorded, for requests on the wire and in the mode in which it was.
+
+    `frames` are the bytes of a stream, one for each object, or the one body; `due` says when each is sent, in
+    nanoseconds after the start.
+    """
+
+    wire: str
+    stream: bool
+    frames: tuple[bytes, ...]
+    due: tuple[int, ...]
+    status: int = 200
+    content_type: bytes = b"application/json"
+    headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -130,6 +169,8 @@ class Reply:
 
     `context` are the token ids that a plain generation hands back, `embedding` is the vector of an embedding request.
     The `stop` and `num_predict` of a request cut scripted replies too; `stop_sequence` is the one that did.
+    `unasked`: thinking and tool calls are sent also to who did not ask for them. `frames` are there where the reply was
+    recorded. `rule` names what made the reply, `passed_over` says of what stood before it why it did not.
     """
 
     parts: Sequence[Part] = ()
@@ -139,6 +180,11 @@ class Reply:
     context: Sequence[int] | None = None
     embedding: Sequence[float] | None = None
     stop_sequence: str | None = None
+    pace: Pace | None = None
+    unasked: bool = False
+    frames: Frames | None = None
+    rule: str = ""
+    passed_over: tuple[str, ...] = ()
 
     @classmethod
     def of(
