@@ -7,9 +7,9 @@ keeps the journal, for every wire alike.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 from urllib.parse import parse_qsl
 
 from mochi_stub.catalogue import Model
@@ -17,7 +17,7 @@ from mochi_stub.chunks import Piece
 from mochi_stub.plan import Plan
 from mochi_stub.prompt import Prompt
 from mochi_stub.reply import Failure, Reply
-from mochi_stub.scheduler import Scheduler
+from mochi_stub.scheduler import Lease, Need, NotLoaded, Scheduler
 
 
 @dataclass(frozen=True)
@@ -79,15 +79,33 @@ class Encoder(Protocol):
 
 @dataclass(frozen=True)
 class Generation:
-    """A reply to be played over time; `done` is called when it is over, however it ended."""
+    """A reply to be played over time. `noted` are fields of its `Exchange` that the journal shall have."""
 
     reply: Reply
     encoder: Encoder
     stream: bool
-    done: Callable[[], None]
+    noted: Mapping[str, Any] = field(default_factory=dict)
 
 
-Result: TypeAlias = "Answer | Generation"
+@dataclass(frozen=True)
+class Scheduled:
+    """A result that is made when its model is loaded, and may have to wait for that.
+
+    The place on the model is held until what `then` makes has been sent; `failed` tells that there was none to be had.
+    """
+
+    scheduler: Scheduler
+    need: Need
+    then: Callable[[Lease], Answer | Generation]
+    failed: Callable[[NotLoaded], Answer]
+
+
+Result: TypeAlias = "Answer | Generation | Scheduled"
+
+
+def crashed(error: Exception) -> Answer:
+    """What is said where the stub itself is at fault."""
+    return Answer(500, f"the stub failed: {error!r}".encode(errors="replace"), b"text/plain; charset=utf-8")
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 
-from mochi_stub.answer import Answer, Request, Result, Routes, Stub
+from mochi_stub.answer import Answer, Request, Result, Routes, Stub, crashed
 from mochi_stub.conversation import Channel, Conversation, Playback, Receive, Scope, Send
 from mochi_stub.journal import Exchange, Journal, masked_headers, masked_query, parsed_body
 from mochi_stub.pacing import Clock, RealClock
@@ -59,7 +59,7 @@ class App:
             return found(self.stub, request)
         except Exception as error:
             logger.exception("%s %s", request.method, request.path)
-            return Answer(500, f"the stub failed: {error!r}".encode(errors="replace"), b"text/plain; charset=utf-8")
+            return crashed(error)
 
 
 def _request(scope: Scope, body: bytes) -> Request:

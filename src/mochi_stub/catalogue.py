@@ -30,7 +30,9 @@ class Model:
 
     `capabilities` in the order `/api/show` lists them; `size` in bytes; `modified_at` RFC 3339 as shown;
     `parameters` is what the Modelfile sets; `listed_quantization` is for models whose list entry and details differ.
-    `chars_per_token` sets how text is counted.
+    `chars_per_token` sets how text is counted. Loading takes `load_time` seconds, and fails for want of memory with a
+    context of more than `out_of_memory_above` tokens. `weights` names the model whose weights these are, `manifest`
+    what the digest is made of; "" is the model's own name.
     """
 
     name: str
@@ -55,6 +57,10 @@ class Model:
     info: Mapping[str, Any] | None = None
     tensors: Sequence[Mapping[str, Any]] = ()
     remote: Remote | None = None
+    load_time: float = 0.0
+    out_of_memory_above: int | None = None
+    weights: str = ""
+    manifest: str = ""
 
     def can(self, capability: str) -> bool:
         return capability in self.capabilities
@@ -62,12 +68,12 @@ class Model:
     @cached_property
     def digest(self) -> str:
         """64 hexadecimal digits, the same for the same name."""
-        return hashlib.sha256(f"manifest {self.name}".encode()).hexdigest()
+        return hashlib.sha256(f"manifest {self.manifest or self.name}".encode()).hexdigest()
 
     @cached_property
     def blob_digest(self) -> str:
         """The digest of the weights that the Modelfile names."""
-        return hashlib.sha256(f"blob {self.name}".encode()).hexdigest()
+        return hashlib.sha256(f"blob {self.weights or self.name}".encode()).hexdigest()
 
     @cached_property
     def model_info(self) -> Mapping[str, Any]:

@@ -6,20 +6,26 @@ It knows neither routes nor providers: it is given an answer, or a generation an
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, MutableMapping
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from mochi_stub.answer import Answer, Encoder, Generation, Result
+from mochi_stub.answer import Answer, Encoder, Generation, Result, Scheduled, crashed
 from mochi_stub.chunks import Piece, interrupted, pieces
 from mochi_stub.journal import Exchange, Journal, Outcome
 from mochi_stub.pacing import Clock, paced
 from mochi_stub.reply import Cut, Failure
+from mochi_stub.scheduler import Lease, NotLoaded
+
+logger = logging.getLogger("mochi_stub")
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+_T = TypeVar("_T")
 
 OPEN_CORS = ((b"access-control-allow-origin", b"*"),)
 DECLARED_UP_TO = 2048
@@ -43,6 +49,10 @@ class Channel:
     send: Send
 
 
+class _Gone(BaseException):
+    """The client has closed the connection."""
+
+
 class Conversation:
     """One request being answered."""
 
@@ -54,28 +64,49 @@ class Conversation:
         self.receive = channel.receive
         self.send = channel.send
         self.exchange = exchange
-        self.done: Callable[[], None] | None = None
+        self.lease: Lease | None = None
 
     async def hold(self, result: Result) -> None:
         """Send the result, to its end or to the client's."""
         try:
+            if isinstance(result, Scheduled):
+                result = await self._made(result)
             if isinstance(result, Answer):
                 return await self._answer(result)
-            self.done = result.done
+            self.journal.note(self.exchange, **result.noted)
             if not result.stream and not self.playback.speed and not interrupted(result.reply):
                 return await self._answer(result.encoder.whole())
             await self._watched(self._play(result))
+        except _Gone:
+            pass
         finally:
             self._settle("cancelled")
 
-    async def _watched(self, playing: Coroutine[Any, Any, None]) -> None:
-        """Play until the end, or until the client goes, whichever is first."""
+    async def _made(self, scheduled: Scheduled) -> Answer | Generation:
+        """The result, when its model has been loaded and has a place. Raises _Gone."""
+        scheduler, need = scheduled.scheduler, scheduled.need
+        try:
+            lease = scheduler.take(need)
+            if lease is None:
+                lease = await self._watched(scheduler.acquire(need))
+            self.lease = lease
+            self.journal.note(self.exchange, num_ctx=lease.context, reload=lease.reload)
+            return scheduled.then(lease)
+        except NotLoaded as error:
+            return scheduled.failed(error)
+        except Exception as error:
+            logger.exception("%s %s", self.exchange.method, self.exchange.path)
+            return crashed(error)
+
+    async def _watched(self, playing: Coroutine[Any, Any, _T]) -> _T:
+        """Play until the end. Raises _Gone where the client goes first."""
         play = asyncio.ensure_future(playing)
         gone = asyncio.ensure_future(_disconnected(self.receive))
         try:
             await asyncio.wait({play, gone}, return_when=asyncio.FIRST_COMPLETED)
-            if play.done():
-                play.result()
+            if not play.done():
+                raise _Gone
+            return play.result()
         finally:
             play.cancel()
             gone.cancel()
@@ -139,8 +170,8 @@ class Conversation:
     def _settle(self, outcome: Outcome) -> None:
         if self.exchange.outcome == "running":
             self.journal.close(self.exchange, outcome)
-            if self.done is not None:
-                self.done()
+            if self.lease is not None:
+                self.lease.release()
 
 
 async def _disconnected(receive: Receive) -> None:

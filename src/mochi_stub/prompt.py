@@ -80,10 +80,11 @@ def render(prompt: Prompt) -> str:
     if prompt.raw:
         return prompt.user_text
     lines = [f"tools: {orjson.dumps(list(prompt.tools)).decode()}"] if prompt.tools else []
-    return "\n".join(lines + [_line(message) for message in prompt.messages])
+    return "\n".join(lines + [message_line(message) for message in prompt.messages])
 
 
-def _line(message: Message) -> str:
+def message_line(message: Message) -> str:
+    """One message as it stands in the rendering."""
     calls = [f"{call.name} {orjson.dumps(dict(call.arguments)).decode()}" for call in message.tool_calls]
     return f"{message.role}: " + " ".join(filter(None, [message.content, *calls]))
 

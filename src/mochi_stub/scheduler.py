@@ -1,87 +1,277 @@
-"""Which models are loaded, with which context, and until when. Nothing is really loaded.
+"""Which models are loaded, with what, until when, and who has to wait. Nothing is really loaded.
 
-Ollama's rules: a request that names `keep_alive` sets it for the model, one that does not keeps what was set, a reload
-goes back to the default; the time runs from the end of the last request. Used from the event loop only.
+Ollama's rules. A request that asks for other settings than those a model is loaded with has it loaded anew, once the
+model's running requests have ended. Only what needs a load queues for it, in one queue of a bounded length; what finds
+its model loaded waits for one of the model's places. A request that names `keep_alive` sets it for the model, one that
+does not keeps what was set, a load goes back to the default; the time runs from the end of the last request.
+
+Used from the event loop only. It knows neither wires nor replies; the clock is handed in.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mochi_stub.catalogue import Model
+from mochi_stub.loading import Shape
+from mochi_stub.plan import LOAD_DURATION
+from mochi_stub.slots import Slots
 
-DEFAULT_KEEP_ALIVE = 300.0
-DEFAULT_CONTEXT = 4096
-MIN_CONTEXT = 4
-MIN_VISION_CONTEXT = 2048
+BUSY = "server busy, please try again.  maximum pending requests exceeded"
+OUT_OF_MEMORY = "llama-server process has terminated: cudaMalloc failed: out of memory"
 
 
-def effective_context(model: Model, options: Mapping[str, Any]) -> int:
-    """The context that the model is loaded with, never more than it was trained for.
+class NotLoaded(Exception):
+    """The model could not be had: an HTTP status, and the text for the client."""
 
-    `options` are those in effect: what the request says over what the Modelfile says.
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(status, message)
+        self.status, self.message = status, message
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the machine allows.
+
+    `parallel` is how many requests a model serves at a time, `max_loaded_models` how many models fit into memory (None:
+    any number), `max_queue` how many requests may wait for a load. `context_length` is the context of models for which
+    none is set (None: 4096, to which prompts are not held), `keep_alive` the seconds that an idle model stays.
     """
-    least = MIN_VISION_CONTEXT if model.can("vision") else MIN_CONTEXT
-    return min(max(int(options.get("num_ctx") or DEFAULT_CONTEXT), least), model.context_length)
+
+    parallel: int | None = None
+    max_loaded_models: int | None = None
+    max_queue: int = 512
+    context_length: int | None = None
+    keep_alive: float = 300.0
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a request wants of its model. `options` are those in effect; `keep_alive` in seconds, None: not given."""
+
+    model: Model
+    options: Mapping[str, Any] = field(default_factory=dict)
+    keep_alive: float | None = None
+    shift: bool = True
 
 
 @dataclass
 class Loaded:
-    """A model in memory. `keep_alive` in seconds; `idle_since` is None while a request runs."""
+    """A model in memory. `users` are the requests that run or wait for a place; `ready` is set when it is loaded."""
 
     model: Model
-    context_length: int
-    keep_alive: float = DEFAULT_KEEP_ALIVE
-    running: int = 0
+    shape: Shape
+    keep_alive: float
+    places: Slots
+    users: int = 0
     idle_since: float = 0.0
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def context_length(self) -> int:
+        return self.shape.context
 
     def expires_at(self, now: float) -> float:
         """Seconds since 1970; infinite where the model stays for ever."""
-        return (now if self.running else self.idle_since) + self.keep_alive
+        return (now if self._busy else self.idle_since) + self.keep_alive
+
+    def alive(self, now: float) -> bool:
+        return self._busy or self.expires_at(now) > now
+
+    @property
+    def _busy(self) -> bool:
+        return self.users > 0 or not self.ready.is_set()
+
+
+@dataclass(frozen=True)
+class Lease:
+    """A place on a loaded model, until `release` is called.
+
+    `limit` is the context to which the prompt is held: None where nobody has set one. `reload`: the model had been
+    loaded with other settings. `load_duration` in nanoseconds.
+    """
+
+    loaded: Loaded
+    limit: int | None
+    reload: bool
+    load_duration: int
+    release: Callable[[], None]
+
+    @property
+    def context(self) -> int:
+        return self.loaded.context_length
+
+
+async def no_wait(_seconds: float) -> None:
+    """A clock on which nothing takes any time."""
 
 
 class Scheduler:
-    """The loaded models. `now` tells the time in seconds since 1970."""
+    """The loaded models. `now` tells the seconds since 1970, `wait` lets seconds pass while a model is loaded."""
 
-    def __init__(self, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        *,
+        now: Callable[[], float] = time.time,
+        wait: Callable[[float], Awaitable[None]] = no_wait,
+    ) -> None:
+        self.limits = limits or Limits()
         self.now = now
+        self.loads = self.reloads = self.truncations = self.running = 0
+        self._wait = wait
         self._loaded: dict[str, Loaded] = {}
+        self._loading = Slots(1)
+        self._left = asyncio.Event()
 
-    def begin(self, model: Model, options: Mapping[str, Any], keep_alive: float | None) -> Loaded:
-        """Load the model, or use it as it is loaded; `end` must follow. `keep_alive` None: not given."""
-        context = effective_context(model, options)
-        loaded = self._current(model)
-        if loaded is None or loaded.context_length != context:
-            loaded = self._loaded[model.name] = Loaded(model, context)
-        if keep_alive is not None:
-            loaded.keep_alive = keep_alive
-        loaded.running += 1
-        return loaded
+    @property
+    def queued(self) -> int:
+        """How many requests wait for a load."""
+        return self._loading.waiting
 
-    def end(self, loaded: Loaded) -> None:
-        """A request of the model is over."""
-        loaded.running -= 1
-        loaded.idle_since = self.now()
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for a place on a loaded model."""
+        return sum(loaded.places.waiting for loaded in self._loaded.values())
+
+    def take(self, need: Need) -> Lease | None:
+        """A place at once; None where the request has to wait, which `acquire` does. Raises NotLoaded."""
+        loaded, reload, took = self._serving(need), False, 0
+        if loaded is None:
+            if self._loading.taken or need.model.load_time:
+                return None
+            reload = self._has(need.model)
+            if not self._make_room(need):
+                return None
+            loaded, took = self._put(need, reload), LOAD_DURATION
+            loaded.ready.set()
+        if not loaded.ready.is_set() or not loaded.places.take():
+            return None
+        loaded.users += 1
+        return self._leased(need, loaded, reload, took)
+
+    async def acquire(self, need: Need) -> Lease:
+        """A place, when there is one. Raises NotLoaded."""
+        loaded, reload, took = self._serving(need), False, 0
+        while loaded is not None and not loaded.ready.is_set():
+            await loaded.ready.wait()
+            loaded = self._serving(need)
+        if loaded is None:
+            loaded, reload, took = await self._load(need)
+        loaded.users += 1
+        try:
+            await loaded.places.wait()
+        except BaseException:
+            self._leave(loaded)
+            raise
+        return self._leased(need, loaded, reload, took)
 
     def unload(self, model: Model) -> None:
         """Let the model go, now or when its running requests have ended."""
-        loaded = self._current(model)
+        loaded = self._loaded.get(model.blob_digest)
         if loaded is not None:
             loaded.keep_alive = 0.0
 
     def loaded(self) -> list[Loaded]:
         """What is in memory, the longest-lived first."""
         now = self.now()
-        self._loaded = {name: entry for name, entry in self._loaded.items() if _alive(entry, now)}
+        self._loaded = {key: entry for key, entry in self._loaded.items() if entry.alive(now)}
         return sorted(self._loaded.values(), key=lambda entry: entry.expires_at(now), reverse=True)
 
-    def _current(self, model: Model) -> Loaded | None:
-        loaded = self._loaded.get(model.name)
-        return loaded if loaded is not None and _alive(loaded, self.now()) else None
+    def _leased(self, need: Need, loaded: Loaded, reload: bool, took: int) -> Lease:
+        if need.keep_alive is not None:
+            loaded.keep_alive = need.keep_alive
+        self.running += 1
+
+        def release() -> None:
+            self.running -= 1
+            loaded.places.release()
+            self._leave(loaded)
+
+        limit = None if self._shape(need).automatic else loaded.context_length
+        return Lease(loaded, limit, reload, max(took, LOAD_DURATION), release)
+
+    def _leave(self, loaded: Loaded) -> None:
+        loaded.users -= 1
+        loaded.idle_since = self.now()
+        self._left.set()
+
+    def _has(self, model: Model) -> bool:
+        loaded = self._loaded.get(model.blob_digest)
+        return loaded is not None and loaded.alive(self.now())
+
+    def _serving(self, need: Need) -> Loaded | None:
+        """The model, where it is loaded as the request needs it."""
+        loaded = self._loaded.get(need.model.blob_digest)
+        return loaded if loaded and loaded.alive(self.now()) and loaded.shape.serves(self._shape(need)) else None
+
+    def _shape(self, need: Need) -> Shape:
+        return Shape.wanted(need.model, need.options, need.shift, self.limits.context_length)
+
+    async def _load(self, need: Need) -> tuple[Loaded, bool, int]:
+        """The model, whether this is a reload, and the nanoseconds it took. One load at a time."""
+        if self._loading.taken and self._loading.waiting >= self.limits.max_queue:
+            raise NotLoaded(503, BUSY)
+        await self._loading.wait()
+        try:
+            serving = self._serving(need)
+            if serving is not None:  # somebody before us in the queue has loaded it
+                return serving, False, 0
+            reload = self._has(need.model)
+            while not self._make_room(need):
+                self._left.clear()
+                await self._left.wait()
+            return await self._loaded_over_time(need, reload), reload, _nanoseconds(need.model)
+        finally:
+            self._loading.release()
+
+    async def _loaded_over_time(self, need: Need, reload: bool) -> Loaded:
+        loaded = self._put(need, reload)
+        try:
+            await self._wait(need.model.load_time)
+        except BaseException:  # its client has gone
+            del self._loaded[need.model.blob_digest]
+            raise
+        finally:
+            loaded.ready.set()
+        return loaded
+
+    def _put(self, need: Need, reload: bool) -> Loaded:
+        """The model in memory. Raises NotLoaded where it does not fit."""
+        model, shape = need.model, self._shape(need)
+        largest = model.out_of_memory_above
+        fitting = [context for context in shape.contexts() if largest is None or context <= largest]
+        if not fitting:
+            raise NotLoaded(500, OUT_OF_MEMORY)
+        places = Slots(self.limits.parallel if model.can("completion") or self.limits.parallel is None else 1)
+        loaded = Loaded(model, replace(shape, context=fitting[0]), self.limits.keep_alive, places)
+        self._loaded[model.blob_digest] = loaded
+        self.loads += 1
+        self.reloads += reload
+        return loaded
+
+    def _make_room(self, need: Need) -> bool:
+        """Unload what stands in the way; False where that has requests to end first."""
+        mine = self._loaded.get(need.model.blob_digest)
+        if mine is not None and not self._evicted(mine):
+            return False
+        loaded = self.loaded()
+        if len(loaded) < (self.limits.max_loaded_models or len(loaded) + 1):
+            return True
+        return self._evicted(min(loaded, key=lambda entry: (entry.users > 0, entry.keep_alive, entry.idle_since)))
+
+    def _evicted(self, loaded: Loaded) -> bool:
+        """Unload the model, or have it unloaded as soon as it is idle."""
+        loaded.keep_alive = 0.0
+        if loaded.users:
+            return False
+        del self._loaded[loaded.model.blob_digest]
+        return True
 
 
-def _alive(loaded: Loaded, now: float) -> bool:
-    return loaded.running > 0 or loaded.expires_at(now) > now
+def _nanoseconds(model: Model) -> int:
+    return LOAD_DURATION + round(model.load_time * 1e9)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from mochi_stub import Gate, Model, Reply, StubServer, Text
-from mochi_stub.scheduler import Scheduler, effective_context
+from mochi_stub.loading import effective_context
+from mochi_stub.scheduler import Lease, Need, Scheduler
 from tests.stub.talk import ask, chat, streaming
 
 A, B = Model("a", context_length=8192), Model("b", parameters={"num_ctx": 2048})
@@ -22,8 +23,14 @@ class Times:
         return self.now
 
 
+def lease(scheduler: Scheduler, need: Need) -> Lease:
+    found = scheduler.take(need)
+    assert found is not None
+    return found
+
+
 def use(scheduler: Scheduler, model: Model, keep_alive: float | None = None, **options: Any) -> None:
-    scheduler.end(scheduler.begin(model, {**model.parameters, **options}, keep_alive))
+    lease(scheduler, Need(model, {**model.parameters, **options}, keep_alive)).release()
 
 
 def shown(scheduler: Scheduler) -> list[tuple[str, int, float]]:
@@ -33,7 +40,7 @@ def shown(scheduler: Scheduler) -> list[tuple[str, int, float]]:
 
 def test_a_model_stays_for_five_minutes() -> None:
     times = Times()
-    scheduler = Scheduler(times)
+    scheduler = Scheduler(now=times)
     use(scheduler, A)
     assert shown(scheduler) == [("a", 4096, 300)]
     times.now += 299
@@ -43,14 +50,14 @@ def test_a_model_stays_for_five_minutes() -> None:
 
 
 def test_a_request_without_keep_alive_keeps_what_was_set() -> None:
-    scheduler = Scheduler(Times())
+    scheduler = Scheduler(now=Times())
     use(scheduler, A, 10)
     use(scheduler, A)
     assert shown(scheduler) == [("a", 4096, 10)]
 
 
 def test_a_reload_goes_back_to_the_default() -> None:
-    scheduler = Scheduler(Times())
+    scheduler = Scheduler(now=Times())
     use(scheduler, A, 10)
     use(scheduler, A, num_ctx=8192)
     assert shown(scheduler) == [("a", 8192, 300)]
@@ -58,26 +65,26 @@ def test_a_reload_goes_back_to_the_default() -> None:
 
 def test_the_time_runs_from_the_end_of_the_last_request() -> None:
     times = Times()
-    scheduler = Scheduler(times)
-    loaded = scheduler.begin(A, {}, 10)
+    scheduler = Scheduler(now=times)
+    running = lease(scheduler, Need(A, keep_alive=10))
     times.now += 60
     assert shown(scheduler) == [("a", 4096, 10)]
-    scheduler.end(loaded)
+    running.release()
     times.now += 4
     assert shown(scheduler) == [("a", 4096, 6)]
 
 
 def test_unloading_lets_a_running_request_finish() -> None:
-    scheduler = Scheduler(Times())
-    loaded = scheduler.begin(A, {}, None)
+    scheduler = Scheduler(now=Times())
+    running = lease(scheduler, Need(A))
     scheduler.unload(A)
     assert [name for name, *_ in shown(scheduler)] == ["a"]
-    scheduler.end(loaded)
+    running.release()
     assert shown(scheduler) == []
 
 
 def test_the_longest_lived_stands_first() -> None:
-    scheduler = Scheduler(Times())
+    scheduler = Scheduler(now=Times())
     use(scheduler, A, 60)
     use(scheduler, B, math.inf)
     assert [name for name, *_ in shown(scheduler)] == ["b", "a"]

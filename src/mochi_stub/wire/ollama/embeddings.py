@@ -9,10 +9,10 @@ from mochi_stub.answer import Answer, Result, Stub
 from mochi_stub.catalogue import Model
 from mochi_stub.embedding import embed as embed_text
 from mochi_stub.embedding import normalised
-from mochi_stub.plan import LOAD_DURATION, NANOSECONDS_PER_PROMPT_TOKEN
+from mochi_stub.plan import NANOSECONDS_PER_PROMPT_TOKEN
 from mochi_stub.prompt import Message, Prompt, count_tokens
 from mochi_stub.reply import Failure
-from mochi_stub.scheduler import effective_context
+from mochi_stub.scheduler import Lease, Need
 from mochi_stub.wire.ollama.gojson import number, number32, text
 from mochi_stub.wire.ollama.gotypes import read_body
 from mochi_stub.wire.ollama.refusals import (
@@ -23,6 +23,7 @@ from mochi_stub.wire.ollama.refusals import (
     local_model,
     not_found,
     not_pulled,
+    scheduled,
 )
 from mochi_stub.wire.ollama.requests import EMBED, EMBEDDINGS, effective_options
 
@@ -32,23 +33,30 @@ def embed(stub: Stub, data: bytes) -> Result:
     body = read_body(data, "EmbedRequest", EMBED)
     inputs = _inputs(body.get("input"))
     name = body.get("model", "")
-    model = _model(stub, name, empty=not_found(""))
-    options = _load(stub, model, body)
-    found = [_embedded(stub, model, name, one) for one in _fitting(inputs, body, model, options)]
-    vectors = [_shortened(vector, body.get("dimensions", 0)) for vector, _ in found]
-    shown = ",".join(f"[{','.join(map(number32, vector))}]" for vector in vectors)
-    counts = _counters(sum(tokens for _, tokens in found)) if found else ""
-    return Answer(200, f'{{"model":{text(name)},"embeddings":[{shown}]{counts}}}'.encode(), JSON)
+    need = _need(_model(stub, name, empty=not_found("")), body)
+
+    def embedded(lease: Lease) -> Answer:
+        fitting = _fitting(inputs, body, need.model, lease.context)
+        found = [_embedded(stub, need.model, name, one) for one in fitting]
+        vectors = [_shortened(vector, body.get("dimensions", 0)) for vector, _ in found]
+        shown = ",".join(f"[{','.join(map(number32, vector))}]" for vector in vectors)
+        counts = _counters(sum(tokens for _, tokens in found), lease.load_duration) if found else ""
+        return Answer(200, f'{{"model":{text(name)},"embeddings":[{shown}]{counts}}}'.encode(), JSON)
+
+    return scheduled(stub, need, embedded)
 
 
 def embeddings(stub: Stub, data: bytes) -> Result:
     """POST /api/embeddings: one vector, as the model makes it."""
     body = read_body(data, "EmbeddingRequest", EMBEDDINGS)
     name, prompt = body.get("model", ""), body.get("prompt", "")
-    model = _model(stub, name, empty=MODEL_REQUIRED)
-    _load(stub, model, body)
-    vector = _embedded(stub, model, name, prompt)[0] if prompt else []
-    return Answer(200, f'{{"embedding":[{",".join(map(number, vector))}]}}'.encode(), JSON)
+    need = _need(_model(stub, name, empty=MODEL_REQUIRED), body)
+
+    def embedded(_lease: Lease) -> Answer:
+        vector = _embedded(stub, need.model, name, prompt)[0] if prompt else []
+        return Answer(200, f'{{"embedding":[{",".join(map(number, vector))}]}}'.encode(), JSON)
+
+    return scheduled(stub, need, embedded)
 
 
 def _inputs(given: Any) -> list[str]:
@@ -67,15 +75,13 @@ def _model(stub: Stub, name: str, *, empty: Refused) -> Model:
     return model
 
 
-def _load(stub: Stub, model: Model, body: Mapping[str, Any]) -> dict[str, Any]:
-    options = effective_options(model, body.get("options", {}))
-    stub.scheduler.end(stub.scheduler.begin(model, options, body.get("keep_alive")))
-    return options
+def _need(model: Model, body: Mapping[str, Any]) -> Need:
+    return Need(model, effective_options(model, body.get("options", {})), body.get("keep_alive"))
 
 
-def _fitting(inputs: list[str], body: Mapping[str, Any], model: Model, options: Mapping[str, Any]) -> list[str]:
+def _fitting(inputs: list[str], body: Mapping[str, Any], model: Model, context: int) -> list[str]:
     """The inputs, cut to the context unless the request forbids it."""
-    room = int(effective_context(model, options) * model.chars_per_token)
+    room = int(context * model.chars_per_token)
     if not body.get("truncate", True) and any(len(one) > room for one in inputs):
         raise Refused(400, "the input length exceeds the context length")
     return [one[:room] for one in inputs]
@@ -95,6 +101,6 @@ def _shortened(vector: list[float], dimensions: int) -> list[float]:
     return normalised(vector[:dimensions] if 0 < dimensions < len(vector) else vector)
 
 
-def _counters(tokens: int) -> str:
-    total = LOAD_DURATION + tokens * NANOSECONDS_PER_PROMPT_TOKEN
-    return f',"total_duration":{total},"load_duration":{LOAD_DURATION},"prompt_eval_count":{tokens}'
+def _counters(tokens: int, load_duration: int) -> str:
+    total = load_duration + tokens * NANOSECONDS_PER_PROMPT_TOKEN
+    return f',"total_duration":{total},"load_duration":{load_duration},"prompt_eval_count":{tokens}'

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from mochi_stub.answer import Answer, Generation, Result, Stub
 from mochi_stub.catalogue import Model
+from mochi_stub.fitting import Fitted, fitted
 from mochi_stub.limits import limited
 from mochi_stub.plan import Plan
 from mochi_stub.prompt import Operation, Prompt, render
+from mochi_stub.scheduler import Lease, Need
 from mochi_stub.wire.ollama.gojson import quoted, timestamp
 from mochi_stub.wire.ollama.names import parse_name
 from mochi_stub.wire.ollama.refusals import (
@@ -21,9 +23,13 @@ from mochi_stub.wire.ollama.refusals import (
     json_answer,
     local_model,
     not_found,
+    scheduled,
 )
 from mochi_stub.wire.ollama.replies import ChatLines, GenerateLines, Subject
 from mochi_stub.wire.ollama.requests import check_format, effective_options, read, to_prompt
+
+NEVER_SHIFTS = "deepseek2"
+"""The family of which Ollama does not slide the context unless it is told to."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +38,7 @@ class _Request:
 
     body: Mapping[str, Any]
     prompt: Prompt
-    model: Model
+    need: Need
     plan: Plan
 
 
@@ -66,31 +72,52 @@ def _answer(stub: Stub, data: bytes, body: Mapping[str, Any], model: Model, oper
         return _loaded(body, plan, operation, "unload")
     _check_capabilities(body, model, operation)
     options = effective_options(model, body.get("options", {}))
-    loaded = stub.scheduler.begin(model, options, body.get("keep_alive"))
-    result: Result | None = None
-    try:
-        if empty:
-            result = _loaded(body, plan, operation, "load")
-        else:
-            request = _Request(body, to_prompt(body, operation, model, options), model, plan)
-            result = _result(stub, request, lambda: stub.scheduler.end(loaded))
-        return result
-    finally:
-        if not isinstance(result, Generation):
-            stub.scheduler.end(loaded)
+    need = Need(model, options, body.get("keep_alive"), body.get("shift", model.family != NEVER_SHIFTS))
+    if empty:
+        return scheduled(stub, need, lambda _: _loaded(body, plan, operation, "load"))
+    request = _Request(body, to_prompt(body, operation, model, options), need, plan)
+    return scheduled(stub, need, lambda lease: _result(stub, request, lease))
 
 
-def _result(stub: Stub, request: _Request, done: Callable[[], None]) -> Result:
+def _result(stub: Stub, request: _Request, lease: Lease) -> Answer | Generation:
     """What a loaded model makes of the request."""
-    body, prompt = request.body, request.prompt
+    body, model = request.body, request.need.model
     if body.get("_debug_render_only"):
-        return _rendered(prompt, request.plan)
+        return _rendered(request.prompt, request.plan)
     check_format(body.get("format"))
-    reply = limited(stub.resolve(prompt), prompt.options, request.model.chars_per_token)
-    shown = body.get("top_logprobs", 0) if body.get("logprobs") else None
-    subject = Subject(request.model, prompt, reply, request.plan, shown, tuple(body.get("context", ())))
-    lines = ChatLines(subject) if prompt.operation == "chat" else GenerateLines(subject)
-    return Generation(reply, lines, prompt.stream, done)
+    fit = _fitted(stub, request, lease.limit)
+    reply = limited(stub.resolve(fit.prompt), _options(fit, request.need, lease.limit), model.chars_per_token)
+    subject = Subject(
+        model,
+        fit.prompt,
+        reply,
+        request.plan,
+        body.get("top_logprobs", 0) if body.get("logprobs") else None,
+        tuple(body.get("context", ())),
+        fit.tokens,
+        lease.load_duration,
+    )
+    lines = ChatLines(subject) if fit.prompt.operation == "chat" else GenerateLines(subject)
+    noted = {"truncated": fit.truncated, "dropped_messages": fit.dropped, "prompt_tokens": fit.tokens}
+    return Generation(reply, lines, fit.prompt.stream, noted)
+
+
+def _fitted(stub: Stub, request: _Request, context: int | None) -> Fitted:
+    body, need = request.body, request.need
+    before = len(body.get("context", ()))
+    truncate = body.get("truncate", True)
+    fit = fitted(request.prompt, need.model, context, truncate=truncate, shift=need.shift, before=before)
+    stub.scheduler.truncations += fit.truncated
+    return fit
+
+
+def _options(fit: Fitted, need: Need, context: int | None) -> Mapping[str, Any]:
+    """The options in effect; without shifting the context is also the end of what can be said."""
+    options = fit.prompt.options
+    if need.shift or context is None:
+        return options
+    room, wanted = max(context - fit.tokens, 0), options.get("num_predict", -1)
+    return {**options, "num_predict": min(wanted, room) if wanted >= 0 else room}
 
 
 def _check_logprobs(body: Mapping[str, Any]) -> None:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from functools import wraps
+from typing import TypeVar
 
-from mochi_stub.answer import Answer, BodyHandler, Handler, Request, Result, Stub
+from mochi_stub.answer import Answer, BodyHandler, Generation, Handler, Request, Result, Scheduled, Stub
 from mochi_stub.catalogue import Model
+from mochi_stub.fitting import TooLong
+from mochi_stub.scheduler import Lease, Need
 from mochi_stub.wire.ollama.gojson import dumps, quoted
 from mochi_stub.wire.ollama.gotypes import BadBody
 from mochi_stub.wire.ollama.names import BadName, find, parse_name, routed
 from mochi_stub.wire.ollama.requests import BadOptions
+
+_T = TypeVar("_T")
 
 JSON = b"application/json; charset=utf-8"
 NO_REMOTE = "ollama cloud is disabled: remote model is unavailable"
@@ -29,20 +36,33 @@ def json_answer(value: object, status: int = 200) -> Answer:
 
 
 def refusing(handler: BodyHandler) -> Handler:
-    """The handler, its refusals made into answers."""
+    """The handler, its refusals made into answers, also those that come when its model is loaded."""
 
     @wraps(handler)
     def answering(stub: Stub, request: Request) -> Result:
-        try:
-            return handler(stub, request.body)
-        except Refused as refusal:
-            return json_answer({"error": refusal.message}, refusal.status)
-        except (BadBody, BadName) as error:
-            return json_answer({"error": str(error)}, 400)
-        except BadOptions as error:
-            return json_answer({"error": str(error)}, 500)
+        result = _told(lambda: handler(stub, request.body))
+        if not isinstance(result, Scheduled):
+            return result
+        then = result.then
+        return replace(result, then=lambda lease: _told(lambda: then(lease)))
 
     return answering
+
+
+def _told(attempt: Callable[[], _T]) -> _T | Answer:
+    try:
+        return attempt()
+    except Refused as refusal:
+        return json_answer({"error": refusal.message}, refusal.status)
+    except (BadBody, BadName, TooLong) as error:
+        return json_answer({"error": str(error)}, 400)
+    except BadOptions as error:
+        return json_answer({"error": str(error)}, 500)
+
+
+def scheduled(stub: Stub, need: Need, then: Callable[[Lease], Answer | Generation]) -> Scheduled:
+    """What is made when the model has been loaded; what hinders it is told like any refusal."""
+    return Scheduled(stub.scheduler, need, then, lambda error: json_answer({"error": error.message}, error.status))
 
 
 def local_model(stub: Stub, name: str, *, malformed: Refused, missing: Refused) -> Model:

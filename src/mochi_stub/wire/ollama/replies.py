@@ -15,7 +15,7 @@ from mochi_stub.catalogue import Model
 from mochi_stub.chunks import Piece, pieces, planned_end
 from mochi_stub.lorem import WORDS, stable_hash
 from mochi_stub.plan import ALPHANUMERIC, LOAD_DURATION, NANOSECONDS_PER_PROMPT_TOKEN, Plan
-from mochi_stub.prompt import Prompt, ToolCall, count_tokens, prompt_tokens, render
+from mochi_stub.prompt import Prompt, ToolCall, count_tokens, render
 from mochi_stub.reply import Failure, Logprob, Reasoning, Reply, Text, joined
 from mochi_stub.wire.ollama.gojson import dumps, text, timestamp
 from mochi_stub.wire.ollama.refusals import JSON
@@ -28,7 +28,7 @@ NDJSON = b"application/x-ndjson"
 class Subject:
     """What is to be written: the reply, to whom, by which model, and what the request wants to see of it.
 
-    `top_logprobs` is None where no log probabilities are wanted.
+    `top_logprobs` is None where no log probabilities are wanted; `load_duration` in nanoseconds.
     """
 
     model: Model
@@ -37,6 +37,8 @@ class Subject:
     plan: Plan
     top_logprobs: int | None = None
     context: tuple[int, ...] = ()
+    prompt_tokens: int = 0
+    load_duration: int = LOAD_DURATION
 
 
 class _Lines:
@@ -136,10 +138,10 @@ class _Lines:
         subject, reply = self.subject, self.subject.reply
         usage, given = reply.usage, reply.durations
         per_token = subject.model.chars_per_token
-        prompted = usage.input or prompt_tokens(subject.prompt, per_token) + len(subject.context)
+        prompted = usage.input or subject.prompt_tokens
         evaluated = self.planned_end if given.eval is None else given.eval
         prompt_time = prompted * NANOSECONDS_PER_PROMPT_TOKEN if given.prompt_eval is None else given.prompt_eval
-        load = LOAD_DURATION if given.load is None else given.load
+        load = subject.load_duration if given.load is None else given.load
         counters = {
             "total_duration": load + prompt_time + evaluated if given.total is None else given.total,
             "load_duration": load,

@@ -1,0 +1,93 @@
+"""A prompt made to fit the context, as Ollama does it: silently, unless the request forbids it. Pure.
+
+Whole messages go from the front; the system messages and the last one stay. What the last one alone is too long for is
+cut out of its beginning, or refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import orjson
+
+from mochi_stub.catalogue import Model
+from mochi_stub.prompt import IMAGE_TOKENS, Message, Prompt, count_tokens, message_line, prompt_tokens, render
+
+NUM_KEEP = 4
+TOO_LONG = (
+    "the prompt is longer than the context length currently available to the model; shorten the prompt, adjust the "
+    "context length in settings, or use a model with a longer context length"
+)
+
+
+class TooLong(ValueError):
+    """The prompt does not fit and may not be cut; the message is what the client is told (400)."""
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """The prompt that the model sees, its tokens, how many messages are missing, whether anything is."""
+
+    prompt: Prompt
+    tokens: int
+    dropped: int = 0
+    truncated: bool = False
+
+
+def fitted(
+    prompt: Prompt, model: Model, context: int | None, *, truncate: bool, shift: bool, before: int = 0
+) -> Fitted:
+    """The prompt cut to `context` tokens (None: any number), `before` of which are taken already. Raises TooLong."""
+    per_token = model.chars_per_token
+    tokens = prompt_tokens(prompt, per_token) + before
+    if context is None or tokens <= context:
+        return Fitted(prompt, tokens)
+    if not truncate:
+        raise TooLong(exceeds(tokens, context))
+    kept = prompt
+    if prompt.operation == "chat":
+        kept = replace(prompt, messages=_latest(prompt, per_token, context))
+        tokens = prompt_tokens(kept, per_token) + before
+    dropped = len(prompt.messages) - len(kept.messages)
+    if tokens <= context:
+        return Fitted(kept, tokens, dropped, truncated=True)
+    if prompt.operation == "chat" and model.habit == "native":
+        raise TooLong(exceeds(tokens, context))
+    if not shift:
+        raise TooLong(TOO_LONG)
+    return _cut(kept, per_token, tokens, context, dropped)
+
+
+def exceeds(tokens: int, context: int) -> str:
+    """How the process that runs the model puts it."""
+    message = f"request ({tokens} tokens) exceeds the available context size ({context} tokens), try increasing it"
+    error = {"code": 400, "message": message, "type": "exceed_context_size_error"}
+    return orjson.dumps({"error": {**error, "n_prompt_tokens": tokens, "n_ctx": context}}).decode()
+
+
+def _latest(prompt: Prompt, chars_per_token: float, context: int) -> tuple[Message, ...]:
+    """The longest end of the conversation that fits, with all system messages; the last message at the least."""
+    messages = prompt.messages
+    characters = len(render(prompt))
+    images = sum(message.images for message in messages)
+    gone = [False] * len(messages)
+    for index, message in enumerate(messages[:-1]):
+        if count_tokens(characters, chars_per_token) + IMAGE_TOKENS * images <= context:
+            break
+        if message.role != "system":
+            gone[index] = True
+            characters -= len(message_line(message)) + 1
+            images -= message.images
+    return tuple(message for message, is_gone in zip(messages, gone, strict=True) if not is_gone)
+
+
+def _cut(prompt: Prompt, chars_per_token: float, tokens: int, context: int, dropped: int) -> Fitted:
+    """`num_keep` tokens of the last message stay, behind them as many halves of the context go as have to."""
+    keep = max(0, min(int(prompt.options.get("num_keep", NUM_KEEP)), context - 1))
+    block = max((context - keep) // 2, 1)
+    going = (tokens - keep - block) // block * block
+    start = int(keep * chars_per_token)
+    *earlier, last = prompt.messages
+    content = last.content[:start] + last.content[start + int(going * chars_per_token) :]
+    shorter = replace(prompt, messages=(*earlier, replace(last, content=content)))
+    return Fitted(shorter, min(tokens - going, context), dropped, truncated=True)
