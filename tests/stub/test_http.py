@@ -29,7 +29,7 @@ def test_a_known_path_with_another_method_is_405(shared: StubServer, method: str
     assert answer.body == (b"" if method == "HEAD" else b"405 method not allowed")
 
 
-@pytest.mark.parametrize("path", ["/api", "/api/chat/x", "/api/tags//", "/ollama/x", "/%E9", "/v1/models"])
+@pytest.mark.parametrize("path", ["/api", "/api/chat/x", "/api/tags//", "/ollama/x", "/%E9", "/v2/models"])
 def test_an_unknown_path_is_404(shared: StubServer, path: str) -> None:
     answer = ask(shared, "GET", path)
     assert (answer.status, answer.body) == (404, b"404 page not found")

@@ -1,0 +1,26 @@
+"""Values as JSON text, compact and in UTF-8, as most programs write it. Ollama's wire has Go's way instead."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import orjson
+
+
+def dumps(value: Any) -> str:
+    """The value; also where it holds what orjson does not take: half characters, huge numbers, deep nesting."""
+    try:
+        return orjson.dumps(value).decode()
+    except (TypeError, orjson.JSONEncodeError):
+        return json.dumps(value, separators=(",", ":"), default=_plain)
+
+
+def event(value: Any, name: str = "") -> str:
+    """One server-sent event."""
+    return f"event: {name}\ndata: {dumps(value)}\n\n" if name else f"data: {dumps(value)}\n\n"
+
+
+def _plain(value: Any) -> Any:
+    """Mappings and sequences of other classes than Python's own."""
+    return dict(value) if hasattr(value, "keys") else list(value)
