@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         ToolCalls,
         Usage,
     )
+    from mochi_stub.scheduler import Machine
     from mochi_stub.server import StubServer
 
 _HOMES = {
@@ -44,6 +45,7 @@ _HOMES = {
         "ToolCalls",
         "Usage",
     ),
+    "scheduler": ("Machine",),
     "server": ("StubServer",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
@@ -57,6 +59,7 @@ __all__ = [
     "Failure",
     "Gate",
     "Logprob",
+    "Machine",
     "Message",
     "Model",
     "Prompt",

@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl
 
 from mochi_stub.catalogue import Model
 from mochi_stub.chunks import Piece
+from mochi_stub.library import Library
 from mochi_stub.plan import Plan
 from mochi_stub.prompt import Prompt
 from mochi_stub.reply import Failure, Reply
@@ -112,10 +113,15 @@ def crashed(error: Exception) -> Answer:
 class Stub:
     """What every handler may use. `resolve` makes the reply to a prompt."""
 
-    models: tuple[Model, ...]
+    library: Library
     resolve: Callable[[Prompt], Reply]
     scheduler: Scheduler
     seed: int
+
+    @property
+    def models(self) -> tuple[Model, ...]:
+        """Those there are at the moment."""
+        return self.library.models
 
     def plan(self, request: bytes) -> Plan:
         return Plan.of(self.seed, request)

@@ -34,7 +34,7 @@ class NotLoaded(Exception):
 
 
 @dataclass(frozen=True)
-class Limits:
+class Machine:
     """What the machine allows.
 
     `parallel` is how many requests a model serves at a time, `max_loaded_models` how many models fit into memory (None:
@@ -115,12 +115,12 @@ class Scheduler:
 
     def __init__(
         self,
-        limits: Limits | None = None,
+        machine: Machine | None = None,
         *,
         now: Callable[[], float] = time.time,
         wait: Callable[[float], Awaitable[None]] = no_wait,
     ) -> None:
-        self.limits = limits or Limits()
+        self.machine = machine or Machine()
         self.now = now
         self.loads = self.reloads = self.truncations = self.running = 0
         self._wait = wait
@@ -210,11 +210,11 @@ class Scheduler:
         return loaded if loaded and loaded.alive(self.now()) and loaded.shape.serves(self._shape(need)) else None
 
     def _shape(self, need: Need) -> Shape:
-        return Shape.wanted(need.model, need.options, need.shift, self.limits.context_length)
+        return Shape.wanted(need.model, need.options, need.shift, self.machine.context_length)
 
     async def _load(self, need: Need) -> tuple[Loaded, bool, int]:
         """The model, whether this is a reload, and the nanoseconds it took. One load at a time."""
-        if self._loading.taken and self._loading.waiting >= self.limits.max_queue:
+        if self._loading.taken and self._loading.waiting >= self.machine.max_queue:
             raise NotLoaded(503, BUSY)
         await self._loading.wait()
         try:
@@ -247,8 +247,8 @@ class Scheduler:
         fitting = [context for context in shape.contexts() if largest is None or context <= largest]
         if not fitting:
             raise NotLoaded(500, OUT_OF_MEMORY)
-        places = Slots(self.limits.parallel if model.can("completion") or self.limits.parallel is None else 1)
-        loaded = Loaded(model, replace(shape, context=fitting[0]), self.limits.keep_alive, places)
+        places = Slots(self.machine.parallel if model.can("completion") or self.machine.parallel is None else 1)
+        loaded = Loaded(model, replace(shape, context=fitting[0]), self.machine.keep_alive, places)
         self._loaded[model.blob_digest] = loaded
         self.loads += 1
         self.reloads += reload
@@ -260,7 +260,7 @@ class Scheduler:
         if mine is not None and not self._evicted(mine):
             return False
         loaded = self.loaded()
-        if len(loaded) < (self.limits.max_loaded_models or len(loaded) + 1):
+        if len(loaded) < (self.machine.max_loaded_models or len(loaded) + 1):
             return True
         return self._evicted(min(loaded, key=lambda entry: (entry.users > 0, entry.keep_alive, entry.idle_since)))
 

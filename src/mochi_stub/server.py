@@ -16,12 +16,12 @@ from mochi_stub.answer import Stub
 from mochi_stub.app import App
 from mochi_stub.catalogue import DEFAULT_MODELS, Model
 from mochi_stub.journal import Exchange, Journal
+from mochi_stub.library import Library
 from mochi_stub.prompt import Prompt
 from mochi_stub.reply import Reply
 from mochi_stub.resolve import resolve as default_reply
-from mochi_stub.routing import mounted
-from mochi_stub.scheduler import Scheduler
-from mochi_stub.wire.ollama.routes import ROUTES as OLLAMA
+from mochi_stub.scheduler import Machine, Scheduler
+from mochi_stub.wires import ROUTES
 
 DAY = 24 * 3600
 
@@ -33,6 +33,7 @@ class StubServer:
 
     `models` None: the default catalogue. `resolve` scripts the replies; where it returns None the default behaviour
     answers. The same `seed` and request give the same bytes. `speed` 2 is twice as fast, 0 does not wait at all.
+    `machine` is what Ollama's scheduler has to do with; by default nothing ever waits for anything else.
 
         with StubServer(speed=0) as stub:
             ollama.Client(stub.url).chat("mochi", messages=[...])
@@ -48,6 +49,7 @@ class StubServer:
         resolve: Resolve | None = None,
         seed: int = 0,
         speed: float = 1.0,
+        machine: Machine | None = None,
     ) -> None:
         self.host = host
         self.port = port
@@ -56,6 +58,7 @@ class StubServer:
         self._script = resolve
         self._seed = seed
         self._speed = speed
+        self.machine = machine or Machine()
         self._journal = Journal()
         self._thread: threading.Thread | None = None
         self._server: _Server | None = None
@@ -102,9 +105,14 @@ class StubServer:
         scripted = self._script(prompt) if self._script else None
         return default_reply(prompt) if scripted is None else scripted
 
+    async def _load(self, seconds: float) -> None:
+        if self._speed:
+            await asyncio.sleep(seconds / self._speed)
+
     def _config(self) -> uvicorn.Config:
-        stub = Stub(self._models, self._resolve, Scheduler(), self._seed)
-        app: Any = App(stub, mounted(("", OLLAMA), ("/ollama", OLLAMA)), self._journal, speed=self._speed)
+        scheduler = Scheduler(self.machine, wait=self._load)
+        stub = Stub(Library(self._models), self._resolve, scheduler, self._seed)
+        app: Any = App(stub, ROUTES, self._journal, speed=self._speed)
         return uvicorn.Config(
             app,
             http=_QuietProtocol,
