@@ -16,6 +16,10 @@ what `/api/generate` does with thinking.
 """
 
 
+PLAIN_TEMPLATE = "{{ .Prompt }}"
+"""What Ollama takes where a Modelfile has no template."""
+
+
 @dataclass(frozen=True)
 class Remote:
     """Where a cloud model really runs."""
@@ -31,8 +35,8 @@ class Model:
     `capabilities` in the order `/api/show` lists them; `size` in bytes; `modified_at` RFC 3339 as shown;
     `parameters` is what the Modelfile sets; `listed_quantization` is for models whose list entry and details differ.
     `chars_per_token` sets how text is counted. Loading takes `load_time` seconds, and fails for want of memory with a
-    context of more than `out_of_memory_above` tokens. `weights` names the model whose weights these are, `manifest`
-    what the digest is made of; "" is the model's own name.
+    context of more than `out_of_memory_above` tokens. `weights` and `manifest` are the digests of the weights and of
+    the whole, for a model that was made from another one; "" has them made from the name.
     """
 
     name: str
@@ -51,7 +55,7 @@ class Model:
     chars_per_token: float = 1
     parameters: Mapping[str, Any] = field(default_factory=dict)
     system: str = ""
-    template: str = "{{ .Prompt }}"
+    template: str = PLAIN_TEMPLATE
     chat_template: str = ""
     license: str = ""
     info: Mapping[str, Any] | None = None
@@ -68,12 +72,12 @@ class Model:
     @cached_property
     def digest(self) -> str:
         """64 hexadecimal digits, the same for the same name."""
-        return hashlib.sha256(f"manifest {self.manifest or self.name}".encode()).hexdigest()
+        return self.manifest or hashlib.sha256(f"manifest {self.name}".encode()).hexdigest()
 
     @cached_property
     def blob_digest(self) -> str:
         """The digest of the weights that the Modelfile names."""
-        return hashlib.sha256(f"blob {self.weights or self.name}".encode()).hexdigest()
+        return self.weights or hashlib.sha256(f"blob {self.name}".encode()).hexdigest()
 
     @cached_property
     def model_info(self) -> Mapping[str, Any]:

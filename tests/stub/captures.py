@@ -24,6 +24,10 @@ class Capture:
     def title(self) -> str:
         return f"{self.method} {self.path} {self.request}".strip()
 
+    @property
+    def status(self) -> int:
+        return int(self.status_line.split(" ")[1])
+
 
 def read_captures() -> list[Capture]:
     _, *blocks = FILE.read_text().split("\n### ")
@@ -46,7 +50,7 @@ _NORMAL = [
     (re.compile(r'"(total_duration|load_duration|prompt_eval_duration|eval_duration)":[1-9]\d*'), r'"\1":DURATION'),
     (re.compile(r'"(size|size_vram)":\d+'), r'"\1":SIZE'),
     (re.compile(r'"digest":"[0-9a-f]{64}"'), '"digest":"DIGEST"'),
-    (re.compile(r"sha256-[0-9a-f]{64}"), "sha256-DIGEST"),
+    (re.compile(r"(sha256-|layer sha256:)[0-9a-f]{64}"), r"\1DIGEST"),
     (re.compile(r'"call_[a-z0-9]{8}"'), '"call_ID"'),
 ]
 

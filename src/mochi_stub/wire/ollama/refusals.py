@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import wraps
 from typing import TypeVar
 
-from mochi_stub.answer import Answer, BodyHandler, Generation, Handler, Request, Result, Scheduled, Stub
+from mochi_stub.answer import Answer, BodyHandler, Generation, Handler, Request, Result, Scheduled, Stub, on_body
 from mochi_stub.catalogue import Model
 from mochi_stub.fitting import TooLong
 from mochi_stub.scheduler import Lease, Need
@@ -36,11 +36,16 @@ def json_answer(value: object, status: int = 200) -> Answer:
 
 
 def refusing(handler: BodyHandler) -> Handler:
+    """The handler of a body, its refusals made into answers."""
+    return refusing_all(on_body(handler))
+
+
+def refusing_all(handler: Handler) -> Handler:
     """The handler, its refusals made into answers, also those that come when its model is loaded."""
 
     @wraps(handler)
     def answering(stub: Stub, request: Request) -> Result:
-        result = _told(lambda: handler(stub, request.body))
+        result = _told(lambda: handler(stub, request))
         if not isinstance(result, Scheduled):
             return result
         then = result.then

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from mochi_stub.answer import Answer, BodyHandler, Handler, Result, Routes, Stub, on_body
 from mochi_stub.wire.ollama import models
+from mochi_stub.wire.ollama.creation import create
 from mochi_stub.wire.ollama.embeddings import embed, embeddings
 from mochi_stub.wire.ollama.generation import chat, generate
 from mochi_stub.wire.ollama.gotypes import read_body
+from mochi_stub.wire.ollama.management import copy, delete, find_blob, send_blob
 from mochi_stub.wire.ollama.names import parse_name, routed
 from mochi_stub.wire.ollama.refusals import (
     INVALID_NAME,
@@ -17,8 +19,10 @@ from mochi_stub.wire.ollama.refusals import (
     local_model,
     not_found,
     refusing,
+    refusing_all,
 )
 from mochi_stub.wire.ollama.requests import SHOW
+from mochi_stub.wire.ollama.transfers import pull, push
 
 VERSION = "0.33.0"
 TEXT = b"text/plain; charset=utf-8"
@@ -80,4 +84,10 @@ ROUTES: Routes = {
     "/api/generate": {"POST": refusing(generate)},
     "/api/embed": {"POST": refusing(embed)},
     "/api/embeddings": {"POST": refusing(embeddings)},
+    "/api/pull": {"POST": refusing(pull)},
+    "/api/push": {"POST": refusing(push)},
+    "/api/create": {"POST": refusing(create)},
+    "/api/copy": {"POST": refusing(copy)},
+    "/api/delete": {"DELETE": refusing(delete)},
+    "/api/blobs/*": {"POST": refusing_all(send_blob), "HEAD": refusing_all(find_blob)},
 }
