@@ -63,6 +63,11 @@ def cut(content: Content) -> Iterator[tuple[str, int]]:
         yield match[0], WORDS_PER_CHUNK if match.end() < length else len(match[0].split())
 
 
+def chunked(content: Content, pace: Pace | None) -> list[str]:
+    """The chunks of a text at that pace."""
+    return [chunk for chunk, _ in _tempo(pace).cut(content)]
+
+
 class _Words:
     """Five words at a time, and words tell the time."""
 

@@ -45,7 +45,7 @@ class Prompt:
 
     `model` is the name as the client typed it. `think` is the wish as sent (None: not sent), `thinks` what comes of
     it on this model. `options` are the sampling options in effect. An embedding request carries its one text as the
-    only message. `choices`: the wire has room for several messages in one reply.
+    only message. `choices`: the wire has room for several messages in one reply. `request` is the body as it came.
     """
 
     model: str
@@ -59,6 +59,7 @@ class Prompt:
     raw: bool = False
     stream: bool = True
     choices: bool = False
+    request: bytes = b""
 
     @cached_property
     def last_user(self) -> int:

@@ -1,0 +1,1 @@
+"""Recorded responses of every wire, read into canonical replies."""

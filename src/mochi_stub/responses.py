@@ -1,0 +1,207 @@
+"""What a trigger of a configuration answers: each type of response, and the reply that it makes of a prompt.
+
+Pure values. How they are written in YAML is known to `reading.py`, recorded files to `recordings.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal, Protocol
+
+import orjson
+
+from mochi_stub.catalogue import Model
+from mochi_stub.chunks import chunked
+from mochi_stub.document import ConfigError
+from mochi_stub.lorem import stable_hash
+from mochi_stub.prompt import Prompt, ToolCall
+from mochi_stub.recordings import reply_of
+from mochi_stub.reply import Content, Cut, Failure, Finish, Pace, Part, Pause, Reasoning, Reply, Text, Usage, joined
+from mochi_stub.tasks import task_answer
+
+Profile = Literal["words", "token", "chunky"]
+CHARACTERS: dict[Profile, int | None] = {"words": None, "token": 4, "chunky": 40}
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How a reply streams; None: not said. `cut_after` and the first of each pair count chunks."""
+
+    profile: Profile | None = None
+    tokens_per_second: float | None = None
+    jitter: float | None = None
+    pause: tuple[int, float] | None = None
+    fail: tuple[int, Failure] | None = None
+    cut_after: int | None = None
+
+    def over(self, other: Manner) -> Manner:
+        """What is said here, and of the rest what is said there."""
+        said = {name: value for name, value in vars(self).items() if value is not None}
+        return replace(other, **said)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a response may look at: the prompt, its model, and what the model says that nobody has scripted."""
+
+    prompt: Prompt
+    model: Model
+    unscripted: Callable[[Prompt], Reply]
+
+
+class Response(Protocol):
+    """What a trigger answers. `manner` is how it streams."""
+
+    @property
+    def manner(self) -> Manner: ...
+
+    def reply(self, asked: Asked) -> Reply: ...
+
+
+@dataclass(frozen=True)
+class Message:
+    """A given reply. `think_tags` puts the reasoning into the text, between `<think>` and `</think>`."""
+
+    content: Content = ""
+    reasoning: Content = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    usage: Usage = field(default_factory=Usage)
+    finish: Finish = "stop"
+    think_tags: bool = False
+    manner: Manner = Manner()
+
+    def reply(self, asked: Asked) -> Reply:
+        del asked
+        return self.saying(self.content)
+
+    def saying(self, content: Content) -> Reply:
+        """This message with that content."""
+        reasoning = self.reasoning
+        if self.think_tags and reasoning:
+            content, reasoning = f"<think>{joined(reasoning)}</think>\n\n{joined(content)}", ""
+        return Reply.of(content, reasoning=reasoning, tool_calls=self.tool_calls, finish=self.finish, usage=self.usage)
+
+
+@dataclass(frozen=True)
+class Echo(Message):
+    """The last user message as it is."""
+
+    def reply(self, asked: Asked) -> Reply:
+        return self.saying(asked.prompt.user_text)
+
+
+@dataclass(frozen=True)
+class Mirror(Message):
+    """The request as JSON."""
+
+    def reply(self, asked: Asked) -> Reply:
+        return self.saying(mirrored(asked.prompt))
+
+
+@dataclass(frozen=True)
+class Lorem(Message):
+    """What a model says that nobody has scripted."""
+
+    def reply(self, asked: Asked) -> Reply:
+        made = asked.unscripted(asked.prompt)
+        return replace(made, finish=self.finish, usage=self.usage)
+
+
+@dataclass(frozen=True)
+class Task(Message):
+    """The JSON that a chat UI asks its task model for; anything else is answered as nobody had scripted it."""
+
+    def reply(self, asked: Asked) -> Reply:
+        answer = task_answer(asked.prompt)
+        return asked.unscripted(asked.prompt) if answer is None else self.saying(answer)
+
+
+@dataclass(frozen=True)
+class Vector:
+    """The embedding of a text: these numbers, or as many noughts as the model's embeddings have numbers."""
+
+    numbers: tuple[float, ...] | None = None
+    manner: Manner = Manner()
+
+    def reply(self, asked: Asked) -> Reply:
+        return Reply(embedding=self.numbers or (0.0,) * asked.model.embedding_length)
+
+
+@dataclass(frozen=True)
+class Error:
+    """A failure instead of a reply."""
+
+    failure: Failure
+    manner: Manner = Manner()
+
+    def reply(self, asked: Asked) -> Reply:
+        del asked
+        return Reply([self.failure])
+
+
+@dataclass(frozen=True)
+class File:
+    """A recorded reply. A file that cannot be used is a failure that says why."""
+
+    path: Path
+    manner: Manner = Manner()
+
+    def reply(self, asked: Asked) -> Reply:
+        del asked
+        try:
+            return reply_of(self.path)
+        except ConfigError as error:
+            return Reply([Failure(str(error), 500)])
+
+
+def mirrored(prompt: Prompt) -> str:
+    """The request as it came; where that is not known, as it was understood."""
+    if prompt.request:
+        return prompt.request.decode(errors="replace")
+    messages = [{"role": message.role, "content": message.content} for message in prompt.messages]
+    return orjson.dumps({"model": prompt.model, "messages": messages, "options": dict(prompt.options)}).decode()
+
+
+def in_manner(reply: Reply, manner: Manner, asked: Asked) -> Reply:
+    """The reply, streaming as told."""
+    pace = _pace(manner, asked) or reply.pace
+    made = replace(reply, pace=pace, unasked=True)
+    if manner.pause:
+        made = _after(made, manner.pause[0], Pause(manner.pause[1]))
+    if manner.cut_after is not None:
+        made = _after(made, manner.cut_after, Cut())
+    if manner.fail:
+        made = _after(made, manner.fail[0], manner.fail[1])
+    return made if manner == Manner() else replace(made, frames=None)
+
+
+def _pace(manner: Manner, asked: Asked) -> Pace | None:
+    if manner.profile is None and manner.tokens_per_second is None and manner.jitter is None:
+        return None
+    rate = manner.tokens_per_second
+    pace = Pace(
+        CHARACTERS[manner.profile or "words"], jitter=manner.jitter or 0.0, seed=stable_hash(asked.prompt.user_text)
+    )
+    return pace if rate is None else replace(pace, characters_per_second=rate * asked.model.chars_per_token)
+
+
+def _after(reply: Reply, count: int, part: Part) -> Reply:
+    """The reply with a part behind its first `count` chunks, or at its end where it has fewer."""
+    parts: list[Part] = []
+    for index, one in enumerate(reply.parts):
+        if not isinstance(one, (Reasoning, Text)):
+            parts.append(one)
+            continue
+        chunks = chunked(one.content, reply.pace)
+        if len(chunks) >= count:
+            parts += [*_some(type(one), chunks[:count]), part, *_some(type(one), chunks[count:])]
+            return replace(reply, parts=[*parts, *reply.parts[index + 1 :]])
+        count -= len(chunks)
+        parts.append(replace(one, content=chunks))
+    return replace(reply, parts=[*parts, part])
+
+
+def _some(kind: type[Reasoning] | type[Text], chunks: Sequence[str]) -> list[Part]:
+    return [kind(chunks)] if chunks else []
