@@ -4,11 +4,14 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from mochi_server.chat.confirmation import ConfirmationBroker
 from mochi_server.chat.runs import RunRegistry
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.services.sessions import SessionService
 from mochi_server.services.system_prompts import SystemPromptService
 from mochi_server.sessions.store import SessionStore
+from mochi_server.tools.execution import ToolExecutionService
+from mochi_server.tools.library import ToolLibrary
 from mochi_server.wiring import Services
 
 
@@ -38,6 +41,18 @@ def _prompts(services: ServicesDep) -> SystemPromptService:
     return services.prompts
 
 
+def _tools(services: ServicesDep) -> ToolLibrary:
+    return services.tools
+
+
+def _execution(services: ServicesDep) -> ToolExecutionService:
+    return services.execution
+
+
+def _confirmations(services: ServicesDep) -> ConfirmationBroker:
+    return services.confirmations
+
+
 def _runs(services: ServicesDep) -> RunRegistry:
     return services.runs
 
@@ -47,3 +62,6 @@ StoreDep = Annotated[SessionStore, Depends(_store)]
 SessionsDep = Annotated[SessionService, Depends(_sessions)]
 PromptsDep = Annotated[SystemPromptService, Depends(_prompts)]
 RunsDep = Annotated[RunRegistry, Depends(_runs)]
+ToolsDep = Annotated[ToolLibrary, Depends(_tools)]
+ExecutionDep = Annotated[ToolExecutionService, Depends(_execution)]
+ConfirmationsDep = Annotated[ConfirmationBroker, Depends(_confirmations)]

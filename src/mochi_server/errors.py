@@ -9,6 +9,12 @@ MochiError
 ├── ModelNotFound          MODEL_NOT_FOUND        404   Ollama does not have the model
 ├── OllamaUnreachable      OLLAMA_UNREACHABLE     502   no connection to Ollama
 ├── OllamaError            OLLAMA_ERROR           502   Ollama answered with an error, or nonsense
+├── ToolNotFound           TOOL_NOT_FOUND         404   no such tool
+├── ToolExecutionFailed    TOOL_EXECUTION_FAILED  500   a tool raised, took too long or got wrong arguments
+├── ToolExecutionDenied    TOOL_EXECUTION_DENIED  403   a call was not approved
+├── ConfirmationTimeout    TOOL_CONFIRMATION_TIMEOUT 408 nobody decided about a call in time
+├── ConfirmationNotFound   CONFIRMATION_NOT_FOUND 404   no such call waits for approval in the session
+├── ConfirmationResolved   CONFIRMATION_RESOLVED  409   the call was decided about before
 ├── PromptNotFound         PROMPT_NOT_FOUND       404   no such system prompt
 ├── PromptExists           PROMPT_EXISTS          409   a prompt file of that name exists
 ├── ValidationFailed       VALIDATION_ERROR       422   the request is not what the route takes
@@ -108,6 +114,46 @@ class OllamaError(MochiError):
     """``message`` is Ollama's own text where it sent one; ``upstream_status`` its HTTP status, if any."""
 
     code, status = "OLLAMA_ERROR", HTTPStatus.BAD_GATEWAY
+
+
+class ToolNotFound(MochiError):
+    code, status = "TOOL_NOT_FOUND", HTTPStatus.NOT_FOUND
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"There is no tool named {name!r}.", tool_name=name)
+
+
+class ToolExecutionFailed(MochiError):
+    """Inside a turn only: a result that the model is told of, not an answer of a route."""
+
+    code, status = "TOOL_EXECUTION_FAILED", HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+class ToolExecutionDenied(MochiError):
+    """Inside a turn only: a result that the model is told of, not an answer of a route."""
+
+    code, status = "TOOL_EXECUTION_DENIED", HTTPStatus.FORBIDDEN
+
+
+class ConfirmationTimeout(MochiError):
+    code, status = "TOOL_CONFIRMATION_TIMEOUT", HTTPStatus.REQUEST_TIMEOUT
+
+    def __init__(self, confirmation_id: str) -> None:
+        super().__init__("The call was denied, because nobody decided in time.", confirmation_id=confirmation_id)
+
+
+class ConfirmationNotFound(MochiError):
+    code, status = "CONFIRMATION_NOT_FOUND", HTTPStatus.NOT_FOUND
+
+    def __init__(self, confirmation_id: str) -> None:
+        super().__init__(f"No call waits for {confirmation_id!r} here.", confirmation_id=confirmation_id)
+
+
+class ConfirmationResolved(MochiError):
+    code, status = "CONFIRMATION_RESOLVED", HTTPStatus.CONFLICT
+
+    def __init__(self, confirmation_id: str) -> None:
+        super().__init__("The call was decided about before.", confirmation_id=confirmation_id)
 
 
 class PromptNotFound(MochiError):

@@ -25,6 +25,28 @@ class ThinkingDelta:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolCalled:
+    """A tool runs now; nobody needs to approve of it."""
+
+    tool_name: str
+    arguments: dict[str, Any]
+    call_index: int
+    type: ClassVar[str] = "tool_call"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolConfirmationRequired:
+    """A call waits for approval; ``confirm-tool`` decides. ``agent_name`` is set for calls of an agent."""
+
+    tool_name: str
+    arguments: dict[str, Any]
+    call_index: int
+    confirmation_id: str
+    agent_name: str | None = None
+    type: ClassVar[str] = "tool_call_confirmation_required"
+
+
+@dataclass(frozen=True, slots=True)
 class ToolResult:
     """How a call of a tool ended."""
 
@@ -86,5 +108,14 @@ class Done:
 
 
 ChatEvent = (
-    ContentDelta | ThinkingDelta | ToolResult | ToolContinuationStart | MessageComplete | TurnWarning | TurnError | Done
+    ContentDelta
+    | ThinkingDelta
+    | ToolCalled
+    | ToolConfirmationRequired
+    | ToolResult
+    | ToolContinuationStart
+    | MessageComplete
+    | TurnWarning
+    | TurnError
+    | Done
 )

@@ -2,14 +2,20 @@
 
 from dataclasses import dataclass
 
+from mochi_server.chat.confirmation import ConfirmationBroker
 from mochi_server.chat.engine import ChatEngine
+from mochi_server.chat.loop import Limits
 from mochi_server.chat.runs import RunRegistry
+from mochi_server.chat.toolboxes import Toolboxes
 from mochi_server.config import MochiServerSettings
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.services.context_window import WindowRegistry
 from mochi_server.services.sessions import SessionService
 from mochi_server.services.system_prompts import SystemPromptService
 from mochi_server.sessions.files import FileSessionStore
+from mochi_server.tools.discovery import ToolDiscoveryService
+from mochi_server.tools.execution import ToolExecutionService
+from mochi_server.tools.library import ToolLibrary
 
 
 @dataclass(frozen=True)
@@ -21,6 +27,9 @@ class Services:
     windows: WindowRegistry
     prompts: SystemPromptService
     sessions: SessionService
+    tools: ToolLibrary
+    execution: ToolExecutionService
+    confirmations: ConfirmationBroker
     runs: RunRegistry
 
     async def aclose(self) -> None:
@@ -39,7 +48,13 @@ def build_services(settings: MochiServerSettings) -> Services:
     )
     store = FileSessionStore(settings.in_data_dir(settings.sessions_dir))
     windows = WindowRegistry(dynamic=settings.dynamic_context_window_enabled)
-    engine = ChatEngine(store, client, windows, max_tool_iterations=settings.max_tool_iterations)
+    library = ToolLibrary(ToolDiscoveryService(settings.in_data_dir(settings.tools_dir)))
+    execution = ToolExecutionService(
+        timeout=settings.tool_timeout_seconds, output_limit=settings.tool_output_limit_chars
+    )
+    broker = ConfirmationBroker(timeout=settings.tool_confirmation_timeout_seconds)
+    limits = Limits(rounds=settings.max_tool_iterations, identical_calls=settings.max_identical_tool_calls)
+    engine = ChatEngine(store, client, windows, Toolboxes(library, execution, broker, store), limits)
     runs = RunRegistry(
         store,
         engine,
@@ -47,4 +62,5 @@ def build_services(settings: MochiServerSettings) -> Services:
         shutdown_grace=settings.shutdown_grace_seconds,
     )
     prompts = SystemPromptService(settings.in_data_dir(settings.system_prompts_dir))
-    return Services(client, store, windows, prompts, SessionService(store, client, windows, prompts), runs)
+    sessions = SessionService(store, client, windows, prompts)
+    return Services(client, store, windows, prompts, sessions, library, execution, broker, runs)

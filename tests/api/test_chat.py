@@ -263,19 +263,6 @@ def test_a_model_that_calls_tools_it_was_not_given_is_told_so_and_answers(api: A
     assert answer["message"]["content"].startswith("ID ")
 
 
-def test_a_model_that_only_ever_calls_tools_still_ends(tmp_path: Path) -> None:
-    forever = instruct(*[calls("again")] * 20)
-    with StubServer(speed=0) as stub, RunningServer(tmp_path, stub.url, max_tool_iterations=3) as server:
-        api = server.api()
-        session_id = api.create("mochi")["session_id"]
-        events = api.stream(session_id, forever)
-        assert [event.type for event in events if event.type != "content_delta"] == [
-            *["tool_result", "tool_continuation_start"] * 3,
-            "message_complete",
-            "done",
-        ]
-
-
 def test_text_with_every_kind_of_line_separator_arrives_unchanged(api: Api) -> None:
     session_id = api.create("mochi")["session_id"]
     message = "a\u0085b\u2028c\u2029d\r\ne\x0bf <&> \U0001f375 \x7f"

@@ -6,7 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import httpx
@@ -17,6 +17,7 @@ from mochi_stub import StubServer
 from tests.support.api import error_of
 from tests.support.instructions import instruct, words
 from tests.support.process import Command, run
+from tests.support.tools import write_tools
 
 
 def test_version_and_help_are_printed_before_anything_heavy_is_loaded(tmp_path: Path) -> None:
@@ -194,3 +195,33 @@ def test_a_killed_process_loses_seconds_of_an_answer_at_most(tmp_path: Path) -> 
     assert partial["interrupted"] is True
     assert len(partial["content"].split()) >= 350
     assert seen[0].data["content"] in partial["content"]
+
+
+def test_sigterm_ends_the_process_whatever_hangs_in_tools(tmp_path: Path) -> None:
+    write_tools(
+        tmp_path,
+        """
+        import threading
+
+        def hang() -> str:
+            "Hang."
+            threading.Event().wait()
+            return ""
+
+        __all__ = ["hang"]
+        """,
+    )
+    with StubServer(speed=0) as stub:
+        environment = {"MOCHI_SHUTDOWN_GRACE_SECONDS": "0", "MOCHI_OLLAMA_HOST": stub.url, "MOCHI_PORT": "0"}
+        with Command("mochi_server", cwd=tmp_path, **environment) as command, ExitStack() as stack:
+            api = command.api()
+            settings = {"tools": ["hang"], "execution_policy": "never_confirm"}
+            message = instruct({"tool_call": [{"name": "hang", "args": {}}] * 3})
+            for _ in range(34):  # more than there are threads for tools
+                session_id = api.create("mochi", tool_settings=settings)["session_id"]
+                events = stack.enter_context(api.open_stream(session_id, message))
+                assert next(events).type == "tool_call"
+            assert api.http.get("/health").elapsed.total_seconds() < 0.5
+            assert command.end() == 0
+            stack.close()
+            api.http.close()

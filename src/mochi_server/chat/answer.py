@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import orjson
+
 from mochi_server.events import ChatEvent, ContentDelta, ThinkingDelta
 from mochi_server.ollama.stream import Line
 from mochi_server.sessions.session import new_id, now
@@ -28,6 +30,7 @@ class Answer:
         self._content: list[str] = []
         self._thinking: list[str] = []
         self._last: Line = {}
+        self._defects: dict[int, str] = {}
 
     @property
     def said_something(self) -> bool:
@@ -68,8 +71,8 @@ class Answer:
     def calls(self, first_index: int) -> list[Call]:
         """The calls it asks for, numbered through the turn."""
         return [
-            Call(first_index + i, call["id"], call["function"]["name"], call["function"]["arguments"])
-            for i, call in enumerate(self.tool_calls)
+            Call(first_index + i, c["id"], c["function"]["name"], c["function"]["arguments"], self._defects.get(i))
+            for i, c in enumerate(self.tool_calls)
         ]
 
     def _take(self, message: dict[str, Any], events: list[ChatEvent]) -> None:
@@ -81,19 +84,28 @@ class Answer:
             self._content.append(content)
             events.append(ContentDelta(content))
         for call in message.get("tool_calls") or ():
-            self.tool_calls.append(_tool_call(call, len(self.tool_calls)))
+            self._take_call(call if isinstance(call, dict) else {}, len(self.tool_calls))
+
+    def _take_call(self, call: dict[str, Any], index: int) -> None:
+        """A call in Ollama's shape, with an id of ours where the server gave none."""
+        function = call.get("function")
+        function = function if isinstance(function, dict) else {}
+        arguments = _arguments(function.get("arguments"))
+        if arguments is None:
+            self._defects[index] = "The arguments must be an object, with the parameters by name."
+        self.tool_calls.append(
+            {
+                "id": str(call.get("id") or f"call_{new_id()}"),
+                "function": {"index": index, "name": str(function.get("name") or ""), "arguments": arguments or {}},
+            }
+        )
 
 
-def _tool_call(call: Any, index: int) -> ToolCall:
-    """A call in Ollama's shape, with an id of ours where the server gave none."""
-    function = call.get("function") if isinstance(call, dict) else None
-    function = function if isinstance(function, dict) else {}
-    arguments = function.get("arguments")
-    return {
-        "id": str(call.get("id") or f"call_{new_id()}") if isinstance(call, dict) else f"call_{new_id()}",
-        "function": {
-            "index": index,
-            "name": str(function.get("name") or ""),
-            "arguments": arguments if isinstance(arguments, dict) else {},
-        },
-    }
+def _arguments(given: object) -> dict[str, Any] | None:
+    """Arguments as an object; some models write it as a string of JSON. None for anything else."""
+    if isinstance(given, str):
+        try:
+            given = orjson.loads(given or "{}")
+        except orjson.JSONDecodeError:
+            return None
+    return given if isinstance(given, dict) else {} if given is None else None

@@ -7,7 +7,8 @@ from contextlib import aclosing
 from typing import Any
 
 from mochi_server.chat.history import last_user_index, wire_messages
-from mochi_server.chat.loop import converse
+from mochi_server.chat.loop import Conversation, Limits
+from mochi_server.chat.toolboxes import Toolboxes
 from mochi_server.chat.transcript import Transcript
 from mochi_server.chat.turn import Turn, TurnRequest
 from mochi_server.errors import EmptyHistory, InternalError, MochiError, OllamaError, OllamaUnreachable
@@ -19,7 +20,6 @@ from mochi_server.services.context_window import WindowDecision, WindowRegistry
 from mochi_server.sessions.session import ChatSession, now
 from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.types import Message
-from mochi_server.tools.toolbox import EmptyToolbox
 
 logger = logging.getLogger(__name__)
 
@@ -28,12 +28,18 @@ class ChatEngine:
     """Turns of chats with one Ollama."""
 
     def __init__(
-        self, store: SessionStore, client: AsyncOllamaClient, windows: WindowRegistry, *, max_tool_iterations: int
+        self,
+        store: SessionStore,
+        client: AsyncOllamaClient,
+        windows: WindowRegistry,
+        toolboxes: Toolboxes,
+        limits: Limits,
     ) -> None:
         self._store = store
         self._client = client
         self._windows = windows
-        self._max_rounds = max_tool_iterations
+        self._toolboxes = toolboxes
+        self._limits = limits
 
     async def prepare(self, session_id: str, request: TurnRequest) -> Turn:
         """Check session and model. Raises what a client should get as an HTTP status.
@@ -43,7 +49,7 @@ class ChatEngine:
         session = await self._store.load(session_id)
         if request.message is None and last_user_index(session.messages) is None:
             raise EmptyHistory(session_id)
-        turn = Turn(session, request, EmptyToolbox())
+        turn = Turn(session, request, await self._toolboxes.of(session, interactive=request.interactive))
         try:
             turn.model = await self._client.find_model(session.model)
         except (OllamaUnreachable, OllamaError) as error:
@@ -81,19 +87,21 @@ class ChatEngine:
 
         def payload(messages: Sequence[Message], tools: list[dict[str, Any]]) -> Mapping[str, Any]:
             thinking = (think or False) if model.can("thinking") else None
-            return _payload(turn, wire_messages(messages, transcript.turn_begins), tools, thinking)
+            usable = tools if model.can("tools") else []
+            return _payload(turn, wire_messages(messages, transcript.turn_begins), usable, thinking)
 
-        async with aclosing(
-            converse(
-                session.model,
-                transcript,
-                turn.toolbox,
-                chat_lines=self._client.chat_lines,
-                payload=payload,
-                max_rounds=self._max_rounds,
-                outcomes=turn.outcomes,
-            )
-        ) as batches:
+        if not model.can("tools") and turn.toolbox.schemas():
+            yield [TurnWarning("TOOLS_NOT_SUPPORTED", f"Model {session.model!r} cannot use tools; it answers without.")]
+        conversation = Conversation(
+            session.model,
+            transcript,
+            turn.toolbox,
+            chat_lines=self._client.chat_lines,
+            payload=payload,
+            limits=self._limits,
+        )
+        turn.outcomes = conversation.outcomes
+        async with aclosing(conversation.events()) as batches:
             async for batch in batches:
                 yield batch
         await self._remember_window(turn, turn.window)

@@ -13,13 +13,14 @@ def wire_messages(messages: Sequence[Message], turn_begins: int) -> list[ChatMes
 
     ``turn_begins`` is the position of the user message being answered: thinking goes back to the model only
     behind it, within the tool rounds of its own turn. An answer that was cut off before it said anything is
-    left out.
+    left out; a call that a crash left without a result gets one, since models take nothing else.
     """
-    return [
-        _wire(message, with_thinking=index > turn_begins)
-        for index, message in enumerate(messages)
-        if message["role"] != "assistant" or message["content"] or message.get("tool_calls")
-    ]
+    sent: list[ChatMessage] = []
+    for index, message in enumerate(messages):
+        if message["role"] != "assistant" or message["content"] or message.get("tool_calls"):
+            sent.append(_wire(message, with_thinking=index > turn_begins))
+            sent.extend(_missing_results(messages, index))
+    return sent
 
 
 def last_user_index(messages: Sequence[Message]) -> int | None:
@@ -32,3 +33,22 @@ def _wire(message: Message, *, with_thinking: bool) -> ChatMessage:
     if with_thinking and message.get("thinking"):
         sent["thinking"] = message["thinking"]
     return sent
+
+
+def _missing_results(messages: Sequence[Message], index: int) -> list[ChatMessage]:
+    """Results for the calls of a message that have none, when it is the last of their results' messages."""
+    first = index
+    while first >= 0 and messages[first]["role"] == "tool":
+        first -= 1
+    calls = messages[first].get("tool_calls") if first >= 0 else None
+    if not calls or (index + 1 < len(messages) and messages[index + 1]["role"] == "tool"):
+        return []
+    answered = {message.get("tool_call_id") for message in messages[first + 1 : index + 1]}
+    return [
+        {"role": "tool", "content": _NO_RESULT, "tool_name": call["function"]["name"], "tool_call_id": call["id"]}
+        for call in calls
+        if call.get("id") and call["id"] not in answered
+    ]
+
+
+_NO_RESULT = "The call was interrupted and has no result."

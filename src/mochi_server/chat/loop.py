@@ -2,15 +2,15 @@
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any
 
 from mochi_server.chat.answer import Answer
 from mochi_server.chat.transcript import Transcript
-from mochi_server.events import ChatEvent, ToolContinuationStart
+from mochi_server.events import ChatEvent, ToolContinuationStart, TurnWarning
 from mochi_server.ollama.stream import Line
-from mochi_server.sessions.session import new_id, now
 from mochi_server.sessions.types import Message
-from mochi_server.tools.toolbox import Toolbox, ToolOutcome
+from mochi_server.tools.toolbox import Call, Toolbox, ToolOutcome, failed
 
 ChatLines = Callable[[Mapping[str, Any]], AsyncGenerator[list[Line], None]]
 """Posts a chat payload and yields the answer in batches of lines."""
@@ -19,54 +19,96 @@ MakePayload = Callable[[Sequence[Message], list[dict[str, Any]]], Mapping[str, A
 """The payload for a history and tool schemas."""
 
 
-async def converse(
-    model: str,
-    transcript: Transcript,
-    toolbox: Toolbox,
-    *,
-    chat_lines: ChatLines,
-    payload: MakePayload,
-    max_rounds: int,
-    outcomes: list[ToolOutcome],
-) -> AsyncGenerator[list[ChatEvent], None]:
-    """Yield batches of events until the model has answered; every message is stored when it is whole.
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long a model may go on calling tools before it has to answer without."""
 
-    After ``max_rounds`` rounds of tool calls the model is asked once more without tools, so that the user gets
-    an answer. ``outcomes`` collects how each call ended.
-    """
-    for round_number in range(max_rounds + 1):
-        last = round_number == max_rounds
-        answer = Answer(model)
-        transcript.expect(answer)
-        schemas = [] if last else toolbox.schemas()
-        async with aclosing(chat_lines(payload(transcript.messages, schemas))) as batches:
+    rounds: int = 50
+    identical_calls: int = 3
+
+
+class Conversation:
+    """One turn's talk with a model; every message is stored when it is whole."""
+
+    def __init__(
+        self,
+        model: str,
+        transcript: Transcript,
+        toolbox: Toolbox,
+        *,
+        chat_lines: ChatLines,
+        payload: MakePayload,
+        limits: Limits,
+    ) -> None:
+        self._model = model
+        self._transcript = transcript
+        self._toolbox = toolbox
+        self._chat_lines = chat_lines
+        self._payload = payload
+        self._limits = limits
+        self._previous: Call | None = None
+        self._repeated = 0
+        self.outcomes: list[ToolOutcome] = []
+        """How each call ended, in order."""
+
+    async def events(self) -> AsyncGenerator[list[ChatEvent], None]:
+        """Yield batches of events until the model has answered.
+
+        At a limit the model is asked once more, without tools, so that the user gets an answer.
+        """
+        for _ in range(self._limits.rounds):
+            answer = Answer(self._model)
+            async with aclosing(self._ask(answer)) as batches:
+                async for batch in batches:
+                    yield batch
+            if not answer.tool_calls:
+                return
+            async with aclosing(self._carry_out(answer.calls(len(self.outcomes)))) as batches:
+                async for batch in batches:
+                    yield batch
+            yield [ToolContinuationStart()]
+            if self._repeated >= self._limits.identical_calls:
+                break
+        yield [TurnWarning("TOOL_LIMIT_REACHED", "The model called tools for too long; it answers without them now.")]
+        async with aclosing(self._ask(Answer(self._model), answer_now=True)) as batches:
+            async for batch in batches:
+                yield batch
+
+    async def _ask(self, answer: Answer, *, answer_now: bool = False) -> AsyncGenerator[list[ChatEvent], None]:
+        """One answer of the model; ``answer_now`` offers no tools and does not listen to calls of any."""
+        self._transcript.expect(answer)
+        schemas = [] if answer_now else self._toolbox.schemas()
+        async with aclosing(self._chat_lines(self._payload(self._transcript.messages, schemas))) as batches:
             async for lines in batches:
                 if events := answer.feed(lines):
-                    transcript.progressed()
+                    self._transcript.progressed()
                     yield events
-        if last:
+        if answer_now:
             answer.tool_calls.clear()
-        await transcript.add(answer.message(), last=not answer.tool_calls)
-        if not answer.tool_calls:
-            return
-        for call in answer.calls(len(outcomes)):
-            async with aclosing(toolbox.run(call)) as events_of_call:
-                async for event in events_of_call:
+        await self._transcript.add(answer.message(), last=not answer.tool_calls)
+
+    async def _carry_out(self, calls: list[Call]) -> AsyncGenerator[list[ChatEvent], None]:
+        self._transcript.expect_results(calls)
+        for call in calls:
+            async with aclosing(self._run(call)) as events:
+                async for event in events:
                     if isinstance(event, ToolOutcome):
-                        outcomes.append(event)
-                        await transcript.add(_tool_message(event))
+                        self.outcomes.append(event)
+                        await self._transcript.add_result(call, event)
                         yield [event.event()]
                     else:
                         yield [event]
-        yield [ToolContinuationStart()]
 
-
-def _tool_message(outcome: ToolOutcome) -> Message:
-    return {
-        "role": "tool",
-        "content": outcome.content,
-        "tool_name": outcome.call.name,
-        "tool_call_id": outcome.call.id,
-        "message_id": new_id(),
-        "timestamp": now(),
-    }
+    async def _run(self, call: Call) -> AsyncGenerator[ChatEvent | ToolOutcome, None]:
+        same = self._previous is not None and (self._previous.name, self._previous.arguments) == (
+            call.name,
+            call.arguments,
+        )
+        self._repeated = self._repeated + 1 if same else 1
+        self._previous = call
+        if self._repeated > self._limits.identical_calls:
+            yield failed(call, "The same call was made again and again; it was not run once more.")
+            return
+        async with aclosing(self._toolbox.run(call)) as events:
+            async for event in events:
+                yield event

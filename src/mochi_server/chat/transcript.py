@@ -2,16 +2,19 @@
 
 import asyncio
 import logging
+from collections.abc import Sequence
 
 from mochi_server.chat.answer import Answer
 from mochi_server.chat.history import last_user_index
 from mochi_server.chat.turn import Turn
 from mochi_server.errors import MochiError
-from mochi_server.sessions.session import user_message
+from mochi_server.sessions.session import new_id, now, user_message
 from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.types import Message
+from mochi_server.tools.toolbox import Call, ToolOutcome, failed
 
 CHECKPOINT_SECONDS = 2.0
+INTERRUPTED = "The turn was interrupted before this call had a result."
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +31,7 @@ class Transcript:
         self._turn = turn
         self._id = turn.session.session_id
         self._answer: Answer | None = None
+        self._open_calls: list[Call] = []
         self._replaces = False
         self._timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.Task[None] | None = None
@@ -65,17 +69,30 @@ class Transcript:
         elif last:
             await self._replace()
 
+    def expect_results(self, calls: Sequence[Call]) -> None:
+        """From now on these calls are carried out; each of them gets a result, come what may."""
+        self._open_calls = list(calls)
+
+    async def add_result(self, call: Call, outcome: ToolOutcome) -> None:
+        """Store how a call ended."""
+        self._open_calls = [open_call for open_call in self._open_calls if open_call.id != call.id]
+        await self.add(tool_message(call, outcome))
+
     async def interrupt(self) -> None:
-        """Store the answer in progress as far as it came, marked as interrupted."""
+        """Store what there is of the turn: the answer in progress, marked as interrupted, and results for its calls."""
         await self._settle()
         answer, self._answer = self._answer, None
-        if answer is None or not answer.said_something:
-            return
-        message = answer.message(interrupted=True)
+        left, self._open_calls = self._open_calls, []
+        messages = [tool_message(call, failed(call, INTERRUPTED)) for call in left]
+        if answer is not None and answer.said_something:
+            messages.append(answer.message(interrupted=True))
         if self._replaces and not self._turn.stopped:
             return
-        self._turn.stored.append(message)
-        await (self._replace() if self._replaces else self._store.append(self._id, [message]))
+        self._turn.stored.extend(messages)
+        if self._replaces and self._turn.stored:
+            await self._replace()
+        elif messages:
+            await self._store.append(self._id, messages)
 
     async def _replace(self) -> None:
         await self._store.replace_tail(self._id, self.turn_begins + 1, self._turn.stored)
@@ -99,3 +116,22 @@ class Transcript:
         if self._writing is not None:
             await asyncio.shield(self._writing)
             self._writing = None
+
+
+def tool_message(call: Call, outcome: ToolOutcome) -> Message:
+    """A call's result as it is stored: what the model is told, and who decided about the call."""
+    message: Message = {
+        "role": "tool",
+        "content": outcome.content,
+        "tool_name": call.name,
+        "tool_call_id": call.id,
+        "message_id": new_id(),
+        "timestamp": now(),
+        "success": outcome.success,
+        "decided_by": outcome.decided_by,
+    }
+    if outcome.error_code is not None:
+        message["error_code"] = outcome.error_code
+    if outcome.call.arguments != call.arguments:
+        message["arguments"] = outcome.call.arguments
+    return message

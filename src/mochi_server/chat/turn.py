@@ -25,6 +25,8 @@ class TurnRequest:
     keep_alive: str | float | None = None
     if_busy: Literal["reject", "wait"] = "reject"
     on_disconnect: Literal["cancel", "continue"] = "cancel"
+    interactive: bool = True
+    """Whether somebody can be asked to approve of calls."""
 
 
 @dataclass

@@ -22,6 +22,9 @@ class ChatRequest(BaseModel):
     images: list[str] | None = None
     if_busy: Literal["reject", "wait"] = "reject"
     on_disconnect: Literal["cancel", "continue"] = "cancel"
+    wait_for_confirmation: bool = Field(
+        default=False, description="Without streaming: wait for approval of tool calls instead of denying them."
+    )
 
     @field_validator("images")
     @classmethod
@@ -30,7 +33,7 @@ class ChatRequest(BaseModel):
             raise ValueError("images are not supported yet")
         return value
 
-    def turn_request(self) -> TurnRequest:
+    def turn_request(self, *, streaming: bool) -> TurnRequest:
         """The request as the engine takes it."""
         return TurnRequest(
             message=self.message,
@@ -40,6 +43,7 @@ class ChatRequest(BaseModel):
             keep_alive=self.keep_alive,
             if_busy=self.if_busy,
             on_disconnect=self.on_disconnect,
+            interactive=streaming or self.wait_for_confirmation,
         )
 
 

@@ -5,8 +5,11 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from mochi_server.chat.collect import collect
-from mochi_server.dependencies import RunsDep, StoreDep
+from mochi_server.dependencies import ConfirmationsDep, RunsDep, StoreDep
 from mochi_server.errors import (
+    ConfirmationNotFound,
+    ConfirmationResolved,
+    ConfirmationTimeout,
     EmptyHistory,
     ModelNotFound,
     OllamaError,
@@ -18,6 +21,7 @@ from mochi_server.errors import (
     ValidationFailed,
 )
 from mochi_server.models.chat import ChatRequest, ChatResponse, RunStatus
+from mochi_server.models.tools import PendingConfirmations, ToolDecided, ToolDecision
 from mochi_server.routers.connection import until_disconnect
 from mochi_server.routers.errors import responses
 from mochi_server.routers.sse import RunResponse
@@ -33,7 +37,7 @@ _REFUSES = (SessionNotFound, ModelNotFound, SessionBusy, EmptyHistory, Validatio
 @router.post("", responses=responses(*_REFUSES, OllamaUnreachable, OllamaError, StorageFailed))
 async def chat(session_id: str, request: Request, runs: RunsDep, body: ChatRequest | None = None) -> ChatResponse:
     """Send a message and get the whole answer."""
-    run = await runs.start(session_id, (body or ChatRequest()).turn_request())
+    run = await runs.start(session_id, (body or ChatRequest()).turn_request(streaming=False))
     with runs.listening(run):
         return ChatResponse.of(await until_disconnect(request, collect(run)))
 
@@ -41,7 +45,7 @@ async def chat(session_id: str, request: Request, runs: RunsDep, body: ChatReque
 @router.post("/stream", response_class=Response, responses=_STREAM | responses(*_REFUSES))
 async def stream_chat(session_id: str, runs: RunsDep, body: ChatRequest | None = None) -> RunResponse:
     """Send a message and get the answer as server-sent events."""
-    return RunResponse(runs, await runs.start(session_id, (body or ChatRequest()).turn_request()))
+    return RunResponse(runs, await runs.start(session_id, (body or ChatRequest()).turn_request(streaming=True)))
 
 
 @router.post("/stop", responses=responses(SessionNotFound))
@@ -56,3 +60,19 @@ async def get_run(session_id: str, store: StoreDep, runs: RunsDep) -> RunStatus:
     """Get the running or latest turn."""
     await store.load(session_id)
     return RunStatus.of(runs.latest(session_id))
+
+
+@router.get("/confirmations", responses=responses(SessionNotFound))
+async def list_confirmations(session_id: str, store: StoreDep, confirmations: ConfirmationsDep) -> PendingConfirmations:
+    """List the tool calls of a session that wait for approval."""
+    await store.load(session_id)
+    return PendingConfirmations.of(confirmations.waiting(session_id))
+
+
+@router.post(
+    "/confirm-tool",
+    responses=responses(ConfirmationNotFound, ConfirmationResolved, ConfirmationTimeout, ValidationFailed),
+)
+async def confirm_tool(session_id: str, body: ToolDecision, confirmations: ConfirmationsDep) -> ToolDecided:
+    """Approve or deny a pending tool call."""
+    return ToolDecided.of(confirmations.resolve(session_id, body.confirmation_id, body.decision()), body)

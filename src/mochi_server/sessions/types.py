@@ -90,6 +90,12 @@ class Message(TypedDict, total=False):
     tool_name: str
     """tool: whose result it is"""
     tool_call_id: str
+    success: bool
+    error_code: str
+    decided_by: Literal["policy", "user", "timeout"]
+    """tool: who let it run, or did not"""
+    arguments: dict[str, Any]
+    """tool: what it was called with, where the user changed that"""
 
 
 @dataclass(frozen=True)

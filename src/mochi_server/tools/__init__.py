@@ -1,1 +1,19 @@
-"""What a model may call."""
+"""What a model may call: found in a directory, described, approved of, run."""
+
+from mochi_server.tools.config import ToolExecutionPolicy, ToolSettings
+from mochi_server.tools.discovery import Problem, Tool, ToolCatalogue, ToolDiscoveryService
+from mochi_server.tools.execution import ToolExecutionResult, ToolExecutionService
+from mochi_server.tools.schema import ToolSchema, ToolSchemaService
+
+__all__ = [
+    "Problem",
+    "Tool",
+    "ToolCatalogue",
+    "ToolDiscoveryService",
+    "ToolExecutionPolicy",
+    "ToolExecutionResult",
+    "ToolExecutionService",
+    "ToolSchema",
+    "ToolSchemaService",
+    "ToolSettings",
+]

@@ -1,10 +1,23 @@
-"""The seam between a conversation and what a model may call in it. Knows neither functions nor approval."""
+"""The seam between a conversation and what a model may call in it: one protocol, and what wraps what.
 
-from collections.abc import AsyncGenerator
-from dataclasses import dataclass
-from typing import Any, Protocol
+Knows no session, no store and no wire; who approves is somebody else's business, too.
+"""
 
-from mochi_server.events import ChatEvent, ToolResult
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol
+
+import orjson
+
+from mochi_server.errors import ConfirmationTimeout, ToolExecutionDenied, ToolExecutionFailed, ToolNotFound
+from mochi_server.events import ChatEvent, ToolCalled, ToolConfirmationRequired, ToolResult
+from mochi_server.sessions.types import ToolExecutionPolicy
+from mochi_server.tools.discovery import Tool
+from mochi_server.tools.execution import ToolExecutionService
+from mochi_server.tools.schema import WrongArguments
+
+DecidedBy = Literal["policy", "user", "timeout"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,18 +28,20 @@ class Call:
     id: str
     name: str
     arguments: dict[str, Any]
+    defect: str | None = None
+    """What was wrong with the call as the model wrote it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolOutcome:
-    """How a call ended. ``content`` is what the model is told."""
+    """How a call ended. ``content`` is what the model is told; ``execution_time`` is in seconds."""
 
     call: Call
     content: str
     success: bool
     error_code: str | None = None
     execution_time: float = 0.0
-    """Seconds."""
+    decided_by: DecidedBy = "policy"
 
     def event(self) -> ToolResult:
         """The outcome as clients see it."""
@@ -48,20 +63,162 @@ class Toolbox(Protocol):
         ...
 
     def run(self, call: Call) -> AsyncGenerator[ChatEvent | ToolOutcome, None]:
-        """Carry out a call. Never raises for what a model or a tool does wrong."""
+        """Carry out a call. Never raises for what a model, a person or a tool does wrong."""
         ...
 
 
-class EmptyToolbox:
-    """No tools; a model that calls one all the same is told so."""
+class FunctionToolbox:
+    """Functions, run as they are."""
+
+    def __init__(self, tools: Mapping[str, Tool], execution: ToolExecutionService) -> None:
+        self.tools = tools
+        self._execution = execution
 
     def schemas(self) -> list[dict[str, Any]]:
-        return []
+        return [tool.schema.definition() for tool in self.tools.values()]
+
+    def refusal(self, call: Call) -> ToolOutcome | None:
+        """The outcome of a call that cannot be carried out as it is, whoever would approve of it."""
+        if call.name not in self.tools:
+            known = ", ".join(self.tools) or "none"
+            return failed(call, f"There is no tool named {call.name!r}; there are: {known}.", ToolNotFound.code)
+        if call.defect is not None:
+            return failed(call, call.defect)
+        try:
+            self.tools[call.name].schema.bind(call.arguments)
+        except WrongArguments as wrong:
+            return failed(call, f"Wrong arguments for {call.name}: {wrong}")
+        return None
 
     async def run(self, call: Call) -> AsyncGenerator[ChatEvent | ToolOutcome, None]:
+        if (refusal := self.refusal(call)) is not None:
+            yield refusal
+            return
+        result = await self._execution.execute(self.tools[call.name], call.arguments)
         yield ToolOutcome(
             call,
-            f"There is no tool named {call.name!r}. Answer without it.",
-            success=False,
-            error_code="TOOL_NOT_FOUND",
+            content=result.result if result.success and result.result is not None else str(result.error_message),
+            success=result.success,
+            error_code=None if result.success else ToolExecutionFailed.code,
+            execution_time=result.execution_time,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What somebody decided about a call. ``arguments`` are edited ones; ``reason`` is told to the model."""
+
+    approved: bool
+    arguments: dict[str, Any] | None = None
+    reason: str | None = None
+    remember: Literal["once", "session"] = "once"
+
+
+class Question(Protocol):
+    """A call put to somebody who may approve of it."""
+
+    confirmation_id: str
+
+    async def decision(self) -> Decision | None:
+        """What was decided; None when nobody did in time."""
+        ...
+
+    def close(self) -> None:
+        """Nobody waits for the decision any more."""
+        ...
+
+
+class Approver(Protocol):
+    """Whoever is asked about calls."""
+
+    def ask(self, call: Call, check: Callable[[dict[str, Any]], None]) -> Question | None:
+        """Put a call to somebody; None when there is nobody to be asked.
+
+        ``check`` raises ``WrongArguments`` for edited arguments that do not fit.
+        """
+        ...
+
+    def remembers(self, tool_name: str) -> bool:
+        """Whether a tool was approved of for the rest of the session."""
+        ...
+
+    async def remember(self, tool_name: str) -> None:
+        """Approve of a tool for the rest of the session."""
+        ...
+
+
+class ConfirmingToolbox:
+    """Tools under a policy: each call runs at once or waits for approval."""
+
+    def __init__(self, wrapped: FunctionToolbox, policy: ToolExecutionPolicy, approver: Approver) -> None:
+        self._wrapped = wrapped
+        self._policy = policy
+        self._approver = approver
+
+    def schemas(self) -> list[dict[str, Any]]:
+        return self._wrapped.schemas()
+
+    async def run(self, call: Call) -> AsyncGenerator[ChatEvent | ToolOutcome, None]:
+        if self._wrapped.refusal(call) is not None or not self._must_ask(call.name):
+            yield ToolCalled(call.name, call.arguments, call.index)
+            async with aclosing(self._wrapped.run(call)) as events:
+                async for event in events:
+                    yield event
+            return
+        question = self._approver.ask(call, self._wrapped.tools[call.name].schema.check)
+        if question is None:
+            yield failed(call, _NOBODY, ToolExecutionDenied.code)
+            return
+        try:
+            yield ToolConfirmationRequired(call.name, call.arguments, call.index, question.confirmation_id)
+            decision = await question.decision()
+        finally:
+            question.close()
+        async with aclosing(self._decided(call, decision)) as outcomes:
+            async for outcome in outcomes:
+                yield outcome
+
+    async def _decided(self, call: Call, decision: Decision | None) -> AsyncGenerator[ChatEvent | ToolOutcome, None]:
+        if decision is None:
+            yield failed(call, _TOO_LATE, ConfirmationTimeout.code, "timeout")
+            return
+        if not decision.approved:
+            reason = f" Reason: {decision.reason}" if decision.reason else ""
+            yield failed(call, f"The user did not approve of this call.{reason}", ToolExecutionDenied.code, "user")
+            return
+        if decision.remember == "session":
+            await self._approver.remember(call.name)
+        edited = decision.arguments is not None and decision.arguments != call.arguments
+        final = replace(call, arguments=decision.arguments) if decision.arguments is not None else call
+        async with aclosing(self._wrapped.run(final)) as events:
+            async for event in events:
+                yield _by_the_user(event, decision, edited) if isinstance(event, ToolOutcome) else event
+
+    def _must_ask(self, name: str) -> bool:
+        if self._policy is ToolExecutionPolicy.NEVER_CONFIRM or self._approver.remembers(name):
+            return False
+        return self._policy is ToolExecutionPolicy.ALWAYS_CONFIRM or self._wrapped.tools[name].destructive
+
+
+def failed(
+    call: Call, content: str, error_code: str = ToolExecutionFailed.code, decided_by: DecidedBy = "policy"
+) -> ToolOutcome:
+    """The outcome of a call that did not run, or not well."""
+    return ToolOutcome(call, content, success=False, error_code=error_code, decided_by=decided_by)
+
+
+_NOBODY = (
+    "This call needs the user's approval, and a non-streaming request cannot be asked: it was denied. "
+    "Stream the answer, or send wait_for_confirmation, to decide about such calls."
+)
+_TOO_LATE = "The user did not decide about this call in time: it was denied."
+
+
+def _by_the_user(outcome: ToolOutcome, decision: Decision, edited: bool) -> ToolOutcome:
+    """An approved call's outcome, preceded by what the user changed or said."""
+    notes = []
+    if edited:
+        notes.append(f"The user changed the arguments to {orjson.dumps(decision.arguments).decode()}.")
+    if decision.reason:
+        notes.append(f"The user said: {decision.reason}")
+    return replace(outcome, decided_by="user", content="\n".join([*notes, outcome.content]))

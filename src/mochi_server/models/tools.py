@@ -1,0 +1,174 @@
+"""Schemas of tools, and of decisions about their calls."""
+
+from dataclasses import asdict
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+from mochi_server.chat.confirmation import Confirmation
+from mochi_server.tools.discovery import Tool, ToolCatalogue
+from mochi_server.tools.execution import ToolExecutionService
+from mochi_server.tools.toolbox import Decision
+
+
+class ToolParameter(BaseModel):
+    """A parameter as Python writes its type."""
+
+    type: str
+    description: str
+
+
+class ToolSummary(BaseModel):
+    """A tool; ``destructive`` tools are asked about under the policy ``confirm_destructive``."""
+
+    name: str
+    description: str
+    parameters: dict[str, ToolParameter]
+    destructive: bool
+
+    @classmethod
+    def of(cls, tool: Tool) -> "ToolSummary":
+        parameters = {name: ToolParameter(**parameter) for name, parameter in tool.schema.overview.items()}
+        return cls(
+            name=tool.name,
+            description=tool.schema.description,
+            parameters=parameters,
+            destructive=tool.destructive,
+        )
+
+
+class ToolDetails(ToolSummary):
+    """A tool with its JSON schema, as models get it."""
+
+    schema_: dict[str, Any] = Field(alias="schema")
+
+    @classmethod
+    def of(cls, tool: Tool) -> "ToolDetails":
+        summary = ToolSummary.of(tool).model_dump()
+        return cls.model_validate(summary | {"schema": tool.schema.definition()})
+
+
+class ToolProblem(BaseModel):
+    """Something in the tools directory that cannot be used, and why."""
+
+    name: str
+    message: str
+
+
+class ToolList(BaseModel):
+    """All tools by name, groups of them, and what cannot be used."""
+
+    tools: dict[str, ToolSummary]
+    groups: dict[str, list[str]]
+    problems: list[ToolProblem]
+
+    @classmethod
+    def of(cls, catalogue: ToolCatalogue) -> "ToolList":
+        return cls(
+            tools={name: ToolSummary.of(tool) for name, tool in catalogue.tools.items()},
+            groups=dict(catalogue.groups),
+            problems=[ToolProblem(name=p.name, message=p.message) for p in catalogue.problems],
+        )
+
+
+class ToolExecution(BaseModel):
+    """A run of a tool. ``execution_time`` is in seconds."""
+
+    tool_name: str
+    success: bool
+    result: str | None
+    error_message: str | None
+    execution_time: float
+    timestamp: str
+
+
+class ExecutionStatistics(BaseModel):
+    """Counts and mean time, in seconds, of some runs."""
+
+    total: int
+    succeeded: int
+    failed: int
+    mean_seconds: float
+
+
+class AllExecutionStatistics(ExecutionStatistics):
+    """Over all remembered runs, and by tool."""
+
+    by_tool: dict[str, ExecutionStatistics]
+
+
+class ExecutionList(BaseModel):
+    """The last hundred runs, oldest first."""
+
+    executions: list[ToolExecution]
+    statistics: AllExecutionStatistics
+
+    @classmethod
+    def of(cls, execution: ToolExecutionService) -> "ExecutionList":
+        return cls(
+            executions=[ToolExecution.model_validate(asdict(run)) for run in execution.history()],
+            statistics=AllExecutionStatistics.model_validate(execution.statistics()),
+        )
+
+
+class ToolDecision(BaseModel):
+    """Approve or deny a pending call. ``arguments`` replace those of the model; the model is told the ``reason``."""
+
+    confirmation_id: str
+    approved: bool
+    arguments: dict[str, Any] | None = None
+    reason: str | None = Field(default=None, max_length=10_000)
+    remember: Literal["once", "session"] = "once"
+
+    def decision(self) -> Decision:
+        """The decision as the broker takes it."""
+        return Decision(self.approved, self.arguments, self.reason, self.remember)
+
+
+class ToolDecided(BaseModel):
+    """What was decided."""
+
+    confirmation_id: str
+    approved: bool
+    tool_name: str
+    arguments: dict[str, Any]
+
+    @classmethod
+    def of(cls, confirmation: Confirmation, decision: ToolDecision) -> "ToolDecided":
+        return cls(
+            confirmation_id=confirmation.confirmation_id,
+            approved=decision.approved,
+            tool_name=confirmation.call.name,
+            arguments=confirmation.call.arguments if decision.arguments is None else decision.arguments,
+        )
+
+
+class PendingConfirmation(BaseModel):
+    """A call that waits for approval; ``agent_name`` is set for calls of an agent."""
+
+    confirmation_id: str
+    tool_name: str
+    arguments: dict[str, Any]
+    call_index: int
+    agent_name: str | None
+
+
+class PendingConfirmations(BaseModel):
+    """All calls of a session that wait, oldest first."""
+
+    confirmations: list[PendingConfirmation]
+
+    @classmethod
+    def of(cls, waiting: list[Confirmation]) -> "PendingConfirmations":
+        return cls(
+            confirmations=[
+                PendingConfirmation(
+                    confirmation_id=c.confirmation_id,
+                    tool_name=c.call.name,
+                    arguments=c.call.arguments,
+                    call_index=c.call.index,
+                    agent_name=c.agent_name,
+                )
+                for c in waiting
+            ]
+        )

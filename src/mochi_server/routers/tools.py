@@ -1,0 +1,34 @@
+"""/tools"""
+
+from fastapi import APIRouter
+
+from mochi_server.dependencies import ExecutionDep, ToolsDep
+from mochi_server.errors import ToolNotFound
+from mochi_server.models.tools import ExecutionList, ToolDetails, ToolList
+from mochi_server.routers.errors import responses
+
+router = APIRouter(prefix="/tools", tags=["tools"])
+
+
+@router.get("")
+async def list_tools(tools: ToolsDep) -> ToolList:
+    """List the tools, their groups, and what in the directory cannot be used."""
+    return ToolList.of(await tools.catalogue())
+
+
+@router.get("/executions")
+async def list_executions(execution: ExecutionDep) -> ExecutionList:
+    """List the last hundred runs of tools, with statistics."""
+    return ExecutionList.of(execution)
+
+
+@router.post("/reload")
+async def reload_tools(tools: ToolsDep) -> ToolList:
+    """Read the tools directory again."""
+    return ToolList.of(await tools.reload())
+
+
+@router.get("/{tool_name}", responses=responses(ToolNotFound))
+async def get_tool(tool_name: str, tools: ToolsDep) -> ToolDetails:
+    """Get one tool with its JSON schema."""
+    return ToolDetails.of((await tools.catalogue()).get(tool_name))

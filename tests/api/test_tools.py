@@ -1,0 +1,530 @@
+"""Tools over HTTP: found, run, approved of, denied; told to the model and stored."""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from mochi_stub import StubServer
+from tests.support.api import Api, Event, error_of
+from tests.support.instructions import calls, instruct, words
+from tests.support.server import RunningServer
+from tests.support.tools import SAMPLES, write_tools
+
+TOOLS = '''
+    import sys, threading
+    from pathlib import Path
+
+    HERE = Path(__file__).parent
+    gate = threading.Event()
+
+    def add(a: float, b: float) -> str:
+        """Add two numbers."""
+        return str(a + b)
+
+    def note(text: str) -> str:
+        """Write a note."""
+        with (HERE / "notes.txt").open("a") as notes:
+            notes.write(text + "\\n")
+        return "Noted."
+
+    def look() -> str:
+        """Look."""
+        return "Nothing to see."
+
+    def boom() -> str:
+        """Explode."""
+        raise RuntimeError("boom")
+
+    def leave() -> str:
+        """Leave."""
+        sys.exit(1)
+
+    def much() -> str:
+        """Say much."""
+        return "x" * 50_000_000
+
+    def nothing() -> None:
+        """Say nothing."""
+        print("printed")
+
+    def vanish() -> str:
+        """Delete itself."""
+        Path(__file__).unlink()
+        return "Gone."
+
+    def hang() -> str:
+        """Hang."""
+        gate.wait(20)
+        return "late"
+
+    async def later(a: int) -> str:
+        """Do it on the loop."""
+        return str(a)
+
+    __all__ = ["add", "note", "look", "boom", "leave", "much", "nothing", "vanish", "hang", "later"]
+    __maths__ = ["add"]
+    __read_only__ = ["add", "look"]
+    __destructive__ = ["note"]
+'''
+ALL = ["add", "note", "look", "boom", "leave", "much", "nothing", "vanish", "hang", "later"]
+
+
+@pytest.fixture
+def server(stub: StubServer, tmp_path: Path) -> Iterator[RunningServer]:
+    write_tools(tmp_path, TOOLS)
+    with RunningServer(tmp_path, stub.url, tool_timeout_seconds=0.5) as server:
+        yield server
+
+
+def session_with(api: Api, policy: str = "never_confirm", **settings: Any) -> str:
+    """A new session that may use all tools of these tests."""
+    session = api.create("mochi", tool_settings={"tools": ALL, "execution_policy": policy} | settings)
+    return str(session["session_id"])
+
+
+def kinds(events: list[Event]) -> list[str]:
+    """Event types, with runs of the same kind as one."""
+    return [e.type for i, e in enumerate(events) if i == 0 or events[i - 1].type != e.type]
+
+
+def notes(tmp_path: Path) -> list[str]:
+    file = tmp_path / "tools" / "notes.txt"
+    return file.read_text().split() if file.exists() else []
+
+
+def test_tools_are_listed_with_groups_problems_and_python_types(api: Api) -> None:
+    body = api.ok(api.http.get("/tools"))
+    assert set(body) == {"tools", "groups", "problems"}
+    assert list(body["tools"]) == ALL
+    assert body["groups"] == {"maths": ["add"]}
+    assert body["tools"]["add"] == {
+        "name": "add",
+        "description": "Add two numbers.",
+        "parameters": {"a": {"type": "float", "description": ""}, "b": {"type": "float", "description": ""}},
+        "destructive": False,
+    }
+    assert body["problems"] == []
+
+
+def test_one_tool_comes_with_the_schema_that_models_get(api: Api) -> None:
+    body = api.ok(api.http.get("/tools/add"))
+    assert body["schema"]["function"]["parameters"]["required"] == ["a", "b"]
+    assert error_of(api.http.get("/tools/none")) == (404, "TOOL_NOT_FOUND")
+
+
+def test_a_reload_takes_up_changes_and_reports_problems(api: Api, tmp_path: Path) -> None:
+    assert "add" in api.ok(api.http.get("/tools"))["tools"]
+    write_tools(tmp_path, "def broken(:")
+    assert api.ok(api.http.get("/tools"))["problems"] == []
+    reloaded = api.ok(api.http.post("/tools/reload"))
+    assert reloaded["tools"] == {}
+    assert reloaded["problems"][0]["name"] == "__init__.py"
+    write_tools(tmp_path, TOOLS)
+    assert list(api.ok(api.http.post("/tools/reload"))["tools"]) == ALL
+
+
+def test_without_confirmation_the_sequence_is_that_of_the_specification(api: Api, stub: StubServer) -> None:
+    session_id = session_with(api)
+
+    events = api.stream(session_id, instruct(calls("add", a=1, b=2), words(5)))
+
+    assert kinds(events) == [
+        "tool_call",
+        "tool_result",
+        "tool_continuation_start",
+        "content_delta",
+        "message_complete",
+        "done",
+    ]
+    assert events[0].data == {"tool_name": "add", "arguments": {"a": 1, "b": 2}, "call_index": 0}
+    assert events[1].data["result"] == "3.0"
+    assert events[1].data["success"] is True
+    sent = [e.body for e in stub.exchanges() if e.path == "/api/chat"]
+    assert sent[0] is not None
+    assert [tool["function"]["name"] for tool in sent[0]["tools"]] == ALL
+    user, asking, result, answer = api.messages(session_id)
+    assert (user["role"], asking["role"], result["role"], answer["role"]) == ("user", "assistant", "tool", "assistant")
+    assert asking["tool_calls"][0]["function"] == {"index": 0, "name": "add", "arguments": {"a": 1, "b": 2}}
+    assert (result["content"], result["tool_name"], result["decided_by"]) == ("3.0", "add", "policy")
+    assert result["tool_call_id"] == asking["tool_calls"][0]["id"]
+    assert api.chat(session_id, "And now?")["message"]["content"]
+
+
+def test_collected_the_calls_are_listed_with_their_outcomes(api: Api) -> None:
+    session_id = session_with(api)
+    answer = api.chat(session_id, instruct(calls("add", a=1, b=2), calls("boom"), words(5)))
+    first, second = answer["tool_calls_executed"]
+    assert first.pop("execution_time") >= 0
+    assert first == {
+        "call_index": 0,
+        "tool_name": "add",
+        "arguments": {"a": 1, "b": 2},
+        "success": True,
+        "result": "3.0",
+        "error_message": None,
+        "error_code": None,
+    }
+    assert (second["call_index"], second["success"], second["error_code"]) == (1, False, "TOOL_EXECUTION_FAILED")
+    assert "boom" in second["error_message"]
+
+
+def test_only_enabled_tools_can_run(api: Api, tmp_path: Path) -> None:
+    session_id = session_with(api, tools=["look"])
+    events = api.stream(session_id, instruct(calls("note", text="x"), words(3)))
+    assert kinds(events)[:2] == ["tool_call", "tool_result"]
+    assert events[1].data["error_code"] == "TOOL_NOT_FOUND"
+    assert notes(tmp_path) == []
+
+
+def test_a_group_enables_its_tools(api: Api) -> None:
+    session_id = session_with(api, tools=[], tool_group="maths")
+    answer = api.chat(session_id, instruct(calls("add", a=1, b=2)))
+    assert answer["tool_calls_executed"][0]["success"] is True
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "success", "told"),
+    [
+        ("boom", {}, False, "RuntimeError: boom"),
+        ("leave", {}, False, "SystemExit"),
+        ("hang", {}, False, "0.5 seconds"),
+        ("nothing", {}, True, "no result"),
+        ("vanish", {}, True, "Gone."),
+        ("later", {"a": "5"}, True, "5"),
+        ("add", {"a": 1}, False, "b: Missing"),
+        ("add", {"a": 1, "bee": 2}, False, "bee"),
+        ("add", {"a": "one", "b": 2}, False, "a: Input should be a valid number"),
+    ],
+)
+def test_whatever_a_tool_does_the_model_is_told_and_the_turn_goes_on(
+    api: Api, name: str, arguments: dict[str, Any], success: bool, told: str
+) -> None:
+    session_id = session_with(api)
+    events = api.stream(session_id, instruct(calls(name, **arguments), words(3)))
+    assert kinds(events)[-3:] == ["content_delta", "message_complete", "done"]
+    result = next(event for event in events if event.type == "tool_result")
+    assert result.data["success"] is success
+    stored = next(message for message in api.messages(session_id) if message["role"] == "tool")
+    assert told in stored["content"]
+    assert stored["success"] is success
+    assert api.chat(session_id, "Go on")["message"]
+
+
+def test_fifty_megabytes_are_cut_to_head_and_tail(stub: StubServer, tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOLS)
+    with RunningServer(tmp_path, stub.url, tool_output_limit_chars=2000) as server:
+        api = server.api()
+        session_id = session_with(api)
+        api.chat(session_id, instruct(calls("much")))
+        stored = next(message for message in api.messages(session_id) if message["role"] == "tool")
+    assert len(stored["content"]) == 2000
+    assert "characters left out" in stored["content"]
+
+
+def test_several_calls_in_one_reply_run_in_order(api: Api, tmp_path: Path) -> None:
+    session_id = session_with(api)
+    several = {"tool_call": [{"name": "note", "args": {"text": word}} for word in ("one", "two", "three")]}
+    events = api.stream(session_id, instruct(several, words(3)))
+    assert notes(tmp_path) == ["one", "two", "three"]
+    assert [e.data["call_index"] for e in events if e.type == "tool_result"] == [0, 1, 2]
+
+
+def test_the_same_call_forever_ends_with_an_answer(api: Api, tmp_path: Path) -> None:
+    session_id = session_with(api)
+    events = api.stream(session_id, instruct(*[calls("note", text="again")] * 20))
+    assert notes(tmp_path) == ["again"] * 3
+    assert [e.data["code"] for e in events if e.type == "warning"] == ["TOOL_LIMIT_REACHED"]
+    assert kinds(events)[-2:] == ["message_complete", "done"]
+
+
+def test_rounds_without_end_end_at_the_limit(stub: StubServer, tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOLS)
+    with RunningServer(tmp_path, stub.url, max_tool_iterations=5) as server:
+        api = server.api()
+        session_id = session_with(api)
+        events = api.stream(session_id, instruct(*[calls("add", a=n, b=n) for n in range(40)]))
+    assert len([e for e in events if e.type == "tool_result"]) == 5
+    assert [e.data["code"] for e in events if e.type == "warning"] == ["TOOL_LIMIT_REACHED"]
+    assert events[-1].type == "done"
+
+
+def test_a_model_without_tools_answers_without_and_says_so(api: Api, stub: StubServer) -> None:
+    session_id = api.create("mochi-chat", tool_settings={"tools": ALL})["session_id"]
+    events = api.stream(session_id, "Hello!")
+    assert (events[0].type, events[0].data["code"]) == ("warning", "TOOLS_NOT_SUPPORTED")
+    assert events[-1].type == "done"
+    sent = [e.body for e in stub.exchanges() if e.path == "/api/chat"][-1]
+    assert sent is not None
+    assert "tools" not in sent
+
+
+class Asked:
+    """A stream that has come to a call that waits for approval."""
+
+    def __init__(self, api: Api, session_id: str, events: Iterator[Event]) -> None:
+        self.api = api
+        self.session_id = session_id
+        self.events = events
+        self.seen: list[Event] = []
+        while not self.seen or self.seen[-1].type != "tool_call_confirmation_required":
+            self.seen.append(next(events))
+        self.confirmation_id = str(self.seen[-1].data["confirmation_id"])
+
+    def decide(self, **decision: Any) -> httpx.Response:
+        body = {"confirmation_id": self.confirmation_id, **decision}
+        return self.api.http.post(f"/chat/{self.session_id}/confirm-tool", json=body)
+
+    def rest(self) -> list[Event]:
+        self.seen.extend(self.events)
+        return self.seen
+
+
+def test_with_confirmation_the_sequence_is_that_of_the_specification(api: Api, tmp_path: Path) -> None:
+    session_id = session_with(api, "always_confirm")
+    with api.open_stream(session_id, instruct(calls("note", text="yes"), words(3))) as stream:
+        asked = Asked(api, session_id, stream)
+        assert notes(tmp_path) == []
+        assert asked.seen[-1].data | {"confirmation_id": ""} == {
+            "tool_name": "note",
+            "arguments": {"text": "yes"},
+            "call_index": 0,
+            "confirmation_id": "",
+            "agent_name": None,
+        }
+        pending = api.ok(api.http.get(f"/chat/{session_id}/confirmations"))
+        assert [p["confirmation_id"] for p in pending["confirmations"]] == [asked.confirmation_id]
+        decided = api.ok(asked.decide(approved=True))
+        assert decided["approved"] is True
+        events = asked.rest()
+    assert kinds(events) == [
+        "tool_call_confirmation_required",
+        "tool_result",
+        "tool_continuation_start",
+        "content_delta",
+        "message_complete",
+        "done",
+    ]
+    assert notes(tmp_path) == ["yes"]
+    stored = next(message for message in api.messages(session_id) if message["role"] == "tool")
+    assert stored["decided_by"] == "user"
+    assert api.ok(api.http.get(f"/chat/{session_id}/confirmations")) == {"confirmations": []}
+    assert api.chat(session_id, "And now?")["message"]["content"]
+
+
+def test_a_denied_call_does_not_run_and_the_model_is_told_why(api: Api, tmp_path: Path) -> None:
+    session_id = session_with(api, "always_confirm")
+    with api.open_stream(session_id, instruct(calls("note", text="no"), words(3))) as stream:
+        asked = Asked(api, session_id, stream)
+        api.ok(asked.decide(approved=False, reason="Not today."))
+        events = asked.rest()
+    result = next(event for event in events if event.type == "tool_result")
+    assert (result.data["success"], result.data["error_code"]) == (False, "TOOL_EXECUTION_DENIED")
+    assert notes(tmp_path) == []
+    stored = next(message for message in api.messages(session_id) if message["role"] == "tool")
+    assert "Not today." in stored["content"]
+    assert (stored["decided_by"], stored["error_code"]) == ("user", "TOOL_EXECUTION_DENIED")
+
+
+def test_edited_arguments_are_checked_used_told_and_stored(api: Api, tmp_path: Path) -> None:
+    session_id = session_with(api, "always_confirm")
+    with api.open_stream(session_id, instruct(calls("note", text="asked"), words(3))) as stream:
+        asked = Asked(api, session_id, stream)
+        wrong = asked.decide(approved=True, arguments={"texd": "x"})
+        assert error_of(wrong) == (422, "VALIDATION_ERROR")
+        assert api.ok(asked.decide(approved=True, arguments={"text": "edited"}))["arguments"] == {"text": "edited"}
+        asked.rest()
+    assert notes(tmp_path) == ["edited"]
+    stored = next(message for message in api.messages(session_id) if message["role"] == "tool")
+    assert "edited" in stored["content"]
+    assert stored["arguments"] == {"text": "edited"}
+
+
+def test_an_approval_can_hold_for_the_session(api: Api, tmp_path: Path) -> None:
+    session_id = session_with(api, "always_confirm")
+    with api.open_stream(session_id, instruct(calls("note", text="one"), calls("note", text="two"))) as stream:
+        asked = Asked(api, session_id, stream)
+        api.ok(asked.decide(approved=True, remember="session"))
+        events = asked.rest()
+    assert [e.type for e in events if e.type.startswith("tool_call")] == [
+        "tool_call_confirmation_required",
+        "tool_call",
+    ]
+    api.stream(session_id, instruct(calls("note", text="three")))
+    assert notes(tmp_path) == ["one", "two", "three"]
+    assert api.session(session_id)["tool_settings"]["execution_policy"] == "always_confirm"
+
+
+def test_confirm_destructive_asks_about_what_is_not_known_to_be_read_only(api: Api) -> None:
+    session_id = session_with(api, "confirm_destructive")
+    with api.open_stream(session_id, instruct(calls("look"), calls("nothing"), calls("note", text="x"))) as stream:
+        first = Asked(api, session_id, stream)
+        assert [e.type for e in first.seen if e.type != "tool_continuation_start"] == [
+            "tool_call",
+            "tool_result",
+            "tool_call_confirmation_required",
+        ]
+        assert first.seen[-1].data["tool_name"] == "nothing"
+        api.ok(first.decide(approved=False))
+        second = Asked(api, session_id, stream)
+        assert second.seen[-1].data["tool_name"] == "note"
+        api.ok(second.decide(approved=False))
+        second.rest()
+
+
+def test_wrong_arguments_are_not_asked_about(api: Api) -> None:
+    session_id = session_with(api, "always_confirm")
+    events = api.stream(session_id, instruct(calls("note", texd="x"), words(3)))
+    assert "tool_call_confirmation_required" not in kinds(events)
+    assert kinds(events)[:2] == ["tool_call", "tool_result"]
+
+
+def test_an_unanswered_call_is_denied_in_time(stub: StubServer, tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOLS)
+    with RunningServer(tmp_path, stub.url, tool_confirmation_timeout_seconds=0.05) as server:
+        api = server.api()
+        session_id = session_with(api, "always_confirm")
+        with api.open_stream(session_id, instruct(calls("note", text="x"), words(3))) as stream:
+            asked = Asked(api, session_id, stream)
+            events = asked.rest()
+        result = next(event for event in events if event.type == "tool_result")
+        assert result.data["error_code"] == "TOOL_CONFIRMATION_TIMEOUT"
+        assert error_of(asked.decide(approved=True)) == (408, "TOOL_CONFIRMATION_TIMEOUT")
+        stored = next(message for message in api.messages(session_id) if message["role"] == "tool")
+        assert stored["decided_by"] == "timeout"
+    assert notes(tmp_path) == []
+
+
+def test_unknown_foreign_and_repeated_decisions_are_refused(api: Api) -> None:
+    session_id, other = session_with(api, "always_confirm"), session_with(api)
+    unknown = {"confirmation_id": "conf_none", "approved": True}
+    assert error_of(api.http.post(f"/chat/{session_id}/confirm-tool", json=unknown)) == (404, "CONFIRMATION_NOT_FOUND")
+    with api.open_stream(session_id, instruct(calls("look"), words(3))) as stream:
+        asked = Asked(api, session_id, stream)
+        foreign = {"confirmation_id": asked.confirmation_id, "approved": True}
+        response = api.http.post(f"/chat/{other}/confirm-tool", json=foreign)
+        assert error_of(response) == (404, "CONFIRMATION_NOT_FOUND")
+        api.ok(asked.decide(approved=True))
+        assert error_of(asked.decide(approved=True)) == (409, "CONFIRMATION_RESOLVED")
+        asked.rest()
+    assert error_of(asked.decide(approved=False)) == (409, "CONFIRMATION_RESOLVED")
+    for body in ({}, {"confirmation_id": 5, "approved": True}, {"confirmation_id": "x", "approved": "perhaps"}):
+        assert error_of(api.http.post(f"/chat/{session_id}/confirm-tool", json=body)) == (422, "VALIDATION_ERROR")
+
+
+def test_of_two_racing_approvals_exactly_one_wins_every_time(server: RunningServer, tmp_path: Path) -> None:
+    api, rounds = server.api(), 200
+    session_id = session_with(api, "always_confirm")
+    clients = [server.api(), server.api()]
+    with ThreadPoolExecutor(2) as pool:
+        for number in range(rounds):
+            with api.open_stream(session_id, instruct(calls("note", text=str(number)))) as stream:
+                asked = Asked(clients[0], session_id, stream)
+                body = {"confirmation_id": asked.confirmation_id, "approved": True}
+                path = f"/chat/{session_id}/confirm-tool"
+                racing = [pool.submit(client.http.post, path, json=body) for client in clients]
+                assert sorted(response.result().status_code for response in racing) == [200, 409]
+                asked.rest()
+            # A short history keeps each round as quick as the first.
+            api.ok(api.http.put(f"/sessions/{session_id}/messages/0", json={"content": "again"}))
+    assert notes(tmp_path) == [str(number) for number in range(rounds)]
+
+
+def test_a_collected_turn_cannot_ask_and_says_so(api: Api, tmp_path: Path) -> None:
+    session_id = session_with(api, "always_confirm")
+    answer = api.chat(session_id, instruct(calls("note", text="x"), words(3)))
+    (call,) = answer["tool_calls_executed"]
+    assert (call["success"], call["error_code"]) == (False, "TOOL_EXECUTION_DENIED")
+    assert "wait_for_confirmation" in call["error_message"]
+    assert answer["message"]["content"]
+    assert notes(tmp_path) == []
+
+
+def test_a_collected_turn_can_wait_for_approval(api: Api, server: RunningServer, tmp_path: Path) -> None:
+    session_id = session_with(api, "always_confirm")
+    answers: list[dict[str, Any]] = []
+    message = instruct(calls("note", text="waited"), words(3))
+    asking = threading.Thread(target=lambda: answers.append(api.chat(session_id, message, wait_for_confirmation=True)))
+    asking.start()
+    other = server.api()
+    pending: list[dict[str, Any]] = []
+    while not pending:
+        pending = other.ok(other.http.get(f"/chat/{session_id}/confirmations"))["confirmations"]
+    body = {"confirmation_id": pending[0]["confirmation_id"], "approved": True}
+    other.ok(other.http.post(f"/chat/{session_id}/confirm-tool", json=body))
+    asking.join(10)
+    assert answers[0]["tool_calls_executed"][0]["success"] is True
+    assert notes(tmp_path) == ["waited"]
+
+
+@pytest.mark.parametrize("ending", ["leaves", "stops"])
+def test_whoever_leaves_while_asked_leaves_a_valid_history(api: Api, server: RunningServer, ending: str) -> None:
+    session_id = session_with(api, "always_confirm")
+    several = {"tool_call": [{"name": "note", "args": {"text": word}} for word in ("one", "two")]}
+    with api.open_stream(session_id, instruct(several)) as stream:
+        asked = Asked(api, session_id, stream)
+        if ending == "stops":
+            api.ok(server.api().http.post(f"/chat/{session_id}/stop"))
+            assert asked.rest()[-1].type == "done"
+    api.chat(session_id, "Go on", if_busy="wait")
+    messages = api.messages(session_id)
+    assert [m["role"] for m in messages] == ["user", "assistant", "tool", "tool", "user", "assistant"]
+    assert [c["id"] for c in messages[1]["tool_calls"]] == [m["tool_call_id"] for m in messages[2:4]]
+    assert all("interrupted" in m["content"] for m in messages[2:4])
+    assert error_of(asked.decide(approved=True)) == (404, "CONFIRMATION_NOT_FOUND")
+
+
+def test_runs_are_remembered_with_statistics(api: Api) -> None:
+    session_id = session_with(api)
+    api.chat(session_id, instruct(calls("add", a=1, b=2), calls("boom")))
+    body = api.ok(api.http.get("/tools/executions"))
+    assert [(run["tool_name"], run["success"]) for run in body["executions"]] == [("add", True), ("boom", False)]
+    assert (body["statistics"]["total"], body["statistics"]["failed"]) == (2, 1)
+
+
+def test_hung_tools_delay_nobody(api: Api, server: RunningServer, stub: StubServer) -> None:
+    sessions = [session_with(api) for _ in range(50)]
+    message = instruct({"tool_call": [{"name": "hang", "args": {}}] * 2})
+    clients = [server.api() for _ in sessions]
+    with ThreadPoolExecutor(len(sessions)) as pool:
+        hanging = [pool.submit(c.chat, s, message) for c, s in zip(clients, sessions, strict=True)]
+        slowest = 0.0
+        while not all(turn.done() for turn in hanging):
+            response = api.http.get("/health")
+            assert response.status_code == 200
+            slowest = max(slowest, response.elapsed.total_seconds())
+    assert all(turn.result()["message"] is not None for turn in hanging)
+    assert slowest < 0.5  # the clients of this test share its two cores
+
+
+def test_the_samples_work_as_they_are(stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MOCHI_FILES_ROOT", str(tmp_path / "workspace"))
+    with RunningServer(tmp_path, stub.url, tools_dir=SAMPLES) as server:
+        api = server.api()
+        everything = list(api.ok(api.http.get("/tools"))["tools"])
+        session_id = session_with(api, tools=everything)
+        answer = api.chat(
+            session_id,
+            instruct(
+                calls("divide_numbers", a=1, b=4),
+                calls("divide_numbers", a=1, b=0),
+                calls("get_current_time", timezone="UTC"),
+                calls("roll_dice", sides=6, count=2),
+                calls("write_file", path="a/b.txt", content="Hello"),
+                calls("list_dir", path="a"),
+                calls("read_file", path="a/b.txt"),
+                calls("read_file", path="../secret.txt"),
+                calls("delete_file", path="a/b.txt"),
+            ),
+        )
+    results = [(call["success"], call["result"] or call["error_message"]) for call in answer["tool_calls_executed"]]
+    assert results[0] == (True, "0.25")
+    assert results[1][0] is False
+    assert results[2][1].endswith("UTC")
+    assert results[4:7] == [(True, "Wrote 5 characters to a/b.txt."), (True, "b.txt (5 bytes)"), (True, "Hello")]
+    assert results[7] == (False, "read_file failed: ValueError: ../secret.txt is outside the workspace")
+    assert results[8] == (True, "Deleted a/b.txt.")

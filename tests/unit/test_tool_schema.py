@@ -1,0 +1,304 @@
+"""Functions as tools: what models are told, what reaches the function."""
+
+import enum
+import functools
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Optional, Union
+
+import orjson
+import pytest
+from pydantic import BaseModel, Field
+
+from mochi_server.tools.schema import NotATool, WrongArguments, make_schema
+
+
+class Colour(enum.Enum):
+    """A choice."""
+
+    RED = "red"
+    BLUE = "blue"
+
+
+class Address(BaseModel):
+    """A nested form."""
+
+    street: str = Field(description="with the number")
+    parent: Optional["Address"] = None
+
+
+@dataclass
+class Point:
+    """A nested form."""
+
+    x: int
+    y: int = 0
+
+
+def returns(annotation: Any, default: Any = ...) -> Callable[..., str]:
+    """A function with one parameter of a type, which says what it got."""
+
+    def tool(value: Any) -> str:
+        """Say what was given."""
+        return repr(value)
+
+    tool.__annotations__ = {"value": annotation, "return": str}
+    if default is not ...:
+        tool.__defaults__ = (default,)
+    return tool
+
+
+KINDS: dict[str, tuple[Any, dict[str, Any], list[tuple[Any, Any]], list[Any]]] = {
+    "int": (int, {"type": "integer"}, [(3, 3), ("3", 3)], ["x", 3.5, None, [3]]),
+    "float": (float, {"type": "number"}, [(1, 1.0), ("2.5", 2.5)], ["x", None]),
+    "bool": (bool, {"type": "boolean"}, [(True, True), ("true", True)], ["perhaps", 7]),
+    "str": (str, {"type": "string"}, [("x", "x")], [5, None, ["x"]]),
+    "Optional": (Optional[str], {"type": "string"}, [("x", "x"), (None, None)], [5]),  # noqa: UP045 - what is tested
+    "or None": (int | None, {"type": "integer"}, [(1, 1), (None, None)], ["x"]),
+    "Literal": (Literal["a", "b"], {"type": "string", "enum": ["a", "b"]}, [("a", "a")], ["c", None]),
+    "one Literal": (Literal["a"], {"type": "string", "enum": ["a"]}, [("a", "a")], ["b"]),
+    "Enum": (
+        Colour,
+        {"type": "string", "description": "A choice.", "enum": ["red", "blue"]},
+        [("blue", Colour.BLUE)],
+        ["green"],
+    ),
+    "list": (list[str], {"type": "array", "items": {"type": "string"}}, [(["a"], ["a"])], ["a", [1]]),
+    "set": (set[int], {"type": "array", "items": {"type": "integer"}}, [([1, 1], {1})], [5]),
+    "dict": (dict[str, int], {"type": "object"}, [({"a": 1}, {"a": 1})], [{"a": "x"}, []]),
+    "union": (
+        Union[int, str],  # noqa: UP007 - what is tested
+        {"anyOf": [{"type": "integer"}, {"type": "string"}]},
+        [(1, 1), ("x", "x")],
+        [None, []],
+    ),
+    "dataclass": (
+        Point,
+        {
+            "type": "object",
+            "description": "A nested form.",
+            "properties": {"x": {"type": "integer"}, "y": {"type": "integer"}},
+            "required": ["x"],
+        },
+        [({"x": "1"}, Point(1, 0))],
+        [{}, {"x": "a"}],
+    ),
+    "model": (
+        Address,
+        {
+            "type": "object",
+            "description": "A nested form.",
+            "properties": {
+                "street": {"type": "string", "description": "with the number"},
+                "parent": {"type": "object"},
+            },
+            "required": ["street"],
+        },
+        [({"street": "A 1", "parent": {"street": "B 2"}}, Address(street="A 1", parent=Address(street="B 2")))],
+        [{"parent": None}],
+    ),
+    "Annotated": (
+        Annotated[int, Field(ge=1, description="at least one")],
+        {"type": "integer", "description": "at least one"},
+        [(1, 1)],
+        [0],
+    ),
+}
+
+
+@pytest.mark.parametrize(("annotation", "schema", "fitting", "refused"), KINDS.values(), ids=KINDS)
+def test_models_are_told_the_type_and_functions_get_it(
+    annotation: Any, schema: dict[str, Any], fitting: list[tuple[Any, Any]], refused: list[Any]
+) -> None:
+    tool = make_schema(returns(annotation), "tool")
+
+    assert tool.parameters["properties"] == {"value": schema}
+    assert tool.parameters["required"] == ["value"]
+    for given, received in fitting:
+        bound = tool.bind({"value": given})
+        assert bound.arguments == {"value": received}
+        assert type(bound.arguments["value"]) is type(received)
+    for given in refused:
+        with pytest.raises(WrongArguments, match="value"):
+            tool.bind({"value": given})
+
+
+def test_a_default_makes_a_parameter_optional_and_is_told() -> None:
+    tool = make_schema(returns(int, 3), "tool")
+    assert "required" not in tool.parameters
+    assert tool.parameters["properties"]["value"]["description"] == "(default: 3)"
+    assert tool.bind({}).arguments == {"value": 3}
+
+
+@pytest.mark.parametrize("arguments", [{}, {"valeu": 1}, {"value": 1, "more": 2}])
+def test_missing_and_misspelled_arguments_are_named(arguments: dict[str, Any]) -> None:
+    with pytest.raises(WrongArguments):
+        make_schema(returns(int), "tool").bind(arguments)
+
+
+def google(a: int, b: str = "x") -> str:
+    """Do a thing.
+
+    At length.
+
+    Args:
+        a: The first,
+            over two lines.
+        b (str): The second.
+
+    Returns:
+        What was done.
+    """
+    return f"{a}{b}"
+
+
+def numpy(a: int, b: str = "x") -> str:
+    """Do a thing.
+
+    At length.
+
+    Parameters
+    ----------
+    a : int
+        The first,
+        over two lines.
+    b : str
+        The second.
+    """
+    return f"{a}{b}"
+
+
+def rest(a: int, b: str = "x") -> str:
+    """Do a thing.
+
+    At length.
+
+    :param a: The first,
+        over two lines.
+    :param b: The second.
+    :returns: What was done.
+    """
+    return f"{a}{b}"
+
+
+@pytest.mark.parametrize("function", [google, numpy, rest])
+def test_docstrings_of_every_style_describe_the_parameters(function: Callable[..., str]) -> None:
+    tool = make_schema(function, "tool")
+    assert tool.description == "Do a thing.\n\nAt length."
+    assert tool.overview == {
+        "a": {"type": "int", "description": "The first, over two lines."},
+        "b": {"type": "str", "description": "The second."},
+    }
+    assert tool.parameters["properties"]["b"]["description"] == "The second. (default: x)"
+
+
+@pytest.mark.parametrize(
+    ("annotation", "name"),
+    [
+        (list[str], "list[str]"),
+        (dict[str, list[int]], "dict[str, list[int]]"),
+        (int | None, "int | None"),
+        (Optional[str], "str | None"),  # noqa: UP045 - what is tested
+        (Literal["a", 1], "Literal['a', 1]"),
+        (Annotated[float, Field(ge=0)], "float"),
+        (tuple[int, ...], "tuple[int, ...]"),
+        (Colour, "Colour"),
+    ],
+)
+def test_clients_are_shown_types_as_python_writes_them(annotation: Any, name: str) -> None:
+    assert make_schema(returns(annotation), "tool").overview["value"]["type"] == name
+
+
+def without_docstring(a: int) -> str:
+    return str(a)
+
+
+def without_hint(a) -> str:  # type: ignore[no-untyped-def]  # what is tested
+    """Do."""
+    return str(a)
+
+
+def without_result(a: int):  # type: ignore[no-untyped-def]  # what is tested
+    """Do."""
+
+
+def with_many(*numbers: int) -> str:
+    """Do."""
+    return str(numbers)
+
+
+def with_anything(**things: int) -> str:
+    """Do."""
+    return str(things)
+
+
+def with_a_socket(a: "socket.socket") -> str:  # type: ignore[name-defined]  # noqa: F821 - what is tested
+    """Do."""
+    return str(a)
+
+
+@pytest.mark.parametrize(
+    ("thing", "reason"),
+    [
+        (without_docstring, "docstring"),
+        (without_hint, "'a' has no type"),
+        (without_result, "returns"),
+        (with_many, "numbers"),
+        (with_anything, "things"),
+        (with_a_socket, "annotations"),
+        (returns(subprocess.Popen), "JSON"),
+        (Colour, "not a function"),
+        (5, "not a function"),
+    ],
+)
+def test_what_cannot_be_a_tool_says_why(thing: Any, reason: str) -> None:
+    with pytest.raises(NotATool, match=reason):
+        make_schema(thing, "tool")
+
+
+class Counter:
+    """Something with state."""
+
+    def count(self, up_to: int) -> str:
+        """Count."""
+        return str(up_to)
+
+
+def test_methods_async_functions_and_wrapped_ones_are_tools() -> None:
+    async def later(a: int) -> str:
+        """Do it later."""
+        return str(a)
+
+    @functools.wraps(google)
+    def wrapped(*arguments: Any, **named: Any) -> str:
+        return google(*arguments, **named)
+
+    def positional(a: int, /, b: int) -> str:
+        """Subtract."""
+        return str(a - b)
+
+    assert make_schema(Counter().count, "count").parameters["required"] == ["up_to"]
+    assert make_schema(later, "later").parameters["required"] == ["a"]
+    assert make_schema(wrapped, "wrapped").parameters["required"] == ["a"]
+    bound = make_schema(positional, "positional").bind({"b": 1, "a": 3})
+    assert (bound.args, bound.kwargs) == ((3, 1), {}) or bound.args == (3,)
+    assert positional(*bound.args, **bound.kwargs) == "2"
+
+
+def test_schemas_are_the_same_bytes_in_every_process() -> None:
+    program = (
+        "from tests.unit.test_tool_schema import KINDS, returns\n"
+        "from mochi_server.tools.schema import make_schema\n"
+        "import orjson\n"
+        "print(orjson.dumps([make_schema(returns(k[0]), 't').definition() for k in KINDS.values()]).decode())"
+    )
+    printed = {
+        subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, check=True, env={"PYTHONHASHSEED": seed}
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(printed) == 1
+    assert len(orjson.loads(printed.pop())) == len(KINDS)

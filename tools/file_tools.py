@@ -1,0 +1,78 @@
+"""Files of one directory and nothing outside it: ``MOCHI_FILES_ROOT``, or ``workspace`` where the server runs."""
+
+import os
+from pathlib import Path
+
+MAX_BYTES = 1_000_000
+
+
+def list_dir(path: str = ".") -> str:
+    """List the files and folders of a folder.
+
+    Args:
+        path: The folder, relative to the workspace.
+    """
+    folder = _inside(path)
+    if not folder.is_dir():
+        raise ValueError(f"{path} is not a folder of the workspace")
+    entries = sorted(folder.iterdir(), key=lambda entry: (entry.is_file(), entry.name))
+    return "\n".join(_line(entry) for entry in entries) or "The folder is empty."
+
+
+def read_file(path: str) -> str:
+    """Read a text file.
+
+    Args:
+        path: The file, relative to the workspace.
+    """
+    file = _inside(path)
+    if not file.is_file():
+        raise ValueError(f"{path} is not a file of the workspace")
+    if file.stat().st_size > MAX_BYTES:
+        raise ValueError(f"{path} is larger than {MAX_BYTES} bytes")
+    return file.read_text("utf-8", "replace")
+
+
+def write_file(path: str, content: str) -> str:
+    """Write a text file; one that exists is overwritten.
+
+    Args:
+        path: The file, relative to the workspace. Folders on the way are made.
+        content: The whole new text.
+    """
+    file = _inside(path)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(content, "utf-8")
+    return f"Wrote {len(content)} characters to {path}."
+
+
+def delete_file(path: str) -> str:
+    """Delete a file.
+
+    Args:
+        path: The file, relative to the workspace.
+    """
+    file = _inside(path)
+    if not file.is_file():
+        raise ValueError(f"{path} is not a file of the workspace")
+    file.unlink()
+    return f"Deleted {path}."
+
+
+def _root() -> Path:
+    root = Path(os.environ.get("MOCHI_FILES_ROOT", "workspace")).resolve()
+    root.mkdir(parents=True, exist_ok=True)
+    return root
+
+
+def _inside(path: str) -> Path:
+    """A path within the root; links that lead out of it are refused like any other way out."""
+    root = _root()
+    resolved = (root / path).resolve()
+    if not resolved.is_relative_to(root):
+        raise ValueError(f"{path} is outside the workspace")
+    return resolved
+
+
+def _line(entry: Path) -> str:
+    return f"{entry.name}/" if entry.is_dir() else f"{entry.name} ({entry.stat().st_size} bytes)"
