@@ -60,12 +60,17 @@ def listed(models: Iterable[Model]) -> list[Model]:
 
 
 def asked(stub: Stub, model: Model, prompt: Prompt, fingerprint: bytes) -> Subject:
-    """What the model makes of the prompt. The model's own system message and parameters come in where none is given."""
-    if model.system and not any(message.role == "system" for message in prompt.messages):
-        prompt = replace(prompt, messages=(Message("system", model.system), *prompt.messages))
-    prompt = replace(prompt, options={**model.parameters, **prompt.options})
+    """What the model makes of the prompt; `fingerprint` is what the accidents of the exchange come from."""
+    prompt = completed(prompt, model)
     reply = limited(stub.resolve(prompt), prompt.options, model.chars_per_token)
     return Subject(model, prompt, reply, counted(reply, prompt, model), stub.plan(fingerprint))
+
+
+def completed(prompt: Prompt, model: Model) -> Prompt:
+    """The prompt with the model's own system message and parameters, where it has none of its own."""
+    if model.system and not any(message.role == "system" for message in prompt.messages):
+        prompt = replace(prompt, messages=(Message("system", model.system), *prompt.messages))
+    return replace(prompt, options={**model.parameters, **prompt.options})
 
 
 def played(reply: Reply, encoder: Encoder, *, stream: bool) -> Generation:

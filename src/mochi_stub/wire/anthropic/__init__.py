@@ -1,0 +1,1 @@
+"""Anthropic's wire. `routes.ROUTES` is all that the application needs of it."""
