@@ -2,24 +2,21 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Any
 
-from mochi_server.chat.history import last_user_index, wire_messages
+from mochi_server.chat.history import last_user_index
 from mochi_server.chat.loop import Conversation, Limits
+from mochi_server.chat.model import ChatModel
 from mochi_server.chat.toolboxes import Toolboxes
 from mochi_server.chat.transcript import Transcript
 from mochi_server.chat.turn import Turn, TurnRequest
 from mochi_server.errors import EmptyHistory, InternalError, MochiError, OllamaError, OllamaUnreachable
-from mochi_server.events import ChatEvent, MessageComplete, TurnError, TurnWarning
+from mochi_server.events import ChatEvent, MessageComplete, TurnError
 from mochi_server.ollama.async_client import AsyncOllamaClient
-from mochi_server.ollama.requests import chat_payload
-from mochi_server.ollama.types import ChatMessage
 from mochi_server.services.context_window import WindowDecision, WindowRegistry
-from mochi_server.sessions.session import ChatSession, now
+from mochi_server.sessions.session import now
 from mochi_server.sessions.store import SessionStore
-from mochi_server.sessions.types import Message
 
 logger = logging.getLogger(__name__)
 
@@ -77,34 +74,17 @@ class ChatEngine:
 
     async def _answer(self, turn: Turn, transcript: Transcript) -> AsyncGenerator[list[ChatEvent], None]:
         session = turn.session
-        model = turn.model = turn.model or await self._client.find_model(session.model)
-        turn.window = self._windows.decide(
-            model, session.metadata.context_window_config, session.session_id, _previous_model(session)
-        )
-        think = turn.request.think if turn.request.think is not None else session.metadata.think
-        if think and not model.can("thinking"):
-            yield [TurnWarning("THINKING_NOT_SUPPORTED", f"Model {session.model!r} cannot think; it answers without.")]
-
-        def payload(messages: Sequence[Message], tools: list[dict[str, Any]]) -> Mapping[str, Any]:
-            thinking = (think or False) if model.can("thinking") else None
-            usable = tools if model.can("tools") else []
-            return _payload(turn, wire_messages(messages, transcript.turn_begins), usable, thinking)
-
-        if not model.can("tools") and turn.toolbox.schemas():
-            yield [TurnWarning("TOOLS_NOT_SUPPORTED", f"Model {session.model!r} cannot use tools; it answers without.")]
-        conversation = Conversation(
-            session.model,
-            transcript,
-            turn.toolbox,
-            chat_lines=self._client.chat_lines,
-            payload=payload,
-            limits=self._limits,
-        )
+        info = turn.model or await self._client.find_model(session.model)
+        model = ChatModel(self._client, self._windows, info, session, turn.request.wishes)
+        turn.window = model.window
+        if warnings := model.warnings(turn.toolbox.schemas()):
+            yield warnings
+        conversation = Conversation(model, transcript, turn.toolbox, self._limits)
         turn.outcomes = conversation.outcomes
         async with aclosing(conversation.events()) as batches:
             async for batch in batches:
                 yield batch
-        await self._remember_window(turn, turn.window)
+        await self._remember_window(turn, model.window)
         yield [_complete(turn)]
 
     async def _remember_window(self, turn: Turn, decision: WindowDecision) -> None:
@@ -122,26 +102,6 @@ async def _interrupt(transcript: Transcript) -> None:
         await transcript.interrupt()
     except MochiError as error:
         logger.error("What the model had said could not be stored: %s", error.message)
-
-
-def _payload(
-    turn: Turn, messages: list[ChatMessage], tools: list[dict[str, Any]], think: bool | str | None
-) -> dict[str, Any]:
-    request, defaults = turn.request, turn.session.metadata
-    return chat_payload(
-        turn.session.model,
-        messages,
-        tools=tools,
-        think=think,
-        context_window=turn.window.window if turn.window else None,
-        options={**(defaults.options or {}), **(request.options or {})},
-        format=request.format if request.format is not None else defaults.format,
-        keep_alive=request.keep_alive if request.keep_alive is not None else defaults.keep_alive,
-    )
-
-
-def _previous_model(session: ChatSession) -> str | None:
-    return next((m.get("model") for m in reversed(session.messages) if m["role"] == "assistant"), None)
 
 
 def _complete(turn: Turn) -> MessageComplete:

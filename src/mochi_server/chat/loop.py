@@ -1,22 +1,14 @@
 """Model, tool calls, results, model again, until there is an answer. Does not know who listens."""
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any
 
 from mochi_server.chat.answer import Answer
+from mochi_server.chat.model import ChatModel
 from mochi_server.chat.transcript import Transcript
 from mochi_server.events import ChatEvent, ToolContinuationStart, TurnWarning
-from mochi_server.ollama.stream import Line
-from mochi_server.sessions.types import Message
 from mochi_server.tools.toolbox import Call, Toolbox, ToolOutcome, failed
-
-ChatLines = Callable[[Mapping[str, Any]], AsyncGenerator[list[Line], None]]
-"""Posts a chat payload and yields the answer in batches of lines."""
-
-MakePayload = Callable[[Sequence[Message], list[dict[str, Any]]], Mapping[str, Any]]
-"""The payload for a history and tool schemas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,21 +22,10 @@ class Limits:
 class Conversation:
     """One turn's talk with a model; every message is stored when it is whole."""
 
-    def __init__(
-        self,
-        model: str,
-        transcript: Transcript,
-        toolbox: Toolbox,
-        *,
-        chat_lines: ChatLines,
-        payload: MakePayload,
-        limits: Limits,
-    ) -> None:
+    def __init__(self, model: ChatModel, transcript: Transcript, toolbox: Toolbox, limits: Limits) -> None:
         self._model = model
         self._transcript = transcript
         self._toolbox = toolbox
-        self._chat_lines = chat_lines
-        self._payload = payload
         self._limits = limits
         self._previous: Call | None = None
         self._repeated = 0
@@ -57,7 +38,7 @@ class Conversation:
         At a limit the model is asked once more, without tools, so that the user gets an answer.
         """
         for _ in range(self._limits.rounds):
-            answer = Answer(self._model)
+            answer = Answer(self._model.name)
             async with aclosing(self._ask(answer)) as batches:
                 async for batch in batches:
                     yield batch
@@ -70,7 +51,7 @@ class Conversation:
             if self._repeated >= self._limits.identical_calls:
                 break
         yield [TurnWarning("TOOL_LIMIT_REACHED", "The model called tools for too long; it answers without them now.")]
-        async with aclosing(self._ask(Answer(self._model), answer_now=True)) as batches:
+        async with aclosing(self._ask(Answer(self._model.name), answer_now=True)) as batches:
             async for batch in batches:
                 yield batch
 
@@ -78,9 +59,12 @@ class Conversation:
         """One answer of the model; ``answer_now`` offers no tools and does not listen to calls of any."""
         self._transcript.expect(answer)
         schemas = [] if answer_now else self._toolbox.schemas()
-        async with aclosing(self._chat_lines(self._payload(self._transcript.messages, schemas))) as batches:
-            async for lines in batches:
-                if events := answer.feed(lines):
+        asking = self._model.ask(self._transcript.messages, schemas, self._transcript.turn_begins)
+        async with aclosing(asking) as batches:
+            async for batch in batches:
+                if not isinstance(batch, list):
+                    yield [batch]
+                elif events := answer.feed(batch):
                     self._transcript.progressed()
                     yield events
         if answer_now:

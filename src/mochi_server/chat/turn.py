@@ -3,11 +3,12 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from mochi_server.chat.model import Wishes
 from mochi_server.errors import MochiError
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.services.context_window import WindowDecision
 from mochi_server.sessions.session import ChatSession
-from mochi_server.sessions.types import Message, Think
+from mochi_server.sessions.types import Message
 from mochi_server.tools.toolbox import Toolbox, ToolOutcome
 
 
@@ -15,14 +16,11 @@ from mochi_server.tools.toolbox import Toolbox, ToolOutcome
 class TurnRequest:
     """What a client asks for. Without a message the last user message is answered again.
 
-    ``think``, ``options``, ``format`` and ``keep_alive`` go before the session's own defaults.
+    ``wishes`` go before the session's own defaults.
     """
 
     message: str | None = None
-    think: Think | None = None
-    options: dict[str, Any] | None = None
-    format: Literal["json"] | dict[str, Any] | None = None
-    keep_alive: str | float | None = None
+    wishes: Wishes = field(default_factory=Wishes)
     if_busy: Literal["reject", "wait"] = "reject"
     on_disconnect: Literal["cancel", "continue"] = "cancel"
     interactive: bool = True

@@ -5,6 +5,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field, field_validator
 
 from mochi_server.chat.collect import ChatOutcome
+from mochi_server.chat.model import Wishes
 from mochi_server.chat.runs import Run
 from mochi_server.chat.turn import TurnRequest
 from mochi_server.models.common import Format, KeepAlive, Options, ThinkLevel
@@ -37,10 +38,7 @@ class ChatRequest(BaseModel):
         """The request as the engine takes it."""
         return TurnRequest(
             message=self.message,
-            think=self.think,
-            options=self.options,
-            format=self.format,
-            keep_alive=self.keep_alive,
+            wishes=Wishes(self.think, self.options, self.format, self.keep_alive),
             if_busy=self.if_busy,
             on_disconnect=self.on_disconnect,
             interactive=streaming or self.wait_for_confirmation,

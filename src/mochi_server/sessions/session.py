@@ -2,7 +2,7 @@
 
 import re
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timezone
 from typing import Any
@@ -208,6 +208,11 @@ def revision_of(messages: list[Message]) -> str:
     last = messages[-1]
     content = zlib.crc32(str(last.get("content")).encode("utf-8", "surrogatepass"))
     return f"{len(messages)}-{last.get('message_id')}-{content:08x}"
+
+
+def previous_model(messages: Sequence[Message]) -> str | None:
+    """The model that gave the latest answer, if there is one."""
+    return next((m.get("model") for m in reversed(messages) if m.get("role") == "assistant"), None)
 
 
 def preview(messages: Iterable[Message]) -> str:
