@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
 
 from mochi_stub import StubServer
+from mochi_stub.wire.ollama.gosyntax import BadJSON, loads
 from tests.stub.talk import ask
 
 HI = [{"role": "user", "content": "hi"}]
@@ -49,6 +51,12 @@ def error(stub: StubServer, body: Any, path: str = "/api/chat") -> tuple[int, st
         (b"[01]", "invalid character '1' after array element"),
         ("é".encode(), "invalid character 'Ã' looking for beginning of value"),
         (b"7", "json: cannot unmarshal number into Go value of type api.ChatRequest"),
+        (b"[1.5.2]", "invalid character '.' after array element"),
+        (b'{"a":1e5e}', "invalid character 'e' after object key:value pair"),
+        (b'{"a":[],"b":2e}', "invalid character '}' in exponent of numeric literal"),
+        (b"[NaN]", "invalid character 'N' looking for beginning of value"),
+        (b"[-Infinity]", "invalid character 'I' in numeric literal"),
+        (b"[" + b"1" * 5000 + b"x]", "invalid character 'x' after array element"),
         (b"[]", "json: cannot unmarshal array into Go value of type api.ChatRequest"),
     ],
 )
@@ -224,3 +232,11 @@ def test_the_first_check_that_fails_is_the_one_that_is_told(shared: StubServer) 
         'option "num_ctx" must be of type integer',
         'invalid format: "\\"xml\\""; expected "json" or a valid JSON Schema object',
     ]
+
+
+@pytest.mark.parametrize("piece", [b"1,", b"[1],", b'{"role":"user"},', b'"\\n",'])
+def test_ten_megabytes_that_are_no_json_do_not_hold_up_the_others(piece: bytes) -> None:
+    began = time.process_time()
+    with pytest.raises(BadJSON, match="invalid character 'x' looking for beginning of value"):
+        loads(b'{"messages":[' + piece * (10_000_000 // len(piece)) + b"x]}")
+    assert time.process_time() - began < 5  # a walk over every token took several times as long
