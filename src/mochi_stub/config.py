@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -53,9 +53,20 @@ class Config:
     lineages: Mapping[str, tuple[Script, ...]]
     recordings: Path | None = None
 
+    @cached_property
+    def declared(self) -> Mapping[str, Model]:
+        return {model.name: model for model in self.models}
+
     def lineage(self, model: str) -> tuple[Script, ...]:
         """The scripts for a model's name, upper and lower case alike; none where it is not configured."""
         return self.lineages.get(model) or self.lineages.get(key(model), ())
+
+    def model(self, name: str) -> Model:
+        """The declared model. Raises KeyError where it is not configured."""
+        return self.declared[self.lineage(name)[0].name]
+
+    def chars_per_token(self, model: str) -> float:
+        return self.model(model).chars_per_token if self.lineage(model) else 1.0
 
     def manner(self, model: str) -> Manner:
         """How the model streams where a response does not say."""

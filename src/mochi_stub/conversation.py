@@ -18,6 +18,7 @@ from mochi_stub.journal import Exchange, Journal, Outcome
 from mochi_stub.pacing import Clock, paced
 from mochi_stub.reply import Cut, Failure
 from mochi_stub.scheduler import Lease, NotLoaded
+from mochi_stub.verbatim import verbatim
 
 logger = logging.getLogger("mochi_stub")
 
@@ -59,6 +60,7 @@ class Conversation:
     def __init__(self, channel: Channel, exchange: Exchange, journal: Journal, playback: Playback) -> None:
         self.playback = playback
         self.journal = journal
+        self.path: str = channel.scope["path"]
         self.head = channel.scope["method"] == "HEAD"
         self.cors = OPEN_CORS if any(name == b"origin" for name, _ in channel.scope["headers"]) else ()
         self.receive = channel.receive
@@ -73,7 +75,9 @@ class Conversation:
                 result = await self._made(result)
             if isinstance(result, Answer):
                 return await self._answer(result)
-            self.journal.note(self.exchange, **result.noted)
+            result = verbatim(result, self.path)
+            rule = {"rule": result.reply.rule, "passed_over": result.reply.passed_over}
+            self.journal.note(self.exchange, **rule, **result.noted)
             if not result.stream and not self.playback.speed and not interrupted(result.reply):
                 return await self._answer(result.encoder.whole())
             await self._watched(self._play(result))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
+from mochi_stub.catalogue import Model
 from mochi_stub.config import Config, load_data
 from mochi_stub.document import ConfigError
+from mochi_stub.library import Library
 from mochi_stub.watch import Watched
 
 logger = logging.getLogger("mochi_stub")
@@ -34,3 +37,21 @@ class LiveConfig:
             else:
                 logger.error("the configuration stays as it was: %s", problem)
         return self._good
+
+
+class ConfiguredLibrary(Library):
+    """Models that stay, those of a configuration that may change, and those that requests have added."""
+
+    def __init__(self, live: LiveConfig, models: Sequence[Model]) -> None:
+        self._live = live
+        self._config = live.current
+        self._staying = tuple(models)
+        super().__init__((*self._staying, *self._config.models))
+
+    @property
+    def models(self) -> tuple[Model, ...]:
+        config = self._live.current
+        if config is not self._config:
+            self._config = config
+            self.declare((*self._staying, *config.models))
+        return super().models

@@ -1,28 +1,58 @@
-"""Prompt to reply: what a model says that nobody has scripted. Pure and deterministic.
+"""Prompt to reply: an instruction block, else the model's triggers, else its `_default`, else what it says unscripted.
 
-An instruction block in the latest user message is obeyed. Without one the model answers with filler text, as long as
-the hash of what it was told says, and then repeats what it was told; a `Reason:` line in the message makes it think
-first.
+Pure and deterministic. Every reply says which rule made it and why those before it did not.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from mochi_stub.config import Config, Script
 from mochi_stub.instructions import rounds
-from mochi_stub.lorem import hash_sized
 from mochi_stub.prompt import Prompt
-from mochi_stub.reply import Part, Reasoning, Reply, Text
+from mochi_stub.reply import Reply
+from mochi_stub.responses import Asked, Error, Response, Vector, in_manner, in_pace
+from mochi_stub.unscripted import unscripted, without_answered_calls
+
+MAX_SHOWN = 60
 
 
-def resolve(prompt: Prompt) -> Reply:
-    """The reply to a prompt; an empty one to an embedding request, whose vector depends on the model alone."""
+def resolve(prompt: Prompt, config: Config | None = None) -> Reply:
+    """The reply to a prompt; an empty one to an embedding request for which nothing is configured."""
+    passed_over: list[str] = []
+    reply = _instructed(prompt, passed_over) or _configured(prompt, config, passed_over)
+    if reply is None:
+        reply = unscripted(prompt)
+    if config is not None and reply.pace is None:
+        reply = in_pace(reply, config.manner(prompt.model), config.chars_per_token(prompt.model), prompt)
+    return replace(reply, passed_over=tuple(passed_over))
+
+
+def resolver(
+    config: Callable[[], Config | None], script: Callable[[Prompt], Reply | None] | None
+) -> Callable[..., Reply]:
+    """A function from prompt to reply: what the script says, and where it says nothing what the configuration does."""
+
+    def resolved(prompt: Prompt) -> Reply:
+        scripted = script(prompt) if script else None
+        if scripted is not None:
+            return scripted if scripted.rule else replace(scripted, rule="script")
+        return resolve(prompt, config())
+
+    return resolved
+
+
+def _instructed(prompt: Prompt, passed_over: list[str]) -> Reply | None:
     if prompt.operation == "embed":
-        return Reply()
+        return None
     planned = rounds(prompt.user_text, thinks=prompt.thinks, choices=prompt.choices)
     if planned is not None and _played(prompt) < len(planned):
-        return Reply(planned[_played(prompt)])
-    if prompt.messages and prompt.messages[-1].role == "tool":
-        return Reply(_echoing(Text, prompt.messages[-1].content))
-    return _minimal(prompt.user_text, prompt.thinks)
+        return Reply(planned[_played(prompt)], rule="instruction block")
+    passed_over.append(
+        "instruction block: none that can be read" if planned is None else "instruction block: all played"
+    )
+    return None
 
 
 def _played(prompt: Prompt) -> int:
@@ -30,11 +60,35 @@ def _played(prompt: Prompt) -> int:
     return sum(bool(message.tool_calls) for message in prompt.messages[prompt.last_user + 1 :])
 
 
-def _minimal(user_text: str, thinks: bool) -> Reply:
-    reasoning = _echoing(Reasoning, user_text) if thinks and "\nReason:" in user_text else []
-    return Reply([*reasoning, *_echoing(Text, user_text)])
+def _configured(prompt: Prompt, config: Config | None, passed_over: list[str]) -> Reply | None:
+    """What the model's scripts say, triggers first, then the first `_default`."""
+    lineage = config.lineage(prompt.model) if config else ()
+    if config is None or not lineage:
+        passed_over.append("configuration: says nothing of the model")
+        return None
+    for rule, response in _candidates(prompt, lineage, passed_over):
+        if prompt.operation == "embed" and not isinstance(response, (Vector, Error)):
+            passed_over.append(f"{rule}: is not for embeddings")
+            continue
+        if prompt.operation != "embed" and isinstance(response, Vector):
+            passed_over.append(f"{rule}: is for embeddings only")
+            continue
+        asked = Asked(prompt, config.model(prompt.model), unscripted)
+        reply = in_manner(response.reply(asked), response.manner.over(config.manner(prompt.model)), asked)
+        return without_answered_calls(replace(reply, rule=rule), prompt)
+    return None
 
 
-def _echoing(kind: type[Text] | type[Reasoning], told: str) -> list[Part]:
-    """Filler text, then what was told, word for word and blank for blank."""
-    return [kind(hash_sized(told)), kind(f" {told}")] if told else [kind(hash_sized(told))]
+def _candidates(prompt: Prompt, lineage: tuple[Script, ...], passed_over: list[str]) -> Iterator[tuple[str, Response]]:
+    text = prompt.user_text
+    for script in lineage:
+        if text in script.triggers:
+            shown = text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
+            yield f"trigger {shown!r} of {script.name}", script.triggers[text]
+        else:
+            passed_over.append(f"{script.name}: the message is none of its {len(script.triggers)} triggers")
+    for script in lineage:
+        if script.default is not None:
+            yield f"_default of {script.name}", script.default
+        else:
+            passed_over.append(f"{script.name}: has no _default")

@@ -166,8 +166,7 @@ def mirrored(prompt: Prompt) -> str:
 
 def in_manner(reply: Reply, manner: Manner, asked: Asked) -> Reply:
     """The reply, streaming as told."""
-    pace = _pace(manner, asked) or reply.pace
-    made = replace(reply, pace=pace, unasked=True)
+    made = replace(in_pace(reply, manner, asked.model.chars_per_token, asked.prompt), unasked=True)
     if manner.pause:
         made = _after(made, manner.pause[0], Pause(manner.pause[1]))
     if manner.cut_after is not None:
@@ -177,14 +176,13 @@ def in_manner(reply: Reply, manner: Manner, asked: Asked) -> Reply:
     return made if manner == Manner() else replace(made, frames=None)
 
 
-def _pace(manner: Manner, asked: Asked) -> Pace | None:
+def in_pace(reply: Reply, manner: Manner, chars_per_token: float, prompt: Prompt) -> Reply:
+    """The reply, cut and timed as told."""
     if manner.profile is None and manner.tokens_per_second is None and manner.jitter is None:
-        return None
+        return reply
+    pace = Pace(CHARACTERS[manner.profile or "words"], jitter=manner.jitter or 0.0, seed=stable_hash(prompt.user_text))
     rate = manner.tokens_per_second
-    pace = Pace(
-        CHARACTERS[manner.profile or "words"], jitter=manner.jitter or 0.0, seed=stable_hash(asked.prompt.user_text)
-    )
-    return pace if rate is None else replace(pace, characters_per_second=rate * asked.model.chars_per_token)
+    return replace(reply, pace=pace if rate is None else replace(pace, characters_per_second=rate * chars_per_token))
 
 
 def _after(reply: Reply, count: int, part: Part) -> Reply:

@@ -7,6 +7,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -15,11 +16,13 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from mochi_stub.answer import Stub
 from mochi_stub.app import App
 from mochi_stub.catalogue import DEFAULT_MODELS, Model
+from mochi_stub.config import Config, packaged
 from mochi_stub.journal import Exchange, Journal
 from mochi_stub.library import Library
+from mochi_stub.live import ConfiguredLibrary, LiveConfig
 from mochi_stub.prompt import Prompt
 from mochi_stub.reply import Reply
-from mochi_stub.resolve import resolve as default_reply
+from mochi_stub.resolve import resolver
 from mochi_stub.scheduler import Machine, Scheduler
 from mochi_stub.wires import ROUTES
 
@@ -31,8 +34,9 @@ Resolve = Callable[[Prompt], "Reply | None"]
 class StubServer:
     """A deterministic LLM server.
 
-    `models` None: the default catalogue. `resolve` scripts the replies; where it returns None the default behaviour
-    answers. The same `seed` and request give the same bytes. `speed` 2 is twice as fast, 0 does not wait at all.
+    `config` names a file of models and what they answer; without it and without `models` there are the default ones.
+    `resolve` scripts the replies; where it returns None the configuration answers, or the default behaviour. The same
+    `seed` and request give the same bytes. `speed` 2 is twice as fast, 0 does not wait at all.
     `machine` is what Ollama's scheduler has to do with; by default nothing ever waits for anything else.
 
         with StubServer(speed=0) as stub:
@@ -46,6 +50,7 @@ class StubServer:
         port: int = 0,
         fall_back_to_free_port: bool = False,
         models: Sequence[Model] | None = None,
+        config: Path | None = None,
         resolve: Resolve | None = None,
         seed: int = 0,
         speed: float = 1.0,
@@ -54,7 +59,8 @@ class StubServer:
         self.host = host
         self.port = port
         self._fall_back = fall_back_to_free_port
-        self._models = tuple(DEFAULT_MODELS if models is None else models)
+        self._models = models
+        self._live = None if config is None else LiveConfig(config)
         self._script = resolve
         self._seed = seed
         self._speed = speed
@@ -101,9 +107,16 @@ class StubServer:
         """Block until the condition holds of the exchanges. Raises TimeoutError."""
         return self._journal.wait_for(condition, timeout)
 
-    def _resolve(self, prompt: Prompt) -> Reply:
-        scripted = self._script(prompt) if self._script else None
-        return default_reply(prompt) if scripted is None else scripted
+    def _configuration(self) -> Config | None:
+        """What is in force."""
+        if self._live is not None:
+            return self._live.current
+        return packaged() if self._models is None else None
+
+    def _library(self) -> Library:
+        if self._live is not None:
+            return ConfiguredLibrary(self._live, self._models or ())
+        return Library((*DEFAULT_MODELS, *packaged().models) if self._models is None else self._models)
 
     async def _load(self, seconds: float) -> None:
         if self._speed:
@@ -111,7 +124,7 @@ class StubServer:
 
     def _config(self) -> uvicorn.Config:
         scheduler = Scheduler(self.machine, wait=self._load)
-        stub = Stub(Library(self._models), self._resolve, scheduler, self._seed)
+        stub = Stub(self._library(), resolver(self._configuration, self._script), scheduler, self._seed)
         app: Any = App(stub, ROUTES, self._journal, speed=self._speed)
         return uvicorn.Config(
             app,

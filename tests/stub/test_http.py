@@ -7,6 +7,7 @@ import socket
 import pytest
 
 from mochi_stub import Model, StubServer
+from mochi_stub.conversation import DECLARED_UP_TO
 from tests.stub.talk import ask, sent
 
 PATHS = ("/api/version", "/api/status", "/api/tags", "/api/ps")
@@ -66,7 +67,8 @@ def test_head_has_the_headers_of_get_and_no_body(shared: StubServer) -> None:
         head, get = ask(shared, "HEAD", path), ask(shared, "GET", path)
         assert (head.status, head.body) == (200, b"")
         assert head.headers["content-type"] == get.headers["content-type"]
-        assert head.headers["content-length"] == get.headers["content-length"] == str(len(get.body))
+        declared = str(len(get.body)) if len(get.body) <= DECLARED_UP_TO else None
+        assert head.headers.get("content-length") == get.headers.get("content-length") == declared
 
 
 def test_bodies_beyond_gos_buffer_come_in_chunks() -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TypeAlias
 
-from mochi_stub.answer import Encoder, Generation, Stub
+from mochi_stub.answer import Encoder, Generation, Request, Stub
 from mochi_stub.catalogue import Model
 from mochi_stub.embedding import embed, normalised
 from mochi_stub.limits import limited
@@ -61,9 +61,15 @@ def listed(models: Iterable[Model]) -> list[Model]:
 
 def asked(stub: Stub, model: Model, prompt: Prompt, fingerprint: bytes) -> Subject:
     """What the model makes of the prompt; `fingerprint` is what the accidents of the exchange come from."""
-    prompt = completed(prompt, model)
+    prompt = replace(completed(prompt, model), request=prompt.request or fingerprint)
     reply = limited(stub.resolve(prompt), prompt.options, model.chars_per_token)
-    return Subject(model, prompt, reply, counted(reply, prompt, model), stub.plan(fingerprint))
+    return Subject(
+        model,
+        prompt,
+        reply,
+        counted(reply, prompt, model),
+        stub.plan(prompt.model.encode(errors="replace") + request.body),
+    )
 
 
 def completed(prompt: Prompt, model: Model) -> Prompt:
@@ -73,9 +79,10 @@ def completed(prompt: Prompt, model: Model) -> Prompt:
     return replace(prompt, options={**model.parameters, **prompt.options})
 
 
-def played(reply: Reply, encoder: Encoder, *, stream: bool) -> Generation:
-    """A generation with nothing to be done behind it."""
-    return Generation(reply, encoder, stream)
+def played(subject: Subject, encoder: Encoder) -> Generation:
+    """The reply as that encoder writes it."""
+    noted = {"model": subject.prompt.model, "prompt_tokens": subject.usage.input}
+    return Generation(subject.reply, encoder, subject.prompt.stream, noted)
 
 
 def counted(reply: Reply, prompt: Prompt, model: Model) -> Counts:

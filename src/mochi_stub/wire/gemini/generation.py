@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from mochi_stub.answer import Answer, Request, Result, Stub
@@ -23,10 +24,10 @@ _FINISH = {"stop": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY"}
 def generate(stub: Stub, request: Request, model: Model, name: str, *, stream: bool) -> Result:
     """POST models/{model}:generateContent and :streamGenerateContent"""
     body = read(request.body, GENERATE)
-    prompt = prompt_of(body, name, model, stream=stream)
+    prompt = replace(prompt_of(body, name, model, stream=stream), request=request.body)
     subject = asked(stub, model, prompt, name.encode() + request.body)
     events = request.query.get("alt") == "sse"
-    return played(subject.reply, Candidates(subject, shows_thoughts(body), events), stream=stream)
+    return played(subject, Candidates(subject, shows_thoughts(body), events))
 
 
 class Candidates:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mochi_stub.answer import Answer, Generation, Result, Stub
@@ -75,7 +75,8 @@ def _answer(stub: Stub, data: bytes, body: Mapping[str, Any], model: Model, oper
     need = Need(model, options, body.get("keep_alive"), body.get("shift", model.family != NEVER_SHIFTS))
     if empty:
         return scheduled(stub, need, lambda _: _loaded(body, plan, operation, "load"))
-    request = _Request(body, to_prompt(body, operation, model, options), need, plan)
+    prompt = replace(to_prompt(body, operation, model, options), request=data)
+    request = _Request(body, prompt, need, plan)
     return scheduled(stub, need, lambda lease: _result(stub, request, lease))
 
 

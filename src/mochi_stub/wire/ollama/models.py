@@ -16,8 +16,12 @@ NEVER = 292 * 365.25 * 24 * 3600
 
 
 def tags(models: Iterable[Model]) -> dict[str, Any]:
-    """The list, newest first, to the second; models of one second stay in the order in which they are declared."""
-    ordered = sorted(models, key=lambda model: _second(model.modified_at), reverse=True)
+    """The list, newest first, to the second; models of one second stay in the order in which they are declared.
+
+    Models whose name begins with `_` are there to be inherited from.
+    """
+    shown = (model for model in models if not model.name.startswith("_"))
+    ordered = sorted(shown, key=lambda model: _second(model.modified_at), reverse=True)
     return {"models": [_listed(model) for model in ordered]}
 
 
