@@ -59,17 +59,12 @@ def listed(models: Iterable[Model]) -> list[Model]:
     return [model for model in models if not model.name.startswith("_")]
 
 
-def asked(stub: Stub, model: Model, prompt: Prompt, fingerprint: bytes) -> Subject:
-    """What the model makes of the prompt; `fingerprint` is what the accidents of the exchange come from."""
-    prompt = replace(completed(prompt, model), request=prompt.request or fingerprint)
+def asked(stub: Stub, model: Model, prompt: Prompt, request: Request) -> Subject:
+    """What the model makes of the prompt. Ids and moments come from the model's name and the request's body."""
+    prompt = replace(completed(prompt, model), request=request.body)
     reply = limited(stub.resolve(prompt), prompt.options, model.chars_per_token)
-    return Subject(
-        model,
-        prompt,
-        reply,
-        counted(reply, prompt, model),
-        stub.plan(prompt.model.encode(errors="replace") + request.body),
-    )
+    plan = stub.plan(prompt.model.encode(errors="replace") + request.body)
+    return Subject(model, prompt, reply, counted(reply, prompt, model), plan)
 
 
 def completed(prompt: Prompt, model: Model) -> Prompt:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from mochi_stub.answer import Answer, Request, Result, Stub
@@ -24,8 +23,7 @@ _FINISH = {"stop": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY"}
 def generate(stub: Stub, request: Request, model: Model, name: str, *, stream: bool) -> Result:
     """POST models/{model}:generateContent and :streamGenerateContent"""
     body = read(request.body, GENERATE)
-    prompt = replace(prompt_of(body, name, model, stream=stream), request=request.body)
-    subject = asked(stub, model, prompt, name.encode() + request.body)
+    subject = asked(stub, model, prompt_of(body, name, model, stream=stream), request)
     events = request.query.get("alt") == "sse"
     return played(subject, Candidates(subject, shows_thoughts(body), events))
 
