@@ -21,9 +21,8 @@ SIGNATURE_LENGTH = 64
 def messages(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     """POST /v1/messages"""
     model = find_model(stub, body["model"])
-    prompt = prompt_of(body, model)
-    subject = asked(stub, model, prompt, request.body)
-    return played(subject.reply, MessageEvents(subject), stream=prompt.stream)
+    subject = asked(stub, model, prompt_of(body, model), request)
+    return played(subject, MessageEvents(subject))
 
 
 def count_tokens(stub: Stub, request: Request, body: dict[str, Any]) -> Result:

@@ -26,10 +26,9 @@ def chat(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     model = find_model(stub, body["model"])
     check_chat(model, "v1/chat/completions")
     check_tools(model, body.get("tools"))
-    prompt = _prompt(body, model)
-    subject = asked(stub, model, prompt, request.body)
+    subject = asked(stub, model, _prompt(body, model), request)
     wanted = body.get("stream_options", {}).get("include_usage", False)
-    return played(subject.reply, ChatChunks(subject, body.get("n", 1), wanted), stream=prompt.stream)
+    return played(subject, ChatChunks(subject, body.get("n", 1), wanted))
 
 
 def _prompt(body: Mapping[str, Any], model: Model) -> Prompt:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from mochi_stub.answer import Answer, Request, Result, Stub
 from mochi_stub.chunks import Piece
 from mochi_stub.plan import ALPHANUMERIC
 from mochi_stub.prompt import Message, Prompt
-from mochi_stub.reply import Choice, Failure, Part, Reasoning, Reply, Text, ToolCalls, joined
+from mochi_stub.reply import Choice, Failure, Finish, Part, Reasoning, Text, ToolCalls, joined
 from mochi_stub.wire.asking import Counts, Subject, asked, played
 from mochi_stub.wire.jsontext import dumps, event
 from mochi_stub.wire.openai.chat import DONE, EVENTS
@@ -24,10 +25,10 @@ def completions(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     """POST /v1/completions"""
     model = find_model(stub, body["model"])
     prompts = [text for text in texts(body.get("prompt", NO_PROMPT)) for _ in range(body.get("n", 1))]
-    subjects = [asked(stub, model, _prompt(body, text), request.body) for text in prompts]
-    reply = Reply([part for index, subject in enumerate(subjects) for part in _choice(index, subject, body)])
+    subjects = [asked(stub, model, _prompt(body, text), request) for text in prompts]
+    whole = _together(subjects, echo=body.get("echo", False))
     wanted = body.get("stream_options", {}).get("include_usage", False)
-    return played(reply, CompletionChunks(subjects, reply, wanted), stream=body.get("stream", False))
+    return played(whole, CompletionChunks(whole, [subject.reply.finish for subject in subjects], wanted))
 
 
 def _prompt(body: Mapping[str, Any], text: str) -> Prompt:
@@ -41,11 +42,18 @@ def _prompt(body: Mapping[str, Any], text: str) -> Prompt:
     )
 
 
-def _choice(index: int, subject: Subject, body: Mapping[str, Any]) -> list[Part]:
+def _together(subjects: list[Subject], *, echo: bool) -> Subject:
+    """The replies as the choices of one; what they cost is summed up."""
+    parts = [part for index, subject in enumerate(subjects) for part in _choice(index, subject, echo)]
+    first = subjects[0]
+    return replace(first, reply=replace(first.reply, parts=parts), usage=_total(subjects))
+
+
+def _choice(index: int, subject: Subject, echo: bool) -> list[Part]:
     """A reply as one choice of several; this endpoint has neither reasoning nor calls."""
-    echo = [Text(subject.prompt.user_text)] if body.get("echo") else []
+    echoed = [Text(subject.prompt.user_text)] if echo else []
     parts = [part for part in subject.reply.parts if not isinstance(part, (Reasoning, ToolCalls))]
-    return [Choice(index), *echo, *parts]
+    return [Choice(index), *echoed, *parts]
 
 
 class CompletionChunks:
@@ -53,17 +61,17 @@ class CompletionChunks:
 
     content_type = EVENTS
 
-    def __init__(self, subjects: list[Subject], reply: Reply, wants_usage: bool) -> None:
-        self.reasons = [subject.reply.finish for subject in subjects]
-        self.reply = reply
-        self.usage = completion_usage(_total(subjects))
+    def __init__(self, subject: Subject, reasons: list[Finish], wants_usage: bool) -> None:
+        self.reasons = reasons
+        self.reply = subject.reply
+        self.usage = completion_usage(subject.usage)
         self.wants_usage = wants_usage
-        plan = subjects[0].plan
+        plan = subject.plan
         self.facts = {
             "id": f"cmpl-{plan.id(0, 24, ALPHANUMERIC)}",
             "object": "text_completion",
             "created": plan.start // 10**9,
-            "model": subjects[0].prompt.model,
+            "model": subject.prompt.model,
         }
         self.head = f'data: {dumps(self.facts)[:-1]},"choices":'
         self.tail = ',"usage":null}\n\n' if wants_usage else "}\n\n"

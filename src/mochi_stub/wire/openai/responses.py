@@ -28,9 +28,8 @@ def responses(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     if earlier is not None:
         message = f"Previous response with id '{earlier}' not found."
         raise Refused(400, message, param="previous_response_id", code="previous_response_not_found")
-    prompt = prompt_of(body, model)
-    subject = asked(stub, model, prompt, request.body)
-    return played(subject.reply, ResponseEvents(subject, body), stream=prompt.stream)
+    subject = asked(stub, model, prompt_of(body, model), request)
+    return played(subject, ResponseEvents(subject, body))
 
 
 class ResponseEvents:
