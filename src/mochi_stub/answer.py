@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl
 
 from mochi_stub.catalogue import Model
 from mochi_stub.chunks import Piece
+from mochi_stub.journal import Journal
 from mochi_stub.library import Library
 from mochi_stub.plan import Plan
 from mochi_stub.prompt import Prompt
@@ -116,6 +117,7 @@ class Stub:
     library: Library
     resolve: Callable[[Prompt], Reply]
     scheduler: Scheduler
+    journal: Journal
     seed: int
 
     @property

@@ -18,6 +18,9 @@ Outcome = Literal["running", "finished", "cancelled", "failed"]
 MAX_EXCHANGES = 1000
 MAX_BYTES = 64 * 1024 * 1024
 
+UNSEEN = "/stub/"
+"""Who looks at the journal does not stand in it."""
+
 MASK = "***"
 _SECRET_HEADER = re.compile(rb"authorization|cookie|api-?key|token|secret|password")
 _SECRET_QUERY = re.compile(r"(?i)((?:^|&)[^=&]*(?:key|token|secret|password)=)[^&]*")
@@ -66,12 +69,16 @@ class Journal:
         self._exchanges: deque[Exchange] = deque()
         self._bytes = 0
         self._changed = threading.Condition()
+        self.running = 0
 
     def open(self, method: str, path: str, body: Any, size: int, **facts: Any) -> Exchange:
         """A new exchange; `facts` are other fields that are already known."""
         exchange = Exchange(method, path, body, size=size, **facts)
         exchange.duration = -time.monotonic()
+        if path.startswith(UNSEEN):
+            return exchange
         with self._changed:
+            self.running += 1
             self._exchanges.append(exchange)
             self._bytes += size
             while len(self._exchanges) > MAX_EXCHANGES or (self._bytes > MAX_BYTES and len(self._exchanges) > 1):
@@ -96,6 +103,7 @@ class Journal:
         with self._changed:
             exchange.outcome = outcome
             exchange.duration += time.monotonic()
+            self.running -= not exchange.path.startswith(UNSEEN)
             self._changed.notify_all()
 
     def clear(self) -> None:

@@ -124,7 +124,7 @@ class StubServer:
 
     def _config(self) -> uvicorn.Config:
         scheduler = Scheduler(self.machine, wait=self._load)
-        stub = Stub(self._library(), resolver(self._configuration, self._script), scheduler, self._seed)
+        stub = Stub(self._library(), resolver(self._configuration, self._script), scheduler, self._journal, self._seed)
         app: Any = App(stub, ROUTES, self._journal, speed=self._speed)
         return uvicorn.Config(
             app,

@@ -10,6 +10,7 @@ from mochi_stub.answer import ANY, Answer, Handler, Request, Result, Routes, Stu
 from mochi_stub.routing import mounted
 from mochi_stub.wire.anthropic import routes as anthropic
 from mochi_stub.wire.gemini import routes as gemini
+from mochi_stub.wire.observation import OBSERVATION
 from mochi_stub.wire.ollama.routes import ROUTES as OLLAMA
 from mochi_stub.wire.openai.routes import ROUTES as OPENAI
 
@@ -50,6 +51,7 @@ SHARED: Routes = {
 
 ROUTES = mounted(
     ("", HEALTH),
+    ("", OBSERVATION),
     ("", OLLAMA),
     ("/ollama", OLLAMA),
     ("/v1", OPENAI),

@@ -1,0 +1,85 @@
+"""What can be seen of the stub from outside: its journal, its state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mochi_stub import Gate, Reply, StubServer, Text
+from tests.stub.talk import ask, chat, streaming
+
+RELOADED = {"num_ctx": 2048}
+
+
+def rows(stub: StubServer) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = ask(stub, "GET", "/stub/requests").json["requests"]
+    return found
+
+
+def state(stub: StubServer) -> dict[str, Any]:
+    found: dict[str, Any] = ask(stub, "GET", "/stub/state").json
+    return found
+
+
+def test_the_journal_tells_what_was_asked_and_how_it_went(stub: StubServer) -> None:
+    chat(stub, "hello", stream=False)
+    chat(stub, "x" * 30, options={"num_ctx": 20}, stream=False)
+    chat(stub, "hello", "nope")
+    first, second, third = rows(stub)
+    assert (first["path"], first["model"], first["status"], first["outcome"]) == ("/api/chat", "mochi", 200, "finished")
+    assert (first["num_ctx"], first["reload"], first["truncated"], first["prompt_tokens"]) == (4096, False, False, 11)
+    assert first["rule"]
+    assert first["duration_ms"] > 0
+    assert first["body"]["messages"] == [{"role": "user", "content": "hello"}]
+    assert (second["num_ctx"], second["reload"], second["truncated"]) == (20, True, True)
+    assert (third["status"], third["outcome"], third["num_ctx"]) == (404, "failed", None)
+
+
+def test_looking_at_the_journal_leaves_no_trace_and_deleting_empties_it(stub: StubServer) -> None:
+    chat(stub, "hello")
+    assert len(rows(stub)) == len(rows(stub)) == 1
+    assert ask(stub, "DELETE", "/stub/requests").status == 204
+    assert not rows(stub)
+    assert not stub.exchanges()
+
+
+def test_nothing_secret_stands_in_it(stub: StubServer) -> None:
+    secrets = {"Authorization": "Bearer s3cret", "x-api-key": "s3cret", "x-goog-api-key": "s3cret", "Cookie": "s3cret"}
+    body = {"model": "mochi", "messages": [], "api_key": "s3cret", "tools": [{"password": "s3cret"}], "user": "me"}
+    ask(stub, "POST", "/api/chat?key=s3cret&alt=sse", body, {**secrets, "X-Trace": "7"})
+    shown = ask(stub, "GET", "/stub/requests").body
+    assert b"s3cret" not in shown
+    (row,) = rows(stub)
+    assert (row["headers"]["authorization"], row["headers"]["x-trace"], row["query"]) == ("***", "7", "key=***&alt=sse")
+    assert (row["body"]["api_key"], row["body"]["user"]) == ("***", "me")
+    assert "s3cret" not in repr(stub.exchanges())
+
+
+def test_a_body_that_is_nested_too_deeply_is_left_out(stub: StubServer) -> None:
+    deep = b'{"model":"mochi","messages":[],"x":' + b"[" * 500 + b"]" * 500 + b"}"
+    assert ask(stub, "POST", "/api/chat", deep).status == 200
+    assert rows(stub)[0]["body"] is None
+
+
+def test_the_state_counts_loads_and_shows_what_is_loaded(stub: StubServer) -> None:
+    assert state(stub) == {
+        "models": [],
+        **dict.fromkeys(("loads", "reloads", "truncations", "queued", "waiting", "in_flight"), 0),
+    }
+    chat(stub, "hello", keep_alive=-1)
+    chat(stub, "hello", options=RELOADED)
+    seen = state(stub)
+    assert (seen["loads"], seen["reloads"]) == (2, 1)
+    assert seen["models"] == [{"name": "mochi", "context_length": 2048, "keep_alive": 300.0, "requests": 0}]
+
+
+def test_the_state_shows_what_is_under_way() -> None:
+    gate = Gate()
+    body = {"model": "mochi", "messages": [{"role": "user", "content": "hello"}], "keep_alive": -1}
+    with StubServer(resolve=lambda _: Reply([Text(("one",)), gate]), speed=0) as stub:
+        with streaming(stub, "/api/chat", body) as response:
+            assert response.readline()
+            seen = state(stub)
+            assert (seen["in_flight"], seen["models"][0]["requests"], seen["models"][0]["keep_alive"]) == (1, 1, None)
+            gate.open()
+            assert response.read()
+        assert state(stub)["in_flight"] == 0
