@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 MAX_VALUES = 1_000_000
+MAX_DEPTH = 100
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -113,13 +114,25 @@ def read(path: Path) -> Item:
 
 def parse(data: bytes, file: str) -> Item:
     """The text of a file. Raises ConfigError."""
-    with _told(file):
-        loader = _LOADER(data.decode("utf-8-sig"))
+    with _told(file, data.rstrip(b"\n").count(b"\n") + 1):
+        text = data.decode("utf-8-sig")
+        _check_depth(text, file)
+        loader = _LOADER(text)
         try:
             node = loader.get_single_node()
             return Item(None, "", file, 1) if node is None else _Reader(loader, file).item(node, ())
         finally:
             loader.dispose()
+
+
+def _check_depth(text: str, file: str) -> None:
+    """YAML's own reader goes down as deep as the text does, and crashes where that is too deep."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_LOADER):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH:
+            line = event.start_mark.line + 1 if event.start_mark else 1
+            raise ConfigError(f"{file}:{line}: expected fewer values inside values")
 
 
 class _Reader:
@@ -133,7 +146,9 @@ class _Reader:
     def item(self, node: Any, inside: tuple[int, ...]) -> Item:
         line = node.start_mark.line + 1
         self.made += 1
-        if id(node) in inside or self.made > MAX_VALUES:
+        if self.made > MAX_VALUES:
+            raise ConfigError(f"{self.file}:{line}: expected fewer values inside values")
+        if id(node) in inside:
             raise ConfigError(f"{self.file}:{line}: expected an anchor that does not contain itself")
         if isinstance(node, yaml.MappingNode):
             return Item(self._mapping(node, (*inside, id(node))), "", self.file, line)
@@ -170,8 +185,8 @@ def _range(low: float, high: float, above: bool = False) -> str:
 
 
 @contextmanager
-def _told(file: str) -> Iterator[None]:
-    """What YAML complains of, as a ConfigError."""
+def _told(file: str, lines: int) -> Iterator[None]:
+    """What YAML complains of, as a ConfigError; its end of the file is the last line that there is."""
     try:
         yield
     except UnicodeDecodeError as error:
@@ -179,11 +194,10 @@ def _told(file: str) -> Iterator[None]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = " ".join(filter(None, [error.context, error.problem]))
-        raise ConfigError(f"{file}:{mark.line + 1 if mark else 1}: expected YAML ({problem})") from None
+        line = min(mark.line + 1, lines) if mark else 1
+        raise ConfigError(f"{file}:{line}: expected YAML ({problem})") from None
     except yaml.YAMLError as error:
         raise ConfigError(f"{file}:1: expected YAML ({' '.join(str(error).split())})") from None
-    except RecursionError:
-        raise ConfigError(f"{file}:1: expected fewer values inside values") from None
     except (ValueError, OverflowError) as error:
         if isinstance(error, ConfigError):
             raise

@@ -66,12 +66,13 @@ class _Lines:
 
     def refusal(self, failure: Failure, *, stream: bool) -> Answer:
         body = f'{{"error":{text(failure.message)}}}'.encode()
-        return Answer(failure.status, body, STREAM_ERROR if stream else JSON, declared=not stream)
+        headers = tuple((name.encode(), value.encode()) for name, value in failure.headers)
+        return Answer(failure.status, body, STREAM_ERROR if stream else JSON, headers, declared=not stream)
 
     def whole(self) -> Answer:
         """Without tools in the request only the calls of the last object are kept."""
         reply = self.subject.reply
-        calls = reply.tool_calls if self.subject.prompt.tools or self.native else []
+        calls = reply.tool_calls if self.subject.prompt.tools or self.native or reply.unasked else []
         wanted = self.subject.top_logprobs is not None
         shown = [piece for piece in pieces(reply) if piece.kind in (Reasoning, Text)] if wanted else []
         return Answer(200, self._final(self._whole_text(), self._whole_thinking(), calls, shown).encode(), JSON)
@@ -138,7 +139,7 @@ class _Lines:
         subject, reply = self.subject, self.subject.reply
         usage, given = reply.usage, reply.durations
         per_token = subject.model.chars_per_token
-        prompted = usage.input or subject.prompt_tokens
+        prompted = subject.prompt_tokens if usage.input is None else usage.input
         evaluated = self.planned_end if given.eval is None else given.eval
         prompt_time = prompted * NANOSECONDS_PER_PROMPT_TOKEN if given.prompt_eval is None else given.prompt_eval
         load = subject.load_duration if given.load is None else given.load

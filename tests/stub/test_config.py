@@ -1,0 +1,190 @@
+"""Configurations: the specification's own examples, then everything else that a file may say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mochi_stub import StubServer
+from mochi_stub.config import ConfigError, check, load
+from tests.stub.talk import ask, chat
+
+DATA = Path(__file__).parent / "data"
+"""`spec-config.yaml`, `spec-inheritance.yaml` and `fixtures/example.yaml` are the specification's, word for word."""
+
+
+def configured(folder: Path, text: str) -> StubServer:
+    file = folder / "config.yaml"
+    file.write_text(text, encoding="utf-8")
+    return StubServer(config=file, speed=0)
+
+
+def said(stub: StubServer, model: str, text: str, **fields: Any) -> Any:
+    return chat(stub, text, model, stream=False, **fields).json["message"]
+
+
+def test_the_specification_s_example_is_valid_and_does_what_it_says() -> None:
+    assert check(DATA / "spec-config.yaml") == []
+    with StubServer(config=DATA / "spec-config.yaml", speed=0) as stub:
+        assert said(stub, "echo", " hello\n")["content"] == " hello\n"
+        weird = chat(stub, "x", "weirdo", stream=False).json
+        assert weird["message"]["content"] == "asdkjhasd kajshd aksjdh..."
+        assert weird["eval_count"] == 999999
+        assert said(stub, "thinker", "x") == {
+            "role": "assistant",
+            "content": "here is my thoughtful response... *gibberish*",
+            "thinking": "hmm let me think about this... *gibberish*",
+        }
+        coded = said(stub, "coder", "x")
+        assert coded["thinking"] == "I need to read this file first..."
+        assert coded["tool_calls"][0]["function"] == {
+            "index": 0,
+            "name": "read_file",
+            "arguments": {"path": "/src/main.js"},
+        }
+        assert said(stub, "gpt-4", "hello")["content"] == "Hi there!"
+        assert said(stub, "gpt-4", "Hello")["content"] == "Hello"
+        assert said(stub, "gpt-4", "load fixture")["content"] == "Hello!"
+        for text, status, message in (
+            ("test error", 500, "Internal server error"),
+            ("rate limit", 429, "Rate limit exceeded"),
+        ):
+            failed = chat(stub, text, "gpt-4")
+            assert (failed.status, failed.json) == (status, {"error": message})
+        deep = chat(stub, "think hard", "claude-3-opus", stream=False).json
+        assert deep["message"]["thinking"] == "Deep thinking happening here..."
+        assert (deep["prompt_eval_count"], deep["eval_count"]) == (500, 1000)
+        assert said(stub, "claude-3-opus", "x")["content"] == "I'm Claude, how can I help?"
+        assert chat(stub, "x", "gpt-5").status == 404
+        listed = [model["id"] for model in ask(stub, "GET", "/v1/models").json["data"]]
+        assert listed == ["echo", "weirdo", "thinker", "coder", "gpt-4", "claude-3-opus"]
+
+
+def test_the_specification_s_inheritance_asks_the_child_first() -> None:
+    with StubServer(config=DATA / "spec-inheritance.yaml", speed=0) as stub:
+        assert said(stub, "claude-3-opus", "hello")["content"] == "Hi from Opus specifically!"
+        assert said(stub, "claude-3-opus", "think")["thinking"] == "Deep thoughts..."
+        assert said(stub, "claude-3-opus", "other")["content"] == "I'm Claude"
+        assert said(stub, "base-claude", "hello")["content"] == "Hi from Claude!"
+        rules = [(exchange.rule, exchange.passed_over) for exchange in stub.exchanges()]
+    assert rules[0] == (
+        "trigger 'hello' of claude-3-opus",
+        ("instruction block: none that can be read",),
+    )
+    assert rules[2] == (
+        "_default of base-claude",
+        (
+            "instruction block: none that can be read",
+            "claude-3-opus: the message is none of its 2 triggers",
+            "base-claude: the message is none of its 1 triggers",
+            "claude-3-opus: has no _default",
+        ),
+    )
+
+
+def test_a_parent_s_trigger_is_asked_before_a_child_s_default(tmp_path: Path) -> None:
+    text = """
+models:
+  _base: [{"hello": "from the base"}]
+  child: [{_inherit: _base}, {_default: "from the child"}]
+  grandchild: [{_inherit: child}]
+  bare:
+"""
+    with configured(tmp_path, text) as stub:
+        assert said(stub, "grandchild", "hello")["content"] == "from the base"
+        assert said(stub, "grandchild", "other")["content"] == "from the child"
+        assert said(stub, "bare", "hello")["content"].endswith(" hello")
+        assert said(stub, "_base", "hello")["content"] == "from the base"
+        names = [model["name"] for model in ask(stub, "GET", "/api/tags").json["models"]]
+        assert names == ["child:latest", "grandchild:latest", "bare:latest"]
+        assert stub.exchanges()[2].rule == "built-in: lorem and echo"
+
+
+def test_a_model_that_declares_nothing_can_do_everything(tmp_path: Path) -> None:
+    text = "models: {any: [{_default: {type: message, reasoning: hm, tool_calls: [{name: now}]}}]}"
+    with configured(tmp_path, text) as stub:
+        capabilities = ask(stub, "POST", "/api/show", {"model": "any"}).json["capabilities"]
+        assert {"completion", "tools", "thinking", "embedding"} <= set(capabilities)
+        message = said(stub, "any", "x", think=False)
+        assert message["thinking"] == "hm"
+        assert message["tool_calls"][0]["function"]["name"] == "now"
+        assert len(ask(stub, "POST", "/api/embed", {"model": "any", "input": "x"}).json["embeddings"][0]) >= 256
+
+
+def test_what_is_declared_of_a_model_is_inherited_and_shown(tmp_path: Path) -> None:
+    text = """
+models:
+  _base: [{_model: {context_length: 1000, family: qwen3, capabilities: [completion, tools]}}]
+  child:
+    - _inherit: _base
+    - _model: {capabilities: [completion], chars_per_token: 4, parameters: {num_predict: 3}, system: "Be brief."}
+"""
+    with configured(tmp_path, text) as stub:
+        shown = ask(stub, "POST", "/api/show", {"model": "child"}).json
+        assert shown["capabilities"] == ["completion"]
+        assert shown["model_info"]["qwen3.context_length"] == 1000
+        assert shown["system"] == "Be brief."
+        answer = chat(stub, "hello", "child", stream=False).json
+        assert (len(answer["message"]["content"]), answer["eval_count"]) == (12, 3)
+
+
+def test_calls_that_were_answered_are_not_made_again(tmp_path: Path) -> None:
+    text = "models: {caller: [{_default: {type: message, tool_calls: [{name: now}]}}]}"
+    with configured(tmp_path, text) as stub:
+        asked = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "now", "arguments": {}}}]}
+        messages = [{"role": "user", "content": "time?"}, asked, {"role": "tool", "content": "noon"}]
+        answer = ask(stub, "POST", "/api/chat", {"model": "caller", "messages": messages, "stream": False}).json
+        assert answer["message"]["content"].endswith(" noon")
+        assert "tool_calls" not in answer["message"]
+        assert stub.exchanges()[-1].rule == "_default of caller, its calls answered"
+
+
+def test_an_instruction_block_goes_before_every_trigger(tmp_path: Path) -> None:
+    plan = json.dumps({"messages": [{"text_message": {"length": 2}}]})
+    block = f"<|instruction_start|>{plan}<|instruction_end|>"
+    with configured(tmp_path, "models: {any: [{_default: no}]}") as stub:
+        assert said(stub, "any", block)["content"] == "lorem ipsum"
+        assert stub.exchanges()[-1].rule == "instruction block"
+
+
+def test_keys_are_the_texts_as_written(tmp_path: Path) -> None:
+    text = 'models: {4: [{yes: "y", 12: "twelve", 2026-01-01: "date", null: "nil", 9+10=: "x"}]}'
+    with configured(tmp_path, text) as stub:
+        for trigger, answer in (
+            ("yes", "y"),
+            ("12", "twelve"),
+            ("2026-01-01", "date"),
+            ("null", "nil"),
+            ("9+10=", "x"),
+        ):
+            assert said(stub, "4", trigger)["content"] == answer
+
+
+def test_anchors_and_merges_work(tmp_path: Path) -> None:
+    text = """
+models:
+  one: [&d {_default: {type: message, content: hi, usage: &u {input: 1, output: 2}}}]
+  two: [*d]
+  three: [{_default: {type: echo, usage: {<<: *u, output: 3}}}]
+"""
+    with configured(tmp_path, text) as stub:
+        assert said(stub, "two", "x")["content"] == "hi"
+        answer = chat(stub, "x", "three", stream=False).json
+        assert (answer["prompt_eval_count"], answer["eval_count"]) == (1, 3)
+
+
+def test_recorded_paths_count_from_the_configuration_s_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    with StubServer(config=DATA / "spec-config.yaml", speed=0) as stub:
+        assert said(stub, "gpt-4", "load fixture")["content"] == "Hello!"
+
+
+def test_a_configuration_with_a_mistake_does_not_start_a_server(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"config\.yaml:1: expected models as a mapping"):
+        configured(tmp_path, "models: 5")
+    with pytest.raises(ConfigError, match=r"none\.yaml:1: expected a file that can be read"):
+        load(tmp_path / "none.yaml")

@@ -1,0 +1,200 @@
+"""Mistakes in a configuration: file, line and what was expected; and what happens when the file changes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mochi_stub import StubServer
+from mochi_stub.config import ConfigError, check, load
+from tests.stub.talk import ask, chat
+
+ENTRY = "models:\n  a:\n    - _default: "
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "expected"),
+    [
+        ("", 1, "the configuration as a mapping"),
+        ("models: [a]", 1, "models as a mapping, found a list"),
+        ("model: {}", 1, "one of models, recordings in the configuration, found 'model'"),
+        ("models:\n  a: hello", 2, "a list of triggers, found 'hello'"),
+        ("models:\n  a:\n    - hello", 3, 'an entry like - "hello": "Hi there!", found \'hello\''),
+        ("models:\n  a: []\n  a: []", 3, "every key once, found 'a' again"),
+        ("models:\n  a: []\n  A: []", 3, "every model once, found 'A' again"),
+        ("models:\n  a:\n    - x: 1\n    - x: 2", 4, "'x' once, found it again"),
+        ("models:\n  a:\n    - _inherit: b", 3, "_inherit to name a model of this file, found 'b'"),
+        (
+            "models:\n  a: [{_inherit: b}]\n  b: [{_inherit: a}]",
+            3,
+            "_inherit without a cycle, found a -> b -> a",
+        ),
+        ("models:\n  a: [{_inherit: a}]", 2, "_inherit without a cycle, found a -> a"),
+        (f"{ENTRY}{{content: x}}", 3, "a type: message, echo, mirror, lorem, task, embedding, error, file"),
+        (f"{ENTRY}{{type: massage}}", 3, "a type: message, echo"),
+        (f"{ENTRY}\n        type: message\n        contents: x", 5, "found 'contents'"),
+        (f"{ENTRY}{{type: echo, content: x}}", 3, "found 'content'"),
+        (f"{ENTRY}\n        type: message\n        usage: {{output: -1}}", 5, "a whole number of at least 0, found -1"),
+        (f"{ENTRY}{{type: message, usage: {{total: 1}}}}", 3, "one of input, output, reasoning"),
+        (f"{ENTRY}{{type: message, tool_calls: [{{arguments: {{}}}}]}}", 3, "a name in a tool call"),
+        (f"{ENTRY}{{type: message, tool_calls: [{{name: f, arguments: x}}]}}", 3, "arguments as a mapping, found 'x'"),
+        (f"{ENTRY}{{type: message, finish: tool_calls}}", 3, "stop or length or content_filter"),
+        (f"{ENTRY}{{type: error, status: 200}}", 3, "a whole number of at least 400 and at most 599, found 200"),
+        (f'{ENTRY}{{type: error, headers: {{a: "x\\ny"}}}}', 3, "the value of a header, on one line"),
+        (f"{ENTRY}{{type: file}}", 3, "a path to a recorded file"),
+        (f"{ENTRY}{{type: echo, tokens_per_second: 0}}", 3, "a number above 0, found 0"),
+        (f"{ENTRY}{{type: echo, jitter: 2}}", 3, "a number of at least 0 and at most 1, found 2"),
+        (f"{ENTRY}{{type: echo, pause: 5}}", 3, "a mapping, found 5"),
+        (f"{ENTRY}{{type: embedding, vector: []}}", 3, "zero or a list of numbers, found none"),
+        ("models:\n  a:\n    - _model: {habit: good}", 3, "native or template or builtin, found 'good'"),
+        ("models:\n  a:\n    - _model: {colour: red}", 3, "found 'colour'"),
+        ("models:\n  a:\n    - _model: {embedding_length: 8}", 3, "a whole number of at least 256"),
+        ("models:\n  a:\n    - _model: {capabilities: [fly]}", 3, "completion or tools"),
+        ("models:\n  a:\n    - _model: {parameters: {num_ctx: lots}}", 3, "a whole number"),
+        ("models:\n  a:\n    - _model: {modified_at: yesterday}", 3, "a moment like 2026-01-15T09:00:00Z"),
+        ("recordings: nowhere", 1, "a folder of recordings, found none at"),
+        ("models:\n  a: [", 2, "YAML"),
+        ("models:\n\ta: 1", 2, "YAML"),
+        ("models:\n  a: [{x: !!python/name:os.system 'x'}]", 2, "YAML"),
+        ("models: &a [*a]", 1, "an anchor that does not contain itself"),
+        ("models:\n  ? [a]\n  : 1", 2, "a plain key"),
+        ("[" * 100_000, 1, "fewer values inside values"),
+    ],
+)
+def test_a_mistake_is_told_with_its_line(tmp_path: Path, text: str, line: int, expected: str) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load(file)
+    message = str(caught.value)
+    assert message.startswith(f"{file}:{line}: expected ")
+    assert expected in message
+    assert "\n" not in message
+    assert message in check(file)
+
+
+def test_what_is_no_text_is_told_too(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_bytes(b"models:\n  a: \xff\n")
+    assert check(file) == [f"{file}:2: expected UTF-8"]
+    file.write_bytes(b"models: \x00\n")
+    assert "expected YAML" in check(file)[0]
+
+
+def test_anchors_upon_anchors_end(tmp_path: Path) -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
+    file = tmp_path / "config.yaml"
+    file.write_text("\n".join(lines))
+    assert "expected fewer values" in check(file)[0]
+
+
+def test_check_tells_of_every_mistake_and_of_recorded_files(tmp_path: Path) -> None:
+    (tmp_path / "broken.yaml").write_text("request:\n  url: http://x/api/chat\n")
+    (tmp_path / "other.json").write_text('{"request": {"url": "http://x/api/chat"},\n "response": {}}')
+    file = tmp_path / "config.yaml"
+    file.write_text(
+        "models:\n  a:\n    - x: {type: file, path: missing.yaml}\n    - y: {type: file, path: broken.yaml}\n"
+        "    - z: {type: file, path: other.json}\n    - v: {type: nothing}\n    - w: {}\n"
+    )
+    found = check(file)
+    assert [line.split(": expected")[0] for line in found] == [
+        f"{file}:6",
+        f"{file}:7",
+        f"{tmp_path / 'missing.yaml'}:1",
+        f"{tmp_path / 'broken.yaml'}:1",
+        f"{tmp_path / 'other.json'}:2",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "where"),
+    [
+        ("/api/chat", {}, lambda answer: answer["error"]),
+        ("/v1/chat/completions", {}, lambda answer: answer["error"]["message"]),
+        ("/v1/messages", {"max_tokens": 9}, lambda answer: answer["error"]["message"]),
+    ],
+)
+def test_a_missing_fixture_is_an_error_of_the_provider(tmp_path: Path, path: str, body: Any, where: Any) -> None:
+    (tmp_path / "config.yaml").write_text("models: {a: [{_default: {type: file, path: gone.yaml}}]}")
+    with StubServer(config=tmp_path / "config.yaml", speed=0) as stub:
+        body = {"model": "a", "messages": [{"role": "user", "content": "x"}], "stream": True, **body}
+        answer = ask(stub, "POST", path, body)
+    assert answer.status == 500
+    assert (
+        where(answer.json)
+        == f"{tmp_path / 'gone.yaml'}:1: expected a file that can be read (No such file or directory)"
+    )
+
+
+class Edited:
+    """A server and its configuration file."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "config.yaml"
+        self.write("first")
+        self.stub = StubServer(config=self.file, speed=0)
+
+    def write(self, answer: str) -> None:
+        self.file.write_text(f"models: {{a: [{{_default: {answer}}}]}}")
+
+    @property
+    def answer(self) -> Any:
+        return chat(self.stub, "x", "a", stream=False).json["message"]["content"]
+
+
+@pytest.fixture
+def edited(tmp_path: Path) -> Iterator[Edited]:
+    edited = Edited(tmp_path)
+    with edited.stub:
+        yield edited
+
+
+def test_a_change_is_in_force_at_the_next_request(edited: Edited) -> None:
+    assert edited.answer == "first"
+    for answer in ("other", "third", "again", "first"):
+        edited.write(answer)
+        assert edited.answer == answer
+
+
+def test_another_file_in_its_place_is_in_force_too(edited: Edited, tmp_path: Path) -> None:
+    assert edited.answer == "first"
+    (tmp_path / "new.yaml").write_text("models: {a: [{_default: newer}], b: []}")
+    (tmp_path / "new.yaml").replace(edited.file)
+    assert [model["name"] for model in ask(edited.stub, "GET", "/api/tags").json["models"]] == ["a:latest", "b:latest"]
+    assert edited.answer == "newer"
+
+
+def test_a_mistake_leaves_the_last_good_configuration_in_force(
+    edited: Edited, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "mochi_stub"):
+        edited.file.write_text("models:\n  a: [{_default: {type: nonsense}}]")
+        assert edited.answer == "first"
+        assert edited.answer == "first"
+        edited.file.unlink()
+        assert edited.answer == "first"
+        edited.write("mended")
+        assert edited.answer == "mended"
+    told = [record.getMessage() for record in caplog.records if "configuration" in record.getMessage()]
+    assert len(told) == 3
+    assert f"{edited.file}:2: expected a type" in told[0]
+    assert "expected a file that can be read" in told[1]
+    assert told[2] == "configuration reloaded"
+
+
+def test_a_recorded_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
+    recorded = tmp_path / "said.json"
+    (tmp_path / "config.yaml").write_text("models: {a: [{_default: {type: file, path: said.json}}]}")
+    with StubServer(config=tmp_path / "config.yaml", speed=0) as stub:
+        for text in ("one", "two"):
+            recorded.write_text(
+                '{"request": {"url": "http://x/api/chat"}, "response": {"body":'
+                f' {{"message": {{"content": "{text}"}}, "done": true}}}}}}'
+            )
+            answer = ask(stub, "POST", "/api/generate", {"model": "a", "prompt": "x", "stream": False})
+            assert answer.json["response"] == text
