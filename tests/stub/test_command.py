@@ -71,7 +71,11 @@ def test_help_and_version_load_no_server() -> None:
         ("--speed", "nan"),
         ("--seed", "x"),
         ("--what",),
-        ("start",),
+        ("begin",),
+        ("start", "--what"),
+        ("stop", "--port", "x"),
+        ("check",),
+        ("run", "--parallel", "-1"),
     ],
 )
 def test_wrong_arguments_are_one_line_and_code_2(arguments: tuple[str, ...]) -> None:

@@ -1,0 +1,106 @@
+"""The server in the background: started, found again by its PID file, stopped. It knows nothing of what is served."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import mkstemp
+
+from mochi_stub import posix
+
+PATIENCE = 10.0
+"""Seconds that a server is given to end by itself."""
+
+
+class Problem(Exception):
+    """What was asked for cannot be done; one line for a person."""
+
+
+@dataclass(frozen=True)
+class Running:
+    """A server in the background."""
+
+    process: int
+    url: str
+
+
+def pid_file_of(port: int) -> Path:
+    """Where the server on that port has its PID file if nothing else is said."""
+    return posix.runtime_folder() / f"{port}.pid"
+
+
+def running(path: Path) -> Running | None:
+    """The server whose PID file that is. A file that a dead server has left is removed. Raises Problem."""
+    if not posix.is_locked(path):
+        path.unlink(missing_ok=True)
+        return None
+    try:
+        told = json.loads(path.read_text())
+        return Running(int(told["pid"]), str(told["url"]))
+    except (ValueError, KeyError, TypeError):
+        raise Problem(f"{path} is in use, but is no PID file of mochi-stub") from None
+
+
+def start(arguments: Sequence[str], path: Path | None) -> str:
+    """Run `mochi-stub run` in the background; the line that it prints when it answers. Raises Problem.
+
+    The line comes through a pipe, which also ends when the process does; what it logs goes to a file.
+    """
+    there = running(path) if path else None
+    if there:
+        raise Problem(f"already running on {there.url} (process {there.process})")
+    log = _log_file(path)
+    reader, writer = os.pipe()
+    with log.open("wb") as written, os.fdopen(reader) as told:
+        process = subprocess.Popen(  # noqa: S603 - our own interpreter, arguments that have been checked, no shell
+            [sys.executable, "-m", "mochi_stub", "run", "--in-background", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=writer,
+            stderr=written,
+            start_new_session=True,
+        )
+        os.close(writer)
+        line = told.readline().strip()
+    if not line:
+        process.wait()
+        said = log.read_text(errors="replace").strip().splitlines()
+        raise Problem(said[-1].removeprefix("mochi-stub: ") if said else "ended before it answered")
+    process.returncode = 0  # it is not ours to wait for any more
+    return line
+
+
+def stop(path: Path) -> Running | None:
+    """End the server and return when it is gone; None where there was none. Raises Problem."""
+    there = running(path)
+    if there is not None:
+        posix.end(there.process, path, PATIENCE)
+        path.unlink(missing_ok=True)
+    return there
+
+
+class PidFile:
+    """The PID file of this process, as long as it is held."""
+
+    def __init__(self, path: Path, process: int, url: str) -> None:
+        """Raises Problem where another process has it."""
+        descriptor = posix.lock(path)
+        if descriptor is None:
+            raise Problem(f"{path} belongs to a server that runs")
+        self._path = path
+        posix.write(descriptor, json.dumps({"pid": process, "url": url}) + "\n")
+
+    def remove(self) -> None:
+        self._path.unlink(missing_ok=True)
+
+
+def _log_file(path: Path | None) -> Path:
+    if path is not None:
+        return path.with_suffix(".log")
+    descriptor, name = mkstemp(prefix="free-port-", suffix=".log", dir=posix.runtime_folder())
+    os.close(descriptor)
+    return Path(name)
