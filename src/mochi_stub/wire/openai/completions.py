@@ -53,7 +53,7 @@ def _choice(index: int, subject: Subject, echo: bool) -> list[Part]:
     """A reply as one choice of several; this endpoint has neither reasoning nor calls."""
     echoed = [Text(subject.prompt.user_text)] if echo else []
     parts = [part for part in subject.reply.parts if not isinstance(part, (Reasoning, ToolCalls))]
-    return [Choice(index), *echoed, *parts]
+    return [*([Choice(index)] if index else []), *echoed, *parts]
 
 
 class CompletionChunks:

@@ -1,0 +1,191 @@
+"""The providers' official clients, connected to a stub, and what they heard in words that all share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import anthropic
+import ollama
+import openai
+from google import genai
+from google.genai import types
+
+from mochi_stub import Prompt, Reply, StubServer
+
+MODEL = "mochi"
+
+
+@contextmanager
+def saying(reply: Reply | Callable[[Prompt], Reply | None]) -> Iterator[StubServer]:
+    """A stub whose models always give that reply."""
+    with StubServer(resolve=reply if callable(reply) else lambda _: reply, speed=0) as stub:
+        yield stub
+
+
+@contextmanager
+def openai_client(stub: StubServer) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{stub.url}/v1", api_key="sk-secret", max_retries=0) as client:
+        yield client
+
+
+@contextmanager
+def anthropic_client(stub: StubServer) -> Iterator[anthropic.Anthropic]:
+    with anthropic.Anthropic(base_url=stub.url, api_key="sk-secret", max_retries=0) as client:
+        yield client
+
+
+@contextmanager
+def gemini_client(stub: StubServer, version: str | None = None) -> Iterator[genai.Client]:
+    """With the client's own defaults, save the address."""
+    options = types.HttpOptions(base_url=stub.url, api_version=version)
+    with genai.Client(api_key="sk-secret", http_options=options) as client:
+        yield client
+
+
+@dataclass
+class Heard:
+    """What a client made of a reply."""
+
+    text: str = ""
+    reasoning: str = ""
+    calls: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
+    finish: str | None = None
+    usage: tuple[int, int] | None = None
+
+
+def hear_ollama(stub: StubServer, text: str, *, stream: bool, **options: Any) -> Heard:
+    client = ollama.Client(stub.url)
+    try:
+        messages = [{"role": "user", "content": text}]
+        tools = [{"type": "function", "function": {"name": "now", "parameters": {"type": "object"}}}]
+        chat: Any = client.chat
+        answer = chat(MODEL, messages, stream=stream, tools=tools, options=options)
+        heard = Heard()
+        for chunk in answer if stream else [answer]:
+            heard.text += chunk.message.content or ""
+            heard.reasoning += chunk.message.thinking or ""
+            heard.calls += [(c.function.name, c.function.arguments) for c in chunk.message.tool_calls or ()]
+            heard.finish = chunk.done_reason
+            heard.usage = (chunk.prompt_eval_count, chunk.eval_count)
+        return heard
+    finally:
+        client._client.close()
+
+
+def hear_chat(stub: StubServer, text: str, *, stream: bool, **options: Any) -> Heard:
+    """OpenAI's chat completions."""
+    asked: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content": text}], **options}
+    with openai_client(stub) as client:
+        if not stream:
+            return _whole_chat(client.chat.completions.create(**asked))
+        heard = Heard()
+        calls: dict[int, tuple[str, str]] = {}
+        for chunk in client.chat.completions.create(**asked, stream=True, stream_options={"include_usage": True}):
+            if chunk.usage:
+                heard.usage = (chunk.usage.prompt_tokens, chunk.usage.completion_tokens)
+            for choice in chunk.choices:
+                heard.text += choice.delta.content or ""
+                heard.reasoning += getattr(choice.delta, "reasoning", "")
+                heard.finish = choice.finish_reason
+                for call in choice.delta.tool_calls or ():
+                    name, arguments = calls.get(call.index, ("", ""))
+                    calls[call.index] = (name + (call.function.name or ""), arguments + call.function.arguments)
+        heard.calls = [(name, json.loads(arguments)) for name, arguments in calls.values()]
+        return heard
+
+
+def _whole_chat(answer: Any) -> Heard:
+    (choice,) = answer.choices
+    calls = [(c.function.name, json.loads(c.function.arguments)) for c in choice.message.tool_calls or ()]
+    reasoning = getattr(choice.message, "reasoning", "")
+    assert reasoning == getattr(choice.message, "reasoning_content", "")
+    usage = (answer.usage.prompt_tokens, answer.usage.completion_tokens)
+    return Heard(choice.message.content or "", reasoning, calls, choice.finish_reason, usage)
+
+
+def hear_response(stub: StubServer, text: str, *, stream: bool, **options: Any) -> Heard:
+    """OpenAI's Responses API; a stream is put together from its deltas."""
+    asked: dict[str, Any] = {"model": MODEL, "input": text, **options}
+    with openai_client(stub) as client:
+        if not stream:
+            return _whole_response(client.responses.create(**asked))
+        heard, arguments = Heard(), ""
+        for event in client.responses.create(**asked, stream=True):
+            if event.type == "response.output_text.delta":
+                heard.text += event.delta
+            elif event.type == "response.reasoning_summary_text.delta":
+                heard.reasoning += event.delta
+            elif event.type == "response.function_call_arguments.delta":
+                arguments += event.delta
+            elif event.type == "response.output_item.done" and event.item.type == "function_call":
+                heard.calls.append((event.item.name, json.loads(arguments)))
+                arguments = ""
+            elif event.type in ("response.completed", "response.incomplete"):
+                end = _whole_response(event.response)
+                assert (end.text, end.reasoning, end.calls) == (heard.text, heard.reasoning, heard.calls)
+                heard.finish, heard.usage = end.finish, end.usage
+        return heard
+
+
+def _whole_response(answer: Any) -> Heard:
+    heard = Heard(answer.output_text, usage=(answer.usage.input_tokens, answer.usage.output_tokens))
+    for item in answer.output:
+        if item.type == "reasoning":
+            heard.reasoning += "".join(part.text for part in item.summary)
+        elif item.type == "function_call":
+            heard.calls.append((item.name, json.loads(item.arguments)))
+    heard.finish = answer.incomplete_details.reason if answer.incomplete_details else answer.status
+    return heard
+
+
+def hear_message(stub: StubServer, text: str, *, stream: bool, **options: Any) -> Heard:
+    """Anthropic's messages."""
+    asked: dict[str, Any] = {
+        "model": MODEL,
+        "messages": [{"role": "user", "content": text}],
+        "max_tokens": 10_000,
+        **options,
+    }
+    with anthropic_client(stub) as client:
+        if stream:
+            with client.messages.stream(**asked) as events:
+                message: Any = events.get_final_message()
+        else:
+            message = client.messages.create(**asked)
+    heard = Heard(finish=message.stop_reason, usage=(message.usage.input_tokens, message.usage.output_tokens))
+    for block in message.content:
+        if block.type == "text":
+            heard.text += block.text
+        elif block.type == "thinking":
+            heard.reasoning += block.thinking
+        else:
+            heard.calls.append((block.name, block.input))
+    return heard
+
+
+def hear_gemini(stub: StubServer, text: str, *, stream: bool, **options: Any) -> Heard:
+    """Gemini, asked for its thoughts."""
+    config = types.GenerateContentConfig(thinking_config=types.ThinkingConfig(include_thoughts=True), **options)
+    with gemini_client(stub) as client:
+        if stream:
+            answers = list(client.models.generate_content_stream(model=MODEL, contents=text, config=config))
+        else:
+            answers = [client.models.generate_content(model=MODEL, contents=text, config=config)]
+    heard = Heard()
+    for answer in answers:
+        (candidate,) = answer.candidates or []
+        for part in (candidate.content and candidate.content.parts) or ():
+            if part.function_call:
+                heard.calls.append((part.function_call.name or "", part.function_call.args or {}))
+            elif part.thought:
+                heard.reasoning += part.text or ""
+            else:
+                heard.text += part.text or ""
+        heard.finish = candidate.finish_reason.value if candidate.finish_reason else None
+        usage = answer.usage_metadata
+        heard.usage = (usage.prompt_token_count or 0, usage.candidates_token_count or 0) if usage else None
+    return heard

@@ -1,0 +1,453 @@
+"""What all wires have in common: the same reply on each, errors in each provider's form, and whose client is asking."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from mochi_stub import Failure, Gate, Model, Prompt, Reply, StubServer, Text, ToolCall, Usage
+from mochi_stub.lorem import hash_sized, lorem
+from tests.stub.clients import (
+    Heard,
+    hear_chat,
+    hear_gemini,
+    hear_message,
+    hear_ollama,
+    hear_response,
+    saying,
+)
+from tests.stub.talk import Answered, ask, sent
+
+Hear = Callable[..., Heard]
+
+WIRES: dict[str, Hear] = {
+    "ollama": hear_ollama,
+    "chat": hear_chat,
+    "response": hear_response,
+    "message": hear_message,
+    "gemini": hear_gemini,
+}
+FINISHES = {
+    "ollama": {"stop": "stop", "length": "length", "calls": "stop"},
+    "chat": {"stop": "stop", "length": "length", "calls": "tool_calls", "content_filter": "content_filter"},
+    "response": {
+        "stop": "completed",
+        "length": "max_output_tokens",
+        "calls": "completed",
+        "content_filter": "content_filter",
+    },
+    "message": {"stop": "end_turn", "length": "max_tokens", "calls": "tool_use", "content_filter": "refusal"},
+    "gemini": {"stop": "STOP", "length": "MAX_TOKENS", "calls": "STOP", "content_filter": "SAFETY"},
+}
+TEXT = 'one  two\n\nthree "four" \U0001f361 \u2028 five six seven\\ '
+CALLS = [ToolCall("now"), ToolCall("read_file", {"path": "/src/main.js", "lines": [1, 2.5, None, {"ü": True}]})]
+PATHS = {
+    "ollama": "/api/chat",
+    "chat": "/v1/chat/completions",
+    "completion": "/v1/completions",
+    "response": "/v1/responses",
+    "message": "/v1/messages",
+    "gemini": "/v1beta/models/mochi:generateContent",
+    "gemini stream": "/v1beta/models/mochi:streamGenerateContent",
+}
+
+
+def body(wire: str, text: str = "hello", **fields: Any) -> dict[str, Any]:
+    messages = [{"role": "user", "content": text}]
+    bodies: dict[str, dict[str, Any]] = {
+        "completion": {"model": "mochi", "prompt": text},
+        "response": {"model": "mochi", "input": text},
+        "message": {"model": "mochi", "messages": messages, "max_tokens": 9999},
+        "gemini": {"contents": [{"parts": [{"text": text}]}]},
+        "gemini stream": {"contents": [{"parts": [{"text": text}]}]},
+    }
+    if wire.startswith("gemini"):  # there the path says whether it streams
+        fields.pop("stream", None)
+    return {**bodies.get(wire, {"model": "mochi", "messages": messages}), **fields}
+
+
+def post(stub: StubServer, wire: str, text: str = "hello", **fields: Any) -> Answered:
+    return ask(stub, "POST", PATHS[wire], body(wire, text, **fields))
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("wire", WIRES)
+def test_one_reply_is_the_same_on_every_wire(wire: str, stream: bool) -> None:
+    reply = Reply.of(TEXT, reasoning="let me  see\n", tool_calls=CALLS)
+    with saying(reply) as stub:
+        heard = WIRES[wire](stub, "hello", stream=stream)
+    assert (heard.text, heard.reasoning) == (TEXT, "let me  see\n")
+    assert heard.calls == [(call.name, call.arguments) for call in CALLS]
+    assert heard.finish == FINISHES[wire]["calls"]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("wire", WIRES)
+def test_usage_is_counted_in_characters_on_every_wire(wire: str, stream: bool) -> None:
+    with saying(Reply.of("0123456789", reasoning="abc")) as stub:
+        heard = WIRES[wire](stub, "hello", stream=stream)
+    assert heard.usage is not None
+    prompted, produced = heard.usage
+    assert produced == 13
+    if wire != "ollama":  # there the test offers a tool, which counts
+        assert prompted == len("user: hello")
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("wire", WIRES)
+def test_given_usage_wins_on_every_wire(wire: str, stream: bool) -> None:
+    with saying(Reply.of("Hello", usage=Usage(input=500, output=1000, reasoning=300))) as stub:
+        assert WIRES[wire](stub, "hello", stream=stream).usage == (500, 1000)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(
+    ("wire", "finish"), [(wire, name) for wire in WIRES for name in FINISHES[wire] if name != "calls"]
+)
+def test_finish_reasons_are_each_providers_own(wire: str, finish: Any, stream: bool) -> None:
+    with saying(Reply.of("Hello", finish=finish)) as stub:
+        assert WIRES[wire](stub, "hello", stream=stream).finish == FINISHES[wire][finish]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(
+    ("wire", "limit"),
+    [
+        ("ollama", {"num_predict": 4}),
+        ("chat", {"max_tokens": 4}),
+        ("chat", {"max_completion_tokens": 4}),
+        ("response", {"max_output_tokens": 4}),
+        ("message", {"max_tokens": 4}),
+        ("gemini", {"max_output_tokens": 4}),
+    ],
+)
+def test_a_limit_cuts_the_reply(wire: str, limit: dict[str, Any], stream: bool) -> None:
+    with saying(Reply.of("0123456789", tool_calls=CALLS)) as stub:
+        heard = WIRES[wire](stub, "hello", stream=stream, **limit)
+    assert (heard.text, heard.calls, heard.finish) == ("0123", [], FINISHES[wire]["length"])
+
+
+@pytest.mark.parametrize(
+    ("wire", "stop", "finish"),
+    [
+        ("ollama", {"stop": ["67", "45"]}, "stop"),
+        ("chat", {"stop": ["67", "45"]}, "stop"),
+        ("chat", {"stop": "45"}, "stop"),
+        ("message", {"stop_sequences": ["67", "45"]}, "stop_sequence"),
+        ("gemini", {"stop_sequences": ["67", "45"]}, "STOP"),
+    ],
+)
+def test_a_stop_sequence_ends_the_reply(wire: str, stop: dict[str, Any], finish: str) -> None:
+    with saying(Reply.of("0123456789")) as stub:
+        for stream in (True, False):
+            heard = WIRES[wire](stub, "hello", stream=stream, **stop)
+            assert (heard.text, heard.finish) == ("0123", finish)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_nobody_scripted_is_lorem_and_echo_everywhere(shared: StubServer, wire: str) -> None:
+    for stream in (True, False):
+        assert WIRES[wire](shared, "hello", stream=stream).text == f"{hash_sized('hello')} hello"
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_reason_makes_the_model_think_everywhere(shared: StubServer, wire: str) -> None:
+    asked = "What?\nReason: why not"
+    heard = WIRES[wire](shared, asked, stream=True)
+    assert heard.reasoning == heard.text == f"{hash_sized(asked)} {asked}"
+
+
+@pytest.mark.parametrize("wire", [wire for wire in WIRES if wire != "chat"])
+def test_an_instruction_block_is_obeyed_up_to_its_calls(shared: StubServer, wire: str) -> None:
+    entries = [{"text_message": {"length": 3}}, {"tool_call": [{"name": "now", "args": {"a": 1}}]}]
+    plan = {"id_message": "#", "reasoning": {"length": 2}, "messages": [*entries, {"text_message": {"length": 4}}]}
+    for stream in (True, False):
+        asked = f"<|instruction_start|>{json.dumps(plan)}<|instruction_end|>"
+        heard = WIRES[wire](shared, asked, stream=stream)
+        assert (heard.reasoning, heard.text) == (f"# {lorem(2)} #", f"# {lorem(3)} #")
+        assert heard.calls == [("now", {"a": 1})]
+
+
+def message_of(wire: str, answered: Answered) -> tuple[Any, Any]:
+    """The text of an error and what kind it is."""
+    error = answered.json[0]["error"] if wire == "gemini stream" else answered.json["error"]
+    if wire == "ollama":
+        return error, None
+    return error["message"], error["status"] if wire.startswith("gemini") else error["type"]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("wire", PATHS)
+@pytest.mark.parametrize("status", [400, 401, 403, 429, 500, 503, 529])
+def test_a_failure_before_anything_was_sent_has_its_status(wire: str, status: int, stream: bool) -> None:
+    with saying(Reply([Failure("no such luck", status, (("X-Mine", "1"),))])) as stub:
+        answer = post(stub, wire, stream=stream)
+    assert answer.status == status
+    assert message_of(wire, answer)[0] == "no such luck"
+    if wire != "ollama":
+        assert answer.headers["x-mine"] == "1"
+        assert answer.headers.get("retry-after") == ("1" if status == 429 else None)
+
+
+@pytest.mark.parametrize(
+    ("wire", "kinds"),
+    [
+        ("chat", {400: "invalid_request_error", 429: "requests", 500: "server_error"}),
+        ("message", {400: "invalid_request_error", 429: "rate_limit_error", 500: "api_error", 529: "overloaded_error"}),
+        ("gemini", {400: "INVALID_ARGUMENT", 429: "RESOURCE_EXHAUSTED", 500: "INTERNAL", 503: "UNAVAILABLE"}),
+    ],
+)
+def test_failures_are_named_as_the_provider_names_them(wire: str, kinds: dict[int, str]) -> None:
+    for status, kind in kinds.items():
+        with saying(Reply([Failure("no", status)])) as stub:
+            assert message_of(wire, post(stub, wire)) == ("no", kind)
+
+
+def test_a_failure_may_say_for_itself_when_to_come_again() -> None:
+    with saying(
+        Reply([Failure("slow down", 429, (("Retry-After", "7"), ("x-ratelimit-limit-requests", "3")))])
+    ) as stub:
+        chat, message, gemini = (post(stub, wire) for wire in ("chat", "message", "gemini"))
+    assert [answer.headers["retry-after"] for answer in (chat, message, gemini)] == ["7", "7", "7"]
+    assert (chat.headers["x-ratelimit-limit-requests"], "x-ratelimit-remaining-requests" in chat.headers) == (
+        "3",
+        False,
+    )
+    assert gemini.json["error"]["details"][0]["retryDelay"] == "7s"
+
+
+@pytest.mark.parametrize(
+    ("wire", "path", "ending"),
+    [
+        (
+            "chat",
+            PATHS["chat"],
+            b'data: {"error":{"message":"kaput","type":"server_error","param":null,"code":null}}\n\n',
+        ),
+        (
+            "completion",
+            PATHS["completion"],
+            b'data: {"error":{"message":"kaput","type":"server_error","param":null,"code":null}}\n\n',
+        ),
+        ("gemini", PATHS["gemini stream"], b',\r\n{"error":{"code":503,"message":"kaput","status":"UNAVAILABLE"}}]'),
+        (
+            "gemini",
+            f"{PATHS['gemini stream']}?alt=sse",
+            b'data: {"error":{"code":503,"message":"kaput","status":"UNAVAILABLE"}}\r\n\r\n',
+        ),
+    ],
+)
+def test_a_failure_in_mid_stream_is_its_last_word(wire: str, path: str, ending: bytes) -> None:
+    with saying(Reply([Text(("one",)), Failure("kaput", 503)])) as stub:
+        answer = ask(stub, "POST", path, body(wire, stream=True))
+        assert (answer.status, stub.exchanges()[0].outcome) == (200, "failed")
+    assert b"one" in answer.body
+    assert answer.body.endswith(ending)
+
+
+@pytest.mark.parametrize(
+    ("wire", "words"),
+    [
+        ("chat", "The model `nope` does not exist or you do not have access to it."),
+        ("completion", "The model `nope` does not exist or you do not have access to it."),
+        ("response", "The model `nope` does not exist or you do not have access to it."),
+        ("message", "model: nope"),
+        (
+            "gemini",
+            "models/nope is not found for API version v1beta, or is not supported for generateContent. Call ListModels "
+            "to see the list of available models and their supported methods.",
+        ),
+    ],
+)
+def test_an_unknown_model_is_404_in_each_providers_words(shared: StubServer, wire: str, words: str) -> None:
+    answer = ask(shared, "POST", PATHS[wire].replace("mochi", "nope"), {**body(wire), "model": "nope"})
+    assert (answer.status, message_of(wire, answer)[0]) == (404, words)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b"[]", b"null", b'"x"', b"\xff", b"{}", b'{"model": "mochi"}', b"[" * 5000]
+)
+@pytest.mark.parametrize("wire", [wire for wire in PATHS if wire != "ollama"])
+def test_a_body_that_cannot_be_used_is_400_in_the_providers_form(shared: StubServer, wire: str, data: bytes) -> None:
+    if wire == "completion" and b"model" in data:
+        return  # a completion of nothing is one
+    answer = ask(shared, "POST", PATHS[wire], data)
+    assert answer.status == 400
+    message, kind = message_of(wire, answer)
+    assert message
+    assert kind in ("invalid_request_error", "INVALID_ARGUMENT")
+
+
+ODD: list[Any] = [
+    *(None, True, -1, 1.5, 10**30, "", "\ud800", [], [None], {"a": 1}, [{"role": "user"}], [{"type": "text"}]),
+    *([{"parts": 3}], [{"role": [], "content": {}}]),
+]
+FIELDS = [
+    *("model", "messages", "contents", "input", "prompt", "tools", "tool_choice", "stop", "max_tokens", "n", "stream"),
+    *("temperature", "response_format", "text", "reasoning", "stream_options", "system", "thinking", "stop_sequences"),
+    *("output_config", "systemInstruction", "generationConfig", "toolConfig", "instructions", "metadata"),
+    *("previous_response_id", "include", "encoding_format", "dimensions"),
+]
+
+
+@pytest.mark.parametrize("wire", [wire for wire in PATHS if wire != "ollama"])
+def test_no_value_of_any_field_brings_the_server_down(shared: StubServer, wire: str) -> None:
+    for field in FIELDS:
+        for odd in ODD:
+            answer = ask(shared, "POST", PATHS[wire], {**body(wire), field: odd})
+            assert answer.status in (200, 400, 404), (field, odd, answer.body)
+            assert answer.status == 200 or message_of(wire, answer)[0]
+
+
+@pytest.mark.parametrize("wire", [wire for wire in PATHS if wire != "ollama"])
+def test_a_script_that_raises_is_a_500_that_says_so(wire: str) -> None:
+    def broken(_: Prompt) -> Reply:
+        raise KeyError("oops")
+
+    with saying(broken) as stub:
+        answer = post(stub, wire)
+    assert answer.status == 500
+    assert "KeyError('oops')" in message_of(wire, answer)[0]
+
+
+GEMINI = {"x-goog-api-key": "secret"}
+ANTHROPIC = {"anthropic-version": "2023-06-01"}
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "key"),
+    [
+        ("/v1/models", {}, "object"),
+        ("/v1/models", {"Authorization": "Bearer secret"}, "object"),
+        ("/v1/models", GEMINI, "models"),
+        ("/v1/models", {"x-goog-api-client": "google-genai-sdk/1"}, "models"),
+        ("/v1/models?key=secret", {}, "models"),
+        ("/v1/models", ANTHROPIC, "has_more"),
+        ("/v1beta/models", {}, "models"),
+        ("/v1alpha/models", {}, "models"),
+        ("/v1/models/mochi", {}, "object"),
+        ("/v1/models/mochi", GEMINI, "displayName"),
+        ("/v1/models/mochi", ANTHROPIC, "display_name"),
+        ("/v1/models/mochi-native:4b", {}, "object"),
+        ("/v1/models/mochi:latest", {}, "object"),
+        ("/v1beta/models/mochi-native:4b", {}, "displayName"),
+    ],
+)
+def test_a_client_is_answered_in_its_providers_shape(
+    shared: StubServer, path: str, headers: dict[str, str], key: str
+) -> None:
+    answer = ask(shared, "GET", path, headers=headers)
+    assert answer.status == 200
+    assert key in answer.json
+
+
+@pytest.mark.parametrize(
+    ("request_line", "headers", "status", "words"),
+    [
+        ("GET /v1/chat/completions", {}, 405, "Not allowed to GET on /v1/chat/completions."),
+        ("GET /v1/nope", {}, 404, "Invalid URL (GET /v1/nope)"),
+        ("GET /v1/models/nope", {}, 404, "The model 'nope' does not exist"),
+        ("DELETE /v1/models/mochi", {}, 405, "Not allowed to DELETE on /v1/models/mochi."),
+        ("GET /v1/messages", {}, 405, "Method Not Allowed"),
+        ("POST /v1/messages/batches", {}, 404, "Not Found"),
+        ("GET /v1/models/nope", ANTHROPIC, 404, "model: nope"),
+        ("POST /v1/complete", ANTHROPIC, 404, "Not Found"),
+        ("GET /v1beta/models/nope", {}, 404, "Model is not found: models/nope for api version v1beta"),
+        (
+            "POST /v1/models/mochi:fly",
+            {},
+            404,
+            "The requested URL /v1/models/mochi:fly was not found on this server.",
+        ),
+        ("GET /v1beta/files", {}, 404, "The requested URL /v1beta/files was not found on this server."),
+        (
+            "PUT /v1beta/models",
+            {},
+            405,
+            "The request method PUT is inappropriate for the URL /v1beta/models.",
+        ),
+    ],
+)
+def test_paths_and_methods_that_are_not_there_are_refused_in_the_providers_form(
+    shared: StubServer, request_line: str, headers: dict[str, str], status: int, words: str
+) -> None:
+    method, path = request_line.split(" ")
+    answer = ask(shared, method, path, headers=headers)
+    assert (answer.status, answer.json["error"]["message"]) == (status, words)
+
+
+def test_it_tells_that_it_is_well(shared: StubServer) -> None:
+    assert ask(shared, "GET", "/health").json == {"status": "ok"}
+    assert ask(shared, "HEAD", "/health").status == 200
+
+
+@pytest.mark.parametrize("path", [*PATHS.values(), "/v1/models", "/health"])
+def test_a_page_of_any_origin_may_ask(shared: StubServer, path: str) -> None:
+    origin = {"Origin": "https://example.com", "Access-Control-Request-Method": "POST"}
+    assert ask(shared, "OPTIONS", path, headers=origin).status == 204
+    assert ask(shared, "POST", path, {}, origin).headers["access-control-allow-origin"] == "*"
+
+
+def test_keys_are_accepted_and_appear_nowhere(stub: StubServer) -> None:
+    headers = {"Authorization": "Bearer sk-secret", "x-api-key": "sk-secret", "x-goog-api-key": "sk-secret"}
+    for wire, path in PATHS.items():
+        answer = ask(stub, "POST", f"{path}?key=sk-secret", body(wire), headers)
+        assert answer.status == 200
+        assert b"sk-secret" not in answer.body
+    assert "sk-secret" not in str(stub.exchanges())
+
+
+def test_models_that_are_there_to_be_inherited_from_are_not_listed() -> None:
+    models = [Model("_base"), Model("child")]
+    with StubServer(models=models, speed=0) as stub:
+        assert [model["id"] for model in ask(stub, "GET", "/v1/models").json["data"]] == ["child"]
+        assert [model["name"] for model in ask(stub, "GET", "/v1beta/models").json["models"]] == ["models/child"]
+        assert post(stub, "chat", model="_base").status == 200
+
+
+@pytest.mark.parametrize(
+    ("wire", "field"),
+    [
+        ("chat", {"tools": [{"type": "function", "function": {"name": "now"}}]}),
+        ("response", {"tools": [{"type": "function", "name": "now"}]}),
+        ("message", {"tools": [{"name": "now", "input_schema": {}}]}),
+        ("gemini", {"tools": [{"functionDeclarations": [{"name": "now"}]}]}),
+    ],
+)
+def test_a_model_without_tools_refuses_them(shared: StubServer, wire: str, field: dict[str, Any]) -> None:
+    path = PATHS[wire].replace("mochi", "mochi-chat")
+    answer = ask(shared, "POST", path, {**body(wire), "model": "mochi-chat", **field})
+    assert answer.status == 400
+    assert post(shared, wire, **field).status == 200
+
+
+@pytest.mark.parametrize("wire", ["chat", "response", "message", "gemini"])
+def test_a_model_that_only_embeds_does_not_chat(shared: StubServer, wire: str) -> None:
+    answer = ask(shared, "POST", PATHS[wire].replace("mochi", "mochi-embed"), {**body(wire), "model": "mochi-embed"})
+    assert answer.status in (400, 404)
+    assert message_of(wire, answer)[0]
+
+
+@pytest.mark.parametrize("wire", ["chat", "completion", "response", "message", "gemini stream"])
+def test_a_client_that_goes_cancels_its_reply(wire: str) -> None:
+    data = json.dumps(body(wire, stream=True)).encode()
+    head = f"POST {PATHS[wire]} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}\r\n\r\n"
+    with saying(Reply([Text(("one",)), Gate()])) as stub:
+        with sent(stub, head.encode() + data) as connection:
+            stub.wait_for(lambda seen: bool(seen) and seen[0].chunks >= 1)
+            assert connection.recv(16) == b"HTTP/1.1 200 OK\r"
+        stub.wait_for(lambda seen: seen[0].outcome == "cancelled")
+
+
+def test_servers_of_one_seed_write_the_same_bytes() -> None:
+    answers = []
+    for order in (1, -1):
+        with StubServer(speed=0) as stub:
+            wires = list(PATHS)[::order]
+            answers.append({wire: post(stub, wire, "same\nReason: x").body for wire in wires})
+    assert answers[0] == answers[1]
+    with StubServer(speed=0, seed=1) as stub:
+        assert post(stub, "chat", "same\nReason: x").body != answers[0]["chat"]
