@@ -1,0 +1,20 @@
+"""The pytest fixture `mochi_stub`. Every test run loads this file, so it imports nothing until the fixture is used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from mochi_stub.scripted import ScriptedStub
+
+
+@pytest.fixture
+def mochi_stub() -> Iterator[ScriptedStub]:
+    """A deterministic LLM server on a free port, new for each test, that does not wait."""
+    from mochi_stub.scripted import ScriptedStub  # noqa: PLC0415 - whoever does not use the fixture shall not pay for it
+
+    with ScriptedStub() as stub:
+        yield stub

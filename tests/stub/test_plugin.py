@@ -1,0 +1,85 @@
+"""The pytest fixture `mochi_stub`, and a test run that uses it as a stranger would."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from mochi_stub import Prompt, Reply
+from mochi_stub.pytest_plugin import mochi_stub
+from mochi_stub.scripted import ScriptedStub
+from tests.stub.talk import chat
+
+__all__ = ["mochi_stub"]
+
+STRANGERS = """
+import json
+from urllib.request import Request, urlopen
+
+import pytest
+
+
+def ask(stub, text):
+    body = {"model": "mochi", "messages": [{"role": "user", "content": text}], "stream": False}
+    with urlopen(Request(f"{stub.url}/api/chat", json.dumps(body).encode())) as response:
+        return json.load(response)["message"]["content"]
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_each_test_has_a_server_of_its_own(mochi_stub, number):
+    mochi_stub.script(f"scripted {number}")
+    assert ask(mochi_stub, "hello") == f"scripted {number}"
+    assert ask(mochi_stub, "hello").endswith("hello")
+    assert [request.path for request in mochi_stub.requests] == ["/api/chat"] * 2
+"""
+
+
+def said(stub: ScriptedStub, text: str) -> tuple[str, str]:
+    answer = chat(stub.server, text, stream=False).json
+    return answer["message"]["content"], answer["done_reason"]
+
+
+def test_queued_replies_come_first_then_the_default_behaviour(mochi_stub: ScriptedStub) -> None:
+    def repeated(prompt: Prompt) -> Reply:
+        return Reply.of(prompt.user_text * 2)
+
+    mochi_stub.script("Hello.", Reply.of("Cut", finish="length"))
+    mochi_stub.script(repeated, lambda _: None)
+    assert said(mochi_stub, "a") == ("Hello.", "stop")
+    assert said(mochi_stub, "a") == ("Cut", "length")
+    assert said(mochi_stub, "ab") == ("abab", "stop")
+    for _ in range(2):
+        assert said(mochi_stub, "told")[0].endswith(" told")
+    assert [request.status for request in mochi_stub.requests] == [200] * 5
+
+
+def test_a_server_is_there_in_less_than_a_tenth_of_a_second() -> None:
+    took = []
+    for _ in range(3):
+        began = time.perf_counter()
+        with ScriptedStub() as stub:
+            took.append(time.perf_counter() - began)
+            assert stub.requests == []
+    assert min(took) < 0.1
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_a_strangers_tests_run_alone_and_side_by_side(tmp_path: Path, workers: str) -> None:
+    (tmp_path / "conftest.py").write_text("from mochi_stub.pytest_plugin import mochi_stub\n")
+    (tmp_path / "test_strangers.py").write_text(STRANGERS)
+    command = [sys.executable, "-m", "pytest", "-q", "-n", workers, "-W", "error", "-p", "no:cacheprovider"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert (ran.returncode, "6 passed" in ran.stdout) == (0, True), ran.stdout
+
+
+def test_the_plugin_loads_nothing_until_the_fixture_is_used() -> None:
+    program = (
+        "import sys, mochi_stub.pytest_plugin; "
+        "print(sorted(n for n in sys.modules if n.split('.')[0] in ('uvicorn', 'orjson', 'yaml', 'mochi_stub')))"
+    )
+    printed = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
+    assert printed == "['mochi_stub', 'mochi_stub.pytest_plugin']\n"
