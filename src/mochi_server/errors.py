@@ -15,6 +15,8 @@ MochiError
 ├── ConfirmationTimeout    TOOL_CONFIRMATION_TIMEOUT 408 nobody decided about a call in time
 ├── ConfirmationNotFound   CONFIRMATION_NOT_FOUND 404   no such call waits for approval in the session
 ├── ConfirmationResolved   CONFIRMATION_RESOLVED  409   the call was decided about before
+├── AgentNotFound          AGENT_NOT_FOUND        404   no such agent
+├── AgentInvalid           AGENT_INVALID          422   the agent cannot be used as it is
 ├── PromptNotFound         PROMPT_NOT_FOUND       404   no such system prompt
 ├── PromptExists           PROMPT_EXISTS          409   a prompt file of that name exists
 ├── ValidationFailed       VALIDATION_ERROR       422   the request is not what the route takes
@@ -154,6 +156,22 @@ class ConfirmationResolved(MochiError):
 
     def __init__(self, confirmation_id: str) -> None:
         super().__init__("The call was decided about before.", confirmation_id=confirmation_id)
+
+
+class AgentNotFound(MochiError):
+    code, status = "AGENT_NOT_FOUND", HTTPStatus.NOT_FOUND
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"There is no agent named {name!r}.", agent_name=name)
+
+
+class AgentInvalid(MochiError):
+    """``reason`` names the file that is wrong, and why."""
+
+    code, status = "AGENT_INVALID", HTTPStatus.UNPROCESSABLE_ENTITY
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"Agent {name!r} cannot be used: {reason}", agent_name=name, reason=reason)
 
 
 class PromptNotFound(MochiError):

@@ -68,6 +68,82 @@ class ToolContinuationStart:
 
 
 @dataclass(frozen=True, slots=True)
+class AgentStart:
+    """The model has called an agent. ``agent_session_id`` is null where the call names no session it may have."""
+
+    agent_name: str
+    instruction: str
+    agent_session_id: str | None
+    parent_call_id: str
+    type: ClassVar[str] = "agent_start"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentPlanning:
+    """A piece of the agent's plan."""
+
+    content: str
+    agent_name: str
+    agent_session_id: str
+    parent_call_id: str
+    type: ClassVar[str] = "agent_planning"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentExecution:
+    """A piece of what the agent says while it carries out its plan."""
+
+    content: str
+    agent_name: str
+    agent_session_id: str
+    parent_call_id: str
+    type: ClassVar[str] = "agent_execution"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentToolCalled:
+    """The agent runs one of its tools now; ``call_index`` counts the calls of this run of the agent."""
+
+    agent_name: str
+    tool_name: str
+    arguments: dict[str, Any]
+    call_index: int
+    agent_session_id: str
+    parent_call_id: str
+    type: ClassVar[str] = "agent_tool_call"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentToolResult:
+    """How a call of one of the agent's tools ended."""
+
+    agent_name: str
+    tool_name: str
+    success: bool
+    result: str | None
+    error_message: str | None
+    error_code: str | None
+    call_index: int
+    agent_session_id: str
+    parent_call_id: str
+    type: ClassVar[str] = "agent_tool_result"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentComplete:
+    """The agent has ended. ``output`` is whole here; the model that called gets it cut to the limit of tools."""
+
+    agent_name: str
+    session_id: str | None
+    output: str
+    success: bool
+    error_code: str | None
+    agent_session_id: str | None
+    parent_call_id: str
+    type: ClassVar[str] = "agent_complete"
+
+
+@dataclass(frozen=True, slots=True)
 class MessageComplete:
     """The answer is whole and stored. Counts are tokens, as Ollama counted them."""
 
@@ -114,6 +190,12 @@ ChatEvent = (
     | ToolConfirmationRequired
     | ToolResult
     | ToolContinuationStart
+    | AgentStart
+    | AgentPlanning
+    | AgentExecution
+    | AgentToolCalled
+    | AgentToolResult
+    | AgentComplete
     | MessageComplete
     | TurnWarning
     | TurnError

@@ -101,7 +101,10 @@ class ConfirmationBroker:
 
 @dataclass
 class SessionApprover:
-    """Whoever may use a session, asked through the broker; nobody, when the turn's client cannot be asked."""
+    """Whoever may use a session, asked through the broker; nobody, when the turn's client cannot be asked.
+
+    What is approved of for an agent is approved of for that agent alone: its tools may have the names of others.
+    """
 
     broker: ConfirmationBroker
     session_id: str
@@ -115,11 +118,14 @@ class SessionApprover:
         return self.broker.open(self.session_id, call, check, self.agent_name) if self.interactive else None
 
     def remembers(self, tool_name: str) -> bool:
-        return tool_name in self.remembered
+        return self._key(tool_name) in self.remembered
 
     async def remember(self, tool_name: str) -> None:
-        self.remembered.add(tool_name)
+        self.remembered.add(self._key(tool_name))
         await self.store(sorted(self.remembered))
+
+    def _key(self, tool_name: str) -> str:
+        return tool_name if self.agent_name is None else f"{self.agent_name}/{tool_name}"
 
 
 def _check(confirmation: Confirmation, arguments: dict[str, Any]) -> None:

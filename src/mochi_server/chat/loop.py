@@ -1,6 +1,6 @@
 """Model, tool calls, results, model again, until there is an answer. Does not know who listens."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -8,6 +8,7 @@ from mochi_server.chat.answer import Answer
 from mochi_server.chat.model import ChatModel
 from mochi_server.chat.transcript import Transcript
 from mochi_server.events import ChatEvent, ToolContinuationStart, TurnWarning
+from mochi_server.sessions.types import Message
 from mochi_server.tools.toolbox import Call, Toolbox, ToolOutcome, failed
 
 
@@ -20,13 +21,28 @@ class Limits:
 
 
 class Conversation:
-    """One turn's talk with a model; every message is stored when it is whole."""
+    """One turn's talk with a model; every message is stored when it is whole.
 
-    def __init__(self, model: ChatModel, transcript: Transcript, toolbox: Toolbox, limits: Limits) -> None:
+    ``reminders`` are sent behind the history with every request and never stored. With ``may_announce`` a first
+    answer without calls is not taken for the end: some models say what they will do before they do it.
+    """
+
+    def __init__(
+        self,
+        model: ChatModel,
+        transcript: Transcript,
+        toolbox: Toolbox,
+        limits: Limits,
+        *,
+        reminders: Sequence[Message] = (),
+        may_announce: bool = False,
+    ) -> None:
         self._model = model
         self._transcript = transcript
         self._toolbox = toolbox
         self._limits = limits
+        self._reminders = reminders
+        self._may_announce = may_announce
         self._previous: Call | None = None
         self._repeated = 0
         self.outcomes: list[ToolOutcome] = []
@@ -37,29 +53,45 @@ class Conversation:
 
         At a limit the model is asked once more, without tools, so that the user gets an answer.
         """
-        for _ in range(self._limits.rounds):
+        for rounds_left in reversed(range(self._limits.rounds)):
             answer = Answer(self._model.name)
             async with aclosing(self._ask(answer)) as batches:
                 async for batch in batches:
                     yield batch
             if not answer.tool_calls:
+                if self._only_announced(rounds_left):
+                    continue
                 return
-            async with aclosing(self._carry_out(answer.calls(len(self.outcomes)))) as batches:
+            calls = answer.calls(len(self.outcomes))
+            async with aclosing(self._carry_out(calls)) as batches:
                 async for batch in batches:
                     yield batch
-            yield [ToolContinuationStart()]
+            if not all(outcome.told for outcome in self.outcomes[-len(calls) :]):
+                yield [ToolContinuationStart()]
             if self._repeated >= self._limits.identical_calls:
                 break
         yield [TurnWarning("TOOL_LIMIT_REACHED", "The model called tools for too long; it answers without them now.")]
+        async with aclosing(self.answer()) as batches:
+            async for batch in batches:
+                yield batch
+
+    async def answer(self) -> AsyncGenerator[list[ChatEvent], None]:
+        """Yield batches of events of one answer without tools."""
         async with aclosing(self._ask(Answer(self._model.name), answer_now=True)) as batches:
             async for batch in batches:
                 yield batch
+
+    def _only_announced(self, rounds_left: int) -> bool:
+        """Whether an answer without calls is to be followed by another; that happens once, and first of all."""
+        first, self._may_announce = self._may_announce and not self.outcomes, False
+        return first and rounds_left > 0
 
     async def _ask(self, answer: Answer, *, answer_now: bool = False) -> AsyncGenerator[list[ChatEvent], None]:
         """One answer of the model; ``answer_now`` offers no tools and does not listen to calls of any."""
         self._transcript.expect(answer)
         schemas = [] if answer_now else self._toolbox.schemas()
-        asking = self._model.ask(self._transcript.messages, schemas, self._transcript.turn_begins)
+        messages = [*self._transcript.messages, *self._reminders]
+        asking = self._model.ask(messages, schemas, self._transcript.turn_begins)
         async with aclosing(asking) as batches:
             async for batch in batches:
                 if not isinstance(batch, list):
@@ -79,7 +111,8 @@ class Conversation:
                     if isinstance(event, ToolOutcome):
                         self.outcomes.append(event)
                         await self._transcript.add_result(call, event)
-                        yield [event.event()]
+                        if not event.told:
+                            yield [event.event()]
                     else:
                         yield [event]
 

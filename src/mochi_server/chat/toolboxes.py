@@ -1,4 +1,10 @@
-"""Which tools a turn has: those its session enables, under the session's policy."""
+"""Which tools a turn has: those its session enables, under the session's policy.
+
+Whatever else a session may call (agents) comes from sources that are given; nobody here knows what they are.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
 
 from mochi_server.chat.confirmation import ConfirmationBroker, SessionApprover
 from mochi_server.sessions.session import ChatSession
@@ -6,14 +12,22 @@ from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.types import ToolSettings
 from mochi_server.tools.execution import ToolExecutionService
 from mochi_server.tools.library import ToolLibrary
-from mochi_server.tools.toolbox import ConfirmingToolbox, FunctionToolbox, Toolbox
+from mochi_server.tools.toolbox import ConfirmingToolbox, FunctionToolbox, JoinedToolbox, Toolbox
 
 APPROVED = "approved_tools"
 """Key of the tool settings that holds what was approved of for the rest of the session."""
 
 
+class ToolboxSource(Protocol):
+    """Whoever has more for a model to call."""
+
+    async def of(self, session: ChatSession, approver: SessionApprover) -> Toolbox | None:
+        """What a session may call; None when there is nothing. ``approver`` is asked where approval is needed."""
+        ...
+
+
 class Toolboxes:
-    """Makes the toolbox of a turn."""
+    """Makes the toolbox of a turn. Names of the sources' tools are reserved while these are offered."""
 
     def __init__(
         self,
@@ -21,11 +35,13 @@ class Toolboxes:
         execution: ToolExecutionService,
         broker: ConfirmationBroker,
         store: SessionStore,
+        sources: Sequence[ToolboxSource] = (),
     ) -> None:
         self._library = library
         self._execution = execution
         self._broker = broker
         self._store = store
+        self._sources = sources
 
     async def of(self, session: ChatSession, *, interactive: bool) -> Toolbox:
         """The tools of a session. Without ``interactive`` nobody can be asked about calls."""
@@ -39,7 +55,9 @@ class Toolboxes:
             set((settings.model_extra or {}).get(APPROVED, ())),
             lambda names: self._remember(session.session_id, names),
         )
-        return ConfirmingToolbox(FunctionToolbox(tools, self._execution), settings.execution_policy, approver)
+        own = ConfirmingToolbox(FunctionToolbox(tools, self._execution), settings.execution_policy, approver)
+        others = [box for source in self._sources if (box := await source.of(session, approver)) is not None]
+        return JoinedToolbox(*others, own) if others else own
 
     async def _remember(self, session_id: str, names: list[str]) -> None:
         settings = (await self._store.load(session_id)).metadata.tool_settings

@@ -42,6 +42,8 @@ class ToolOutcome:
     error_code: str | None = None
     execution_time: float = 0.0
     decided_by: DecidedBy = "policy"
+    told: bool = False
+    """Whether clients know already, by other events: then it has none of its own."""
 
     def event(self) -> ToolResult:
         """The outcome as clients see it."""
@@ -65,6 +67,27 @@ class Toolbox(Protocol):
     def run(self, call: Call) -> AsyncGenerator[ChatEvent | ToolOutcome, None]:
         """Carry out a call. Never raises for what a model, a person or a tool does wrong."""
         ...
+
+
+class JoinedToolbox:
+    """Several toolboxes as one. Of tools with the same name the first one is meant; others cannot be called."""
+
+    def __init__(self, *toolboxes: Toolbox) -> None:
+        self._toolboxes = toolboxes
+
+    def schemas(self) -> list[dict[str, Any]]:
+        named: dict[str, dict[str, Any]] = {}
+        for toolbox in self._toolboxes:
+            named = {schema["function"]["name"]: schema for schema in toolbox.schemas()} | named
+        return list(named.values())
+
+    def run(self, call: Call) -> AsyncGenerator[ChatEvent | ToolOutcome, None]:
+        """Carry out a call; one that nobody knows is refused by the last."""
+        return next((t for t in self._toolboxes if _offers(t, call.name)), self._toolboxes[-1]).run(call)
+
+
+def _offers(toolbox: Toolbox, name: str) -> bool:
+    return any(schema["function"]["name"] == name for schema in toolbox.schemas())
 
 
 class FunctionToolbox:
