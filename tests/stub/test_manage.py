@@ -1,0 +1,160 @@
+"""`pull`, `push`, `create`, `copy`, `delete` and `blobs`, beyond what the captures show."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import pytest
+
+from mochi_stub import StubServer
+from tests.stub.talk import ask, streaming
+
+GGUF = b"GGUF and so on"
+DIGEST = "sha256:" + hashlib.sha256(GGUF).hexdigest()
+
+
+def names(stub: StubServer) -> set[str]:
+    return {model["name"].removesuffix(":latest") for model in ask(stub, "GET", "/api/tags").json["models"]}
+
+
+def statuses(stub: StubServer, path: str, body: Any) -> list[str]:
+    return [line.get("status") or line["error"] for line in ask(stub, "POST", path, body).lines]
+
+
+def test_a_copy_is_the_same_model_under_another_name(stub: StubServer) -> None:
+    assert ask(stub, "POST", "/api/copy", {"source": "mochi", "destination": "me/mine:1"}).status == 200
+    shown = {model["name"]: model for model in ask(stub, "GET", "/api/tags").json["models"]}
+    assert shown["me/mine:1"]["digest"] == shown["mochi:latest"]["digest"]
+    assert ask(stub, "POST", "/api/chat", {"model": "me/mine:1", "messages": []}).status == 200
+
+
+def test_a_deleted_model_is_gone_from_every_wire_and_can_be_pulled_again(stub: StubServer) -> None:
+    assert ask(stub, "DELETE", "/api/delete", {"model": "mochi"}).status == 200
+    assert "mochi" not in names(stub)
+    assert ask(stub, "POST", "/api/show", {"model": "mochi"}).status == 404
+    assert ask(stub, "GET", "/v1/models/mochi").status == 404
+    lines = ask(stub, "POST", "/api/pull", {"model": "mochi"}).lines
+    assert (lines[0], lines[-1]) == ({"status": "pulling manifest"}, {"status": "success"})
+    weights = [line for line in lines if line.get("digest") == lines[1]["digest"]]
+    assert "completed" not in weights[0]
+    assert weights[-1]["completed"] == weights[-1]["total"] == 5_225_388_164
+    assert weights[0]["status"] == f"pulling {weights[0]['digest'].removeprefix('sha256:')[:12]}"
+    assert "mochi" in names(stub)
+
+
+def test_what_is_there_already_is_pulled_in_one_line_for_each_layer(stub: StubServer) -> None:
+    lines = ask(stub, "POST", "/api/pull", {"model": "mochi"}).lines
+    digests = [line["digest"] for line in lines if "digest" in line]
+    assert len(digests) == len(set(digests)) == 3
+    assert all(line["completed"] == line["total"] for line in lines if "digest" in line)
+
+
+def test_a_pull_whose_client_goes_brings_nothing() -> None:
+    with StubServer(speed=0.1) as stub:
+        ask(stub, "DELETE", "/api/delete", {"model": "mochi"})
+        with streaming(stub, "/api/pull", {"model": "mochi"}) as response:
+            assert response.readline()
+        stub.wait_for(lambda seen: seen[-1].outcome == "cancelled")
+        assert "mochi" not in names(stub)
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ({"model": "nope"}, "pull model manifest: file does not exist"),
+        ({"model": "http://x.y/a/b"}, "pull model manifest: insecure protocol http"),
+        (
+            {"model": "hf.co/a/b:q4"},
+            'pull model manifest: Get "https://hf.co/v2/a/b/manifests/q4": dial tcp: lookup hf.co: no such host',
+        ),
+    ],
+)
+def test_a_pull_of_what_is_not_to_be_had_fails_in_the_stream(stub: StubServer, body: Any, text: str) -> None:
+    assert statuses(stub, "/api/pull", body) == ["pulling manifest", text]
+    whole = ask(stub, "POST", "/api/pull", {**body, "stream": False})
+    assert (whole.status, whole.json) == (500, {"error": text})
+
+
+@pytest.mark.parametrize("path", ["/api/pull", "/api/push", "/api/create", "/api/copy"])
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]", b'{"model":5}', b'{"model":"a b"}', b'{"source":"a","destination":"/"}']
+)
+def test_wrong_bodies_are_400(stub: StubServer, path: str, body: bytes) -> None:
+    refused = ask(stub, "POST", path, body)
+    assert refused.status == 400
+    assert refused.json["error"]
+
+
+def test_deleting_needs_a_name_that_is_one(stub: StubServer) -> None:
+    refused = ask(stub, "DELETE", "/api/delete", {"model": "a b"})
+    assert (refused.status, refused.json) == (400, {"error": 'name "a b" is invalid'})
+    assert ask(stub, "DELETE", "/api/delete").status == 400
+
+
+def test_a_push_needs_a_model_and_a_namespace_of_ones_own(stub: StubServer) -> None:
+    assert "not authorized" in statuses(stub, "/api/push", {"model": "mochi"})[-1]
+    assert statuses(stub, "/api/push", {"model": "me/none"})[-1] == 'model "me/none:latest" not found'
+    ask(stub, "POST", "/api/copy", {"source": "mochi", "destination": "me/mine"})
+    pushed = statuses(stub, "/api/push", {"model": "me/mine"})
+    assert (pushed[0], pushed[-2:]) == ("retrieving manifest", ["pushing manifest", "success"])
+    assert ask(stub, "POST", "/api/push", {"model": "me/mine", "stream": False}).json == {"status": "success"}
+
+
+def test_a_created_model_has_what_it_was_made_of(stub: StubServer) -> None:
+    body = {"model": "mine", "from": "mochi", "system": "S", "parameters": {"num_ctx": 512}, "license": ["L1", "L2"]}
+    created = statuses(stub, "/api/create", body)
+    assert [line.partition(" sha256")[0] for line in created] == [
+        *("using existing layer", "creating new layer", "creating new layer", "creating new layer"),
+        *("writing manifest", "success"),
+    ]
+    shown = ask(stub, "POST", "/api/show", {"model": "mine"}).json
+    assert (shown["system"], shown["license"], shown["details"]["parent_model"]) == ("S", "L1\nL2", "mochi:latest")
+    assert "num_ctx                        512" in shown["parameters"].split("\n")
+    assert "thinking" in shown["capabilities"]
+    ask(stub, "POST", "/api/chat", {"model": "mine", "messages": []})
+    assert ask(stub, "GET", "/api/ps").json["models"][0]["context_length"] == 512
+
+
+def test_a_model_is_created_from_blobs_that_were_sent(stub: StubServer) -> None:
+    body = {"model": "mine", "files": {"model.gguf": DIGEST}}
+    missing = statuses(stub, "/api/create", body)
+    assert missing[0] == "parsing GGUF"
+    assert missing[1].endswith(f"{DIGEST.replace(':', '-')}: no such file or directory")
+    assert ask(stub, "HEAD", f"/api/blobs/{DIGEST}").status == 404
+    assert [ask(stub, "POST", f"/api/blobs/{DIGEST}", GGUF).status for _ in range(2)] == [201, 200]
+    assert ask(stub, "HEAD", f"/api/blobs/{DIGEST.replace(':', '-')}").status == 200
+    created = statuses(stub, "/api/create", body)
+    assert created == [
+        *("parsing GGUF", "validating GGUF model", "verifying conversion"),
+        *(f"using existing layer {DIGEST}", "writing manifest", "success"),
+    ]
+    assert "mine" in names(stub)
+
+
+def test_a_digest_that_is_none_is_refused(stub: StubServer) -> None:
+    for digest in ("xyz", "sha256:12", "sha1:" + "0" * 64):
+        assert ask(stub, "HEAD", f"/api/blobs/{digest}").status == 400
+        assert ask(stub, "POST", f"/api/blobs/{digest}", b"x").json == {"error": "invalid digest format"}
+    refused = ask(stub, "POST", "/api/create", {"model": "z", "files": {"a.gguf": "sha256:12"}})
+    assert (refused.status, refused.json) == (400, {"error": "invalid digest format"})
+
+
+def test_the_line_of_an_unclosed_action_is_told(stub: StubServer) -> None:
+    body = {"model": "z", "from": "mochi", "template": "{{ .System }}\n{{ .Bad"}
+    assert statuses(stub, "/api/create", body) == ["template error: template: :2: unclosed action"]
+    assert ask(stub, "POST", "/api/create", {**body, "stream": False}).status == 400
+
+
+def test_creating_from_an_unknown_model_tries_to_pull_it(stub: StubServer) -> None:
+    tried = statuses(stub, "/api/create", {"model": "z", "from": "nope"})
+    assert tried == ["pulling manifest", "pull model manifest: file does not exist"]
+
+
+def test_two_servers_make_the_same_model_of_the_same_request() -> None:
+    shown = []
+    for _ in range(2):
+        with StubServer(speed=0) as stub:
+            ask(stub, "POST", "/api/create", {"model": "mine", "from": "mochi", "system": "S"})
+            shown.append(ask(stub, "GET", "/api/tags").body)
+    assert shown[0] == shown[1]

@@ -1,0 +1,273 @@
+"""Ollama's scheduler as a client sees it: reloads, waiting, queues, memory."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from http.client import HTTPConnection
+from typing import Any
+
+import pytest
+
+from mochi_stub import Gate, Machine, Model, Prompt, Reply, StubServer, Text
+from mochi_stub.scheduler import Need, Scheduler
+from tests.stub.talk import ask, chat
+
+BUSY = {"error": "server busy, please try again.  maximum pending requests exceeded"}
+A, B, C = Model("a"), Model("b"), Model("c")
+
+
+def state(stub: StubServer) -> dict[str, Any]:
+    found: dict[str, Any] = ask(stub, "GET", "/stub/state").json
+    return found
+
+
+def loaded(stub: StubServer) -> dict[str, int]:
+    models = ask(stub, "GET", "/api/ps").json["models"]
+    return {model["model"].removesuffix(":latest"): model["context_length"] for model in models}
+
+
+def reloads(stub: StubServer, **fields: Any) -> int:
+    """How many reloads the stub has made after one more chat."""
+    assert chat(stub, "hello", **fields).status == 200
+    return int(state(stub)["reloads"])
+
+
+class Held:
+    """Replies that wait: the model named in the text `hold` waits for `gate`, after its first word."""
+
+    def __init__(self) -> None:
+        self.gate = Gate()
+
+    def __call__(self, prompt: Prompt) -> Reply:
+        return Reply([Text(("one",)), self.gate] if prompt.user_text == "hold" else [Text(("now",))])
+
+
+@contextmanager
+def asked(stub: StubServer, text: str, model: str = "a", **fields: Any) -> Iterator[HTTPConnection]:
+    """A chat whose request was read by the stub; nobody waits for its answer yet."""
+    before = len(stub.exchanges())
+    body = {"model": model, "messages": [{"role": "user", "content": text}], **fields}
+    with closing(HTTPConnection(stub.host, stub.port, timeout=10)) as connection:
+        connection.request("POST", "/api/chat", json.dumps(body))
+        stub.wait_for(lambda seen: len(seen) > before)
+        yield connection
+
+
+def answer(connection: HTTPConnection) -> tuple[int, Any]:
+    with closing(connection.getresponse()) as response:
+        lines = response.read().split(b"\n")
+        return response.status, json.loads(lines[0])
+
+
+# Reloads
+
+
+def test_a_changed_num_ctx_reloads_up_down_and_when_it_is_left_out(stub: StubServer) -> None:
+    asked_for = [{}, {"num_ctx": 8192}, {"num_ctx": 8192}, {"num_ctx": 2048}, {}, {}, {"num_ctx": 4096}]
+    assert [reloads(stub, options=options) for options in asked_for] == [0, 1, 1, 2, 3, 3, 3]
+    rows = [(row.num_ctx, row.reload) for row in stub.exchanges() if row.path == "/api/chat"]
+    assert rows == [
+        *((4096, False), (8192, True), (8192, False), (2048, True)),
+        *((4096, True), (4096, False), (4096, False)),
+    ]
+
+
+def test_what_the_model_was_trained_for_and_more_than_that_are_the_same_context(stub: StubServer) -> None:
+    fields = [{"num_ctx": 99_999}, {"num_ctx": 8192}]
+    assert [reloads(stub, model="mochi-chat", options=options) for options in fields] == [0, 0]
+    assert loaded(stub) == {"mochi-chat": 8192}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "reloaded"),
+    [
+        ({"temperature": 0}, {"temperature": 1, "seed": 5, "stop": ["x"], "num_keep": 9}, 0),
+        ({}, {"num_batch": 512, "num_thread": 0, "draft_num_predict": 4}, 0),
+        ({}, {"num_batch": 256}, 1),
+        ({"num_thread": 4}, {}, 1),
+        ({"use_mmap": False}, {"use_mmap": True}, 1),
+        ({"main_gpu": 1}, {}, 1),
+        ({"num_gpu": 20}, {}, 0),
+        ({"num_gpu": 20}, {"num_gpu": 30}, 1),
+    ],
+)
+def test_load_time_options_reload_and_sampling_options_do_not(
+    stub: StubServer, before: dict[str, Any], after: dict[str, Any], reloaded: int
+) -> None:
+    assert [reloads(stub, options=before), reloads(stub, options=after)] == [0, reloaded]
+
+
+def test_shift_reloads(stub: StubServer) -> None:
+    assert [reloads(stub), reloads(stub, shift=False), reloads(stub, shift=False), reloads(stub)] == [0, 1, 1, 2]
+
+
+def test_a_first_load_is_no_reload_and_an_unloaded_model_is_loaded_anew(stub: StubServer) -> None:
+    assert [reloads(stub, options={"num_ctx": 2048}, keep_alive=0), reloads(stub)] == [0, 0]
+    assert state(stub)["loads"] == 2
+
+
+def test_two_names_of_one_model_share_what_is_loaded(stub: StubServer) -> None:
+    ask(stub, "POST", "/api/copy", {"source": "mochi", "destination": "other"})
+    assert [reloads(stub), reloads(stub, model="other"), reloads(stub, model="other", options={"num_ctx": 99})] == [
+        *(0, 0, 1)
+    ]
+    assert state(stub)["loads"] == 2
+
+
+def test_the_time_of_a_load_is_in_the_reply_that_waited_for_it() -> None:
+    with StubServer(models=[Model("a", load_time=2.5)], speed=0) as stub:
+        durations = [
+            chat(stub, "hello", "a", stream=False, options=options).json["load_duration"]
+            for options in ({}, {}, {"num_ctx": 8192}, {"num_ctx": 8192}, {})
+        ]
+    usual = durations[1]
+    assert durations == [usual + 2_500_000_000, usual, usual + 2_500_000_000, usual, usual + 2_500_000_000]
+
+
+def test_a_reload_waits_for_the_running_requests_of_its_model_only() -> None:
+    held = Held()
+    with StubServer(models=[A, B], resolve=held, speed=0) as stub, asked(stub, "hold") as first:
+        assert first.getresponse().status == 200
+        with asked(stub, "now", options={"num_ctx": 8192}) as second:
+            assert state(stub)["in_flight"] == 2
+            assert loaded(stub) == {"a": 4096}
+            assert chat(stub, "now", "a").status == 200  # finds its model loaded
+            held.gate.open()
+            assert answer(second)[0] == 200
+        assert loaded(stub) == {"a": 8192}
+
+
+# Waiting
+
+
+def test_by_default_nothing_waits_for_a_held_request() -> None:
+    with StubServer(models=[A], resolve=Held(), speed=0) as stub, asked(stub, "hold"):
+        assert chat(stub, "now", "a").status == 200
+
+
+def test_with_one_place_requests_of_a_model_come_one_after_the_other() -> None:
+    held = Held()
+    with (
+        StubServer(models=[A, B], resolve=held, speed=0, machine=Machine(parallel=1)) as stub,
+        asked(stub, "hold") as first,
+        asked(stub, "now") as second,
+        asked(stub, "now") as third,
+    ):
+        assert chat(stub, "now", "b").status == 200
+        assert state(stub)["waiting"] == 2
+        statuses = [exchange.status for exchange in stub.exchanges() if exchange.model == "a"]
+        assert statuses == [200, 0, 0]  # headers are withheld until the first token
+        held.gate.open()
+        assert [answer(one)[0] for one in (first, second, third)] == [200] * 3
+        assert state(stub)["waiting"] == 0
+
+
+def test_embedders_have_one_place_however_many_others_have() -> None:
+    scheduler = Scheduler(Machine(parallel=2))
+    embedder = Need(Model("e", ("embedding",)))
+    assert [scheduler.take(Need(A)) is None for _ in range(3)] == [False, False, True]
+    assert [scheduler.take(embedder) is None for _ in range(2)] == [False, True]
+
+
+@pytest.mark.parametrize("parallel", [1, 2])
+def test_who_leaves_the_line_is_gone_at_once(parallel: int) -> None:
+    held = Held()
+    machine = Machine(parallel=parallel)
+    with StubServer(models=[A], resolve=held, speed=0, machine=machine) as stub, ExitStack() as running:
+        for _ in range(parallel):
+            running.enter_context(asked(stub, "hold"))
+        with asked(stub, "now"):
+            assert state(stub)["waiting"] == 1
+        stub.wait_for(lambda seen: seen[-1].outcome == "cancelled")
+        assert state(stub)["waiting"] == 0
+        held.gate.open()
+        assert chat(stub, "now", "a").status == 200
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_full_queue_is_503(stream: bool) -> None:
+    held = Held()
+    with (
+        StubServer(models=[A, B], resolve=held, speed=0, machine=Machine(max_queue=1)) as stub,
+        asked(stub, "hold"),
+        asked(stub, "now", options={"num_ctx": 8192}) as reloading,
+        asked(stub, "now", "b") as queued,
+    ):
+        assert state(stub)["queued"] == 1
+        refused = chat(stub, "now", "b", stream=stream)
+        assert (refused.status, refused.json) == (503, BUSY)
+        assert refused.headers["content-type"] == "application/json; charset=utf-8"
+        held.gate.open()
+        assert [answer(one)[0] for one in (reloading, queued)] == [200, 200]
+        assert state(stub)["queued"] == 0
+
+
+def test_who_leaves_the_queue_makes_room_in_it() -> None:
+    held = Held()
+    with (
+        StubServer(models=[A, B], resolve=held, speed=0, machine=Machine(max_queue=1)) as stub,
+        asked(stub, "hold"),
+    ):
+        with asked(stub, "now", options={"num_ctx": 8192}), asked(stub, "now", "b"):
+            assert chat(stub, "now", "b").status == 503
+        stub.wait_for(lambda seen: [one.outcome for one in seen].count("cancelled") == 2)
+        assert chat(stub, "now", "b").status == 200
+        held.gate.open()
+
+
+# Memory
+
+
+def test_more_context_than_fits_is_an_error_of_the_load() -> None:
+    with StubServer(models=[Model("a", out_of_memory_above=8000)], speed=0) as stub:
+        refused = chat(stub, "hello", "a", options={"num_ctx": 8192})
+        assert refused.status == 500
+        assert refused.json == {"error": "llama-server process has terminated: cudaMalloc failed: out of memory"}
+        assert loaded(stub) == {}
+        assert chat(stub, "hello", "a", options={"num_ctx": 8000}).status == 200
+        assert chat(stub, "hello", "a", options={"num_ctx": 8001}).status == 500
+        assert loaded(stub) == {}  # what was loaded before had to go first
+
+
+def test_a_context_that_nobody_asked_for_is_lowered_until_it_fits() -> None:
+    roomy = Model("a", context_length=40_000, out_of_memory_above=10_000)
+    with StubServer(models=[roomy], speed=0) as stub:
+        assert chat(stub, "hello", "a").status == 200
+        assert loaded(stub) == {"a": 4096}
+    with StubServer(models=[Model("a", out_of_memory_above=100)], speed=0) as stub:
+        assert chat(stub, "hello", "a").status == 500
+
+
+def test_of_many_models_the_idle_one_with_the_shortest_time_left_goes() -> None:
+    held = Held()
+    machine = Machine(max_loaded_models=2)
+    with StubServer(models=[A, B, C], resolve=held, speed=0, machine=machine) as stub:
+        chat(stub, "now", "a", keep_alive=100)
+        chat(stub, "now", "b", keep_alive=50)
+        chat(stub, "now", "c")
+        assert set(loaded(stub)) == {"a", "c"}
+        with asked(stub, "hold", "a"), asked(stub, "hold", "c"), asked(stub, "now", "b") as third:
+            assert set(loaded(stub)) == {"a", "c"}
+            held.gate.open()
+            assert answer(third)[0] == 200
+        assert "b" in loaded(stub)
+
+
+def test_the_machine_sets_the_default_context_and_time() -> None:
+    machine = Machine(context_length=2048, keep_alive=math.inf)
+    with StubServer(speed=0, machine=machine) as stub:
+        assert chat(stub, "hello").status == 200
+        (running,) = ask(stub, "GET", "/api/ps").json["models"]
+        assert running["context_length"] == 2048
+        assert running["expires_at"] > "2300"
+
+
+def test_a_client_that_goes_during_a_load_stops_it() -> None:
+    with StubServer(models=[Model("a", load_time=1000)]) as stub:
+        with asked(stub, "now"):
+            assert loaded(stub) == {"a": 4096}
+        stub.wait_for(lambda seen: seen[0].outcome == "cancelled")
+        assert loaded(stub) == {}

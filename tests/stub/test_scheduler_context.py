@@ -1,0 +1,174 @@
+"""Prompts and replies that are longer than the context, which here has as many characters as tokens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from mochi_stub import Machine, Model, Prompt, Reply, StubServer
+from tests.stub.talk import Answered, ask
+
+MODELS = [
+    Model("go", ("completion", "tools", "vision")),
+    Model("plain", ("completion", "tools")),
+    Model("native", habit="native"),
+    Model("counted", chars_per_token=4),
+    Model("set", parameters={"num_ctx": 50}),
+]
+TEN = [{"role": "user" if index % 2 == 0 else "assistant", "content": f"message {index}"} for index in range(9)]
+SYSTEM = {"role": "system", "content": "be good"}
+TOO_LONG = (
+    "the prompt is longer than the context length currently available to the model; shorten the prompt, adjust the "
+    "context length in settings, or use a model with a longer context length"
+)
+
+
+def rendered(messages: list[dict[str, Any]]) -> int:
+    return len("\n".join(f"{message['role']}: {message['content']}" for message in messages))
+
+
+class Seen:
+    """The prompts as the model saw them."""
+
+    def __init__(self) -> None:
+        self.prompts: list[Prompt] = []
+
+    def __call__(self, prompt: Prompt) -> Reply:
+        self.prompts.append(prompt)
+        return Reply.of("0123456789" * 20)
+
+    @property
+    def contents(self) -> list[str]:
+        return [message.content for message in self.prompts[-1].messages]
+
+
+@pytest.fixture
+def seen() -> Seen:
+    return Seen()
+
+
+@pytest.fixture
+def stub(seen: Seen) -> Iterator[StubServer]:
+    with StubServer(models=MODELS, resolve=seen, speed=0) as server:
+        yield server
+
+
+def talk(stub: StubServer, messages: list[dict[str, Any]], num_ctx: int, model: str = "plain", **more: Any) -> Answered:
+    body = {"model": model, "messages": messages, "options": {"num_ctx": num_ctx}, "stream": False, **more}
+    return ask(stub, "POST", "/api/chat", body)
+
+
+def one(text: str) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": text}]
+
+
+def test_whole_messages_go_from_the_front_and_the_count_tells(stub: StubServer, seen: Seen) -> None:
+    kept = [SYSTEM, *TEN[-4:]]
+    answer = talk(stub, [SYSTEM, *TEN], rendered(kept)).json
+    assert seen.contents == [message["content"] for message in kept]
+    assert answer["prompt_eval_count"] == rendered(kept)
+    (row,) = stub.exchanges()
+    assert (row.truncated, row.dropped_messages, row.prompt_tokens) == (True, 5, rendered(kept))
+    assert ask(stub, "GET", "/stub/state").json["truncations"] == 1
+
+
+def test_one_token_less_costs_one_more_message(stub: StubServer, seen: Seen) -> None:
+    talk(stub, [SYSTEM, *TEN], rendered([SYSTEM, *TEN[-4:]]) - 1)
+    assert seen.contents == ["be good", "message 6", "message 7", "message 8"]  # begins with a user's as it happens
+
+
+def test_what_just_fits_is_left_alone(stub: StubServer, seen: Seen) -> None:
+    talk(stub, TEN, rendered(TEN))
+    assert len(seen.contents) == 9
+    assert not stub.exchanges()[0].truncated
+
+
+def test_system_messages_stay_wherever_they_stand(stub: StubServer, seen: Seen) -> None:
+    talk(stub, [*TEN[:4], SYSTEM, *TEN[4:]], 50)
+    assert seen.contents[0] == "be good"
+    assert seen.contents[-1] == "message 8"
+
+
+def test_a_result_may_be_left_without_its_call(stub: StubServer, seen: Seen) -> None:
+    call = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f" * 40, "arguments": {}}}]}
+    talk(stub, [*one("go"), call, {"role": "tool", "content": "result"}], 40)
+    assert [message.role for message in seen.prompts[0].messages] == ["tool"]
+
+
+def test_tools_and_images_take_room(stub: StubServer, seen: Seen) -> None:
+    tool = {"type": "function", "function": {"name": "f", "description": "d" * 100, "parameters": {}}}
+    talk(stub, TEN, rendered(TEN) + 50, tools=[tool])
+    assert len(seen.contents) < 9
+    pictured: list[dict[str, Any]] = [{"role": "user", "content": "see", "images": ["aGk="]}, *TEN]
+    talk(stub, pictured, 2048, "go")
+    assert len(seen.contents) == 10
+    talk(stub, [{**pictured[0], "images": ["aGk="] * 3}, *TEN], 2048, "go")
+    assert len(seen.contents) == 9
+
+
+def test_tokens_are_counted_as_the_model_counts_them(stub: StubServer, seen: Seen) -> None:
+    answer = talk(stub, TEN, -(-rendered(TEN) // 4), "counted").json
+    assert len(seen.contents) == 9
+    assert answer["prompt_eval_count"] == -(-rendered(TEN) // 4)
+
+
+@pytest.mark.parametrize("model", ["plain", "native"])
+@pytest.mark.parametrize("stream", [True, False])
+def test_without_truncation_what_is_too_long_is_refused(stub: StubServer, model: str, stream: bool) -> None:
+    refused = talk(stub, TEN, 100, model, truncate=False, stream=stream)
+    assert refused.status == 400
+    told = json.loads(refused.json["error"])["error"]
+    assert (told["code"], told["type"]) == (400, "exceed_context_size_error")
+    assert (told["n_prompt_tokens"], told["n_ctx"]) == (rendered(TEN), 100)
+    assert "exceeds the available context size" in told["message"]
+
+
+def test_one_message_that_is_too_long_is_refused_by_native_models(stub: StubServer) -> None:
+    assert talk(stub, one("x" * 200), 100, "native").status == 400
+    assert talk(stub, one("x" * 200), 100, "native", shift=False).status == 400
+
+
+def test_one_message_that_is_too_long_loses_its_middle(stub: StubServer, seen: Seen) -> None:
+    answer = talk(stub, one("begin" + "." * 500 + "the end"), 100).json
+    (content,) = seen.contents
+    assert content.startswith("begi")
+    assert content.endswith("the end")
+    assert answer["prompt_eval_count"] == len(content) + len("user: ") <= 100
+    refused = talk(stub, one("x" * 500), 100, shift=False)
+    assert (refused.status, refused.json) == (400, {"error": TOO_LONG})
+
+
+def test_generate_cuts_the_prompt_of_every_model(stub: StubServer, seen: Seen) -> None:
+    body = {"model": "native", "prompt": "x" * 500, "options": {"num_ctx": 100}, "stream": False}
+    answer = ask(stub, "POST", "/api/generate", body).json
+    assert answer["prompt_eval_count"] <= 100
+    assert ask(stub, "POST", "/api/generate", {**body, "truncate": False}).status == 400
+    assert ask(stub, "POST", "/api/generate", {**body, "shift": False}).json == {"error": TOO_LONG}
+
+
+def test_a_context_that_is_smaller_than_the_system_message_is_full(stub: StubServer) -> None:
+    answer = talk(stub, [{"role": "system", "content": "s" * 500}, *one("hi")], 100)
+    assert answer.status == 200
+    assert answer.json["prompt_eval_count"] <= 100
+
+
+def test_a_reply_may_be_longer_than_the_context_unless_it_must_not_shift(stub: StubServer) -> None:
+    shifting = talk(stub, one("hi"), 100).json
+    assert (shifting["done_reason"], shifting["eval_count"]) == ("stop", 200)
+    ended = talk(stub, one("hi"), 100, shift=False).json
+    assert (ended["done_reason"], ended["eval_count"]) == ("length", 100 - ended["prompt_eval_count"])
+    shorter = talk(stub, one("hi"), 100, shift=False, options={"num_ctx": 100, "num_predict": 5}).json
+    assert shorter["eval_count"] == 5
+
+
+def test_prompts_are_cut_only_to_a_context_that_somebody_has_set(stub: StubServer) -> None:
+    long = one("x" * 5000)
+    for model, counted in (("plain", 5006), ("set", 50)):
+        answer = ask(stub, "POST", "/api/chat", {"model": model, "messages": long, "stream": False}).json
+        assert min(answer["prompt_eval_count"], counted) == answer["prompt_eval_count"] > counted // 3
+    with StubServer(models=MODELS, speed=0, machine=Machine(context_length=4096)) as server:
+        answer = ask(server, "POST", "/api/chat", {"model": "plain", "messages": long, "stream": False}).json
+        assert answer["prompt_eval_count"] <= 4096
