@@ -1,0 +1,93 @@
+"""The files that deploy the stub, read as their tools read them: no container engine is at hand."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mochi_stub import StubServer
+
+ROOT = Path(__file__).parents[2]
+INSTRUCTIONS = {"FROM", "RUN", "WORKDIR", "COPY", "ENV", "USER", "EXPOSE", "HEALTHCHECK", "ENTRYPOINT", "CMD"}
+
+
+def stages() -> dict[str, list[tuple[str, str]]]:
+    """The Dockerfile's stages by name, each a list of instructions and what stands behind them."""
+    text = re.sub(r"^#.*\n", "", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE).replace("\\\n", " ")
+    found: dict[str, list[tuple[str, str]]] = {}
+    for line in filter(str.strip, text.split("\n")):
+        instruction, _, rest = line.partition(" ")
+        if instruction == "FROM":
+            found[rest.split(" AS ")[1]] = []
+        found[list(found)[-1]].append((instruction, rest))
+    return found
+
+
+def value(stage: str, instruction: str) -> str:
+    (found,) = [rest for name, rest in stages()[stage] if name == instruction]
+    return found
+
+
+def environment() -> dict[str, str]:
+    return dict(pair.split("=", 1) for pair in value("stub", "ENV").split())
+
+
+def fly() -> dict[str, Any]:
+    tomllib = pytest.importorskip("tomllib", reason="Python 3.10 reads no TOML")
+    found: dict[str, Any] = tomllib.loads((ROOT / "fly.toml").read_text())
+    return found
+
+
+def test_every_instruction_is_one_and_every_stage_comes_from_a_slim_python() -> None:
+    assert {name for stage in stages().values() for name, _ in stage} <= INSTRUCTIONS
+    assert [stage[0][1].split(" AS ")[0] for stage in stages().values()] == ["python:3.13-slim"] * 2
+
+
+def test_what_is_copied_is_there_and_what_the_build_needs_is_copied() -> None:
+    sources = [source for name, rest in stages()["build"] if name == "COPY" for source in rest.split()[:-1]]
+    assert all((ROOT / source).exists() for source in sources)
+    included = re.findall(r'^"(\w+)" = "mochi_server/', (ROOT / "pyproject.toml").read_text(), flags=re.MULTILINE)
+    assert {"src", "pyproject.toml", *included} <= set(sources)
+
+
+def test_it_does_not_run_as_root() -> None:
+    assert value("stub", "USER") == "stub"
+    assert any(name == "RUN" and "useradd --system" in rest for name, rest in stages()["stub"])
+
+
+def test_what_the_container_runs_is_understood_and_the_port_comes_from_the_environment() -> None:
+    assert json.loads(value("stub", "ENTRYPOINT")) == ["mochi-stub"]
+    assert environment()["PORT"] == value("stub", "EXPOSE")
+    command = [sys.executable, "-m", "mochi_stub", *json.loads(value("stub", "CMD"))]
+    with StubServer(host="0.0.0.0") as taken:  # noqa: S104 - as in the container
+        env = {**os.environ, "PORT": str(taken.port)}
+        ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=20, check=False)
+    assert f"cannot listen on 0.0.0.0:{taken.port}" in ran.stderr
+
+
+def test_the_health_check_tells_a_server_that_answers_from_one_that_does_not() -> None:
+    check = json.loads(value("stub", "HEALTHCHECK").partition("CMD ")[2])
+    assert check[0] == "python"
+    with StubServer() as stub:
+        port = {"PORT": str(stub.port)}
+        assert subprocess.run([sys.executable, *check[1:]], env={**os.environ, **port}, check=False).returncode == 0
+    dead = subprocess.run([sys.executable, *check[1:]], env={**os.environ, **port}, capture_output=True, check=False)
+    assert dead.returncode != 0
+
+
+def test_fly_builds_the_target_and_sends_to_its_port() -> None:
+    settings = fly()
+    assert (ROOT / settings["build"]["dockerfile"]).exists()
+    assert settings["build"]["build-target"] in stages()
+    service = settings["http_service"]
+    assert str(service["internal_port"]) == settings["env"]["PORT"] == environment()["PORT"]
+    assert (service["min_machines_running"], service["auto_stop_machines"]) == (0, "stop")
+    assert service["checks"][0]["path"] == "/health"
+    assert settings["vm"] == [{"memory": "256mb", "cpu_kind": "shared", "cpus": 1}]
