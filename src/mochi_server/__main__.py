@@ -68,9 +68,12 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _speed(value: str) -> float:
-    speed = float(value)
+    try:
+        speed = float(value)
+    except ValueError:
+        speed = -1
     if not 0 <= speed < float("inf"):
-        raise ValueError
+        raise argparse.ArgumentTypeError(f"{value!r} is not a number of at least 0")
     return speed
 
 
@@ -90,7 +93,8 @@ def _test_mode(given: dict[str, Any], *, insecure: bool, stub_speed: float | Non
         TemporaryDirectory(prefix="mochi-server-") as sessions,
         StubServer(port=STUB_PORT, fall_back_to_free_port=True, speed=speed) as stub,
     ):
-        ours = {"port": TEST_PORT, **given, "ollama_host": stub.url, "sessions_dir": sessions}
+        ours = {"port": TEST_PORT, **given, "ollama_host": stub.url}
+        ours |= {"sessions_dir": sessions, "agent_chats_dir": f"{sessions}/agent_chats"}
         return _serve(MochiServerSettings(**ours), insecure=insecure)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, TypedDict
+from typing import Any
 
 from fastapi import FastAPI
 from starlette.middleware import Middleware
@@ -14,13 +14,7 @@ from mochi_server.ollama.requests import is_loopback
 from mochi_server.routers import api
 from mochi_server.routers.errors import add_handlers
 from mochi_server.security import LOCAL_ORIGINS, HostGuard, KeyGuard, OriginGuard, SizeLimits, host_of
-from mochi_server.wiring import Services, build_services
-
-
-class State(TypedDict):
-    """What the lifespan hands to requests."""
-
-    services: Services
+from mochi_server.wiring import build_services
 
 
 def create_app(settings: MochiServerSettings | None = None, *, insecure: bool = False, **overrides: Any) -> FastAPI:
@@ -32,15 +26,14 @@ def create_app(settings: MochiServerSettings | None = None, *, insecure: bool = 
         settings = MochiServerSettings(**overrides)
     elif overrides:
         settings = MochiServerSettings(**{**settings.model_dump(exclude_unset=True), **overrides})
-    services = build_services(settings)
 
     @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[State]:
-        app.state.services = services
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         try:
-            yield {"services": services}
+            yield
         finally:
-            await services.aclose()
+            closing, app.state.services = app.state.services, build_services(settings)
+            await closing.aclose()
 
     app = FastAPI(
         title="mochi-server",
@@ -49,6 +42,7 @@ def create_app(settings: MochiServerSettings | None = None, *, insecure: bool = 
         lifespan=lifespan,
         middleware=_middleware(settings, insecure),
     )
+    app.state.services = build_services(settings)
     add_handlers(app)
     app.include_router(api)
     return app

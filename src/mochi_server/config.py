@@ -1,17 +1,22 @@
 """All settings: environment variables with the prefix ``MOCHI_``, defaults, and what their values may be."""
 
+import os
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 CommaSeparated = Annotated[tuple[str, ...], NoDecode]
 """In the environment: values separated by commas."""
 
 Port = Annotated[int, Field(ge=0, le=65535)]
-Seconds = Annotated[float, Field(ge=0)]
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Timeout = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Directory = Annotated[str, BeforeValidator(lambda value: os.fspath(value) if isinstance(value, os.PathLike) else value)]
+"""A path as text; path objects are taken, too."""
 
 
 class MochiServerSettings(BaseSettings):
@@ -24,26 +29,24 @@ class MochiServerSettings(BaseSettings):
     env: str = Field("", description="`test` starts test mode, as `--test-mode` does.")
 
     ollama_host: str = Field("http://localhost:11434", description="Ollama server URL.")
-    ollama_connect_timeout_seconds: Annotated[float, Field(gt=0)] = Field(
-        5, description="How long connecting to Ollama may take."
-    )
-    ollama_stall_timeout_seconds: Annotated[float, Field(gt=0)] = Field(
+    ollama_connect_timeout_seconds: Timeout = Field(5, description="How long connecting to Ollama may take.")
+    ollama_stall_timeout_seconds: Timeout = Field(
         600, description="How long Ollama may be silent, loading a model and reading a long prompt included."
     )
 
-    data_dir: Path = Field(Path(), description="Base directory for all data.")
-    sessions_dir: Path = Field(Path("chat_sessions"), description="Session storage directory.")
-    tools_dir: Path = Field(Path("tools"), description="Tools directory.")
-    agents_dir: Path = Field(Path("agents"), description="Agents directory.")
-    agent_chats_dir: Path = Field(
-        Path("agents/agent_chats"), description="Agent chats directory; `agent_chats` in the agents directory if unset."
+    data_dir: Directory = Field(".", description="Base directory for all data.")
+    sessions_dir: Directory = Field("chat_sessions", description="Session storage directory.")
+    tools_dir: Directory = Field("tools", description="Tools directory.")
+    agents_dir: Directory = Field("agents", description="Agents directory.")
+    agent_chats_dir: Directory = Field(
+        "agents/agent_chats", description="Agent chats directory; `agent_chats` in the agents directory if unset."
     )
-    system_prompts_dir: Path = Field(Path("system_prompts"), description="System prompts directory.")
-    planning_prompt_path: Path = Field(
-        Path("docs/agents/agent_prompt_planning.md"), description="Planning prompt file; a packaged one if absent."
+    system_prompts_dir: Directory = Field("system_prompts", description="System prompts directory.")
+    planning_prompt_path: Directory = Field(
+        "docs/agents/agent_prompt_planning.md", description="Planning prompt file; a packaged one if absent."
     )
-    execution_prompt_path: Path = Field(
-        Path("docs/agents/agent_prompt_execution.md"), description="Execution prompt file; a packaged one if absent."
+    execution_prompt_path: Directory = Field(
+        "docs/agents/agent_prompt_execution.md", description="Execution prompt file; a packaged one if absent."
     )
 
     summarization_enabled: bool = Field(True, description="Enable background summarization.")
@@ -54,7 +57,7 @@ class MochiServerSettings(BaseSettings):
 
     max_tool_iterations: int = Field(50, ge=1, description="Rounds of tool calls in one turn.")
     max_identical_tool_calls: int = Field(3, ge=1, description="Identical tool calls in a row.")
-    tool_timeout_seconds: Annotated[float, Field(gt=0)] = Field(60, description="How long one tool may take.")
+    tool_timeout_seconds: Timeout = Field(60, description="How long one tool may take.")
     tool_output_limit_chars: int = Field(20_000, ge=1, description="Characters of a tool's output that a model gets.")
     tool_confirmation_timeout_seconds: Seconds = Field(300, description="How long an approval is waited for.")
     max_agent_iterations: int = Field(50, ge=1, description="Rounds of an agent's execution phase.")
@@ -76,6 +79,11 @@ class MochiServerSettings(BaseSettings):
             return tuple(part.strip() for part in value.split(",") if part.strip())
         return value
 
+    @field_validator("env", mode="before")
+    @classmethod
+    def _lower(cls, value: object) -> object:
+        return value.lower() if isinstance(value, str) else value
+
     @field_validator("log_level", mode="before")
     @classmethod
     def _upper(cls, value: object) -> object:
@@ -84,9 +92,10 @@ class MochiServerSettings(BaseSettings):
     @field_validator("host")
     @classmethod
     def _is_host(cls, value: str) -> str:
-        if not value.strip() or "/" in value:
+        value = value.strip()
+        if not re.fullmatch(r"[A-Za-z0-9._:%-]{1,253}", value):
             raise ValueError("not a host name or address")
-        return value.strip()
+        return value
 
     @field_validator("ollama_host")
     @classmethod
@@ -99,18 +108,56 @@ class MochiServerSettings(BaseSettings):
 
     @field_validator("data_dir")
     @classmethod
-    def _is_directory(cls, value: Path) -> Path:
-        if value.exists() and not value.is_dir():
+    def _is_directory(cls, value: str) -> str:
+        if Path(value).exists() and not Path(value).is_dir():
             raise ValueError("not a directory")
+        return value
+
+    @field_validator("allowed_origins")
+    @classmethod
+    def _are_origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for origin in value:
+            if origin not in ("*", "null") and not re.fullmatch(
+                r"[\w+.-]+://[^\s/\[\]@]+|[\w+.-]+://\[[\da-fA-F:.]+\](:\d+)?", origin
+            ):
+                raise ValueError(f"{origin!r} is not an origin such as https://chat.example")
         return value
 
     @model_validator(mode="before")
     @classmethod
     def _agent_chats_follow_agents(cls, values: Any) -> Any:
         if isinstance(values, dict) and "agents_dir" in values and "agent_chats_dir" not in values:
-            values = values | {"agent_chats_dir": Path(values["agents_dir"]) / "agent_chats"}
+            values = values | {"agent_chats_dir": str(Path(str(values["agents_dir"])) / "agent_chats")}
         return values
 
-    def in_data_dir(self, path: Path) -> Path:
-        """Where a configured path is: under ``data_dir`` unless absolute."""
-        return self.data_dir / path
+    @property
+    def resolved_sessions_dir(self) -> Path:
+        """Where sessions are: under ``data_dir`` unless absolute, as for every directory."""
+        return self._in_data_dir(self.sessions_dir)
+
+    @property
+    def resolved_tools_dir(self) -> Path:
+        return self._in_data_dir(self.tools_dir)
+
+    @property
+    def resolved_agents_dir(self) -> Path:
+        return self._in_data_dir(self.agents_dir)
+
+    @property
+    def resolved_agent_chats_dir(self) -> Path:
+        return self._in_data_dir(self.agent_chats_dir)
+
+    @property
+    def resolved_system_prompts_dir(self) -> Path:
+        return self._in_data_dir(self.system_prompts_dir)
+
+    @property
+    def resolved_planning_prompt_path(self) -> Path:
+        return self._in_data_dir(self.planning_prompt_path)
+
+    @property
+    def resolved_execution_prompt_path(self) -> Path:
+        return self._in_data_dir(self.execution_prompt_path)
+
+    def _in_data_dir(self, path: str) -> Path:
+        return Path(self.data_dir) / path

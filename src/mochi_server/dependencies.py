@@ -16,9 +16,9 @@ from mochi_server.wiring import Services
 
 
 def get_services(request: Request) -> Services:
-    """The services of the app, from its lifespan."""
-    services = request.state.services
-    assert isinstance(services, Services)  # noqa: S101 - the lifespan put it there
+    """The services of the app."""
+    services = request.app.state.services
+    assert isinstance(services, Services)  # noqa: S101 - create_app put it there
     return services
 
 

@@ -6,6 +6,7 @@ MochiError
 ├── SessionConflict        SESSION_CONFLICT       409   somebody else changed the session first
 ├── InvalidMessageIndex    INVALID_MESSAGE_INDEX  400   no user message at that position
 ├── EmptyHistory           EMPTY_HISTORY          400   nothing to answer again
+├── ContextOverflow        CONTEXT_OVERFLOW       422   what must be sent does not fit into the model's window
 ├── ModelNotFound          MODEL_NOT_FOUND        404   Ollama does not have the model
 ├── OllamaUnreachable      OLLAMA_UNREACHABLE     502   no connection to Ollama
 ├── OllamaError            OLLAMA_ERROR           502   Ollama answered with an error, or nonsense
@@ -92,6 +93,18 @@ class EmptyHistory(MochiError):
 
     def __init__(self, session_id: str) -> None:
         super().__init__(f"Session {session_id!r} has no user message to answer.", session_id=session_id)
+
+
+class ContextOverflow(MochiError):
+    code, status = "CONTEXT_OVERFLOW", HTTPStatus.UNPROCESSABLE_ENTITY
+
+    def __init__(self, window: int | None, estimate: int) -> None:
+        super().__init__(
+            "The message, with the tools and what belongs to it, is too long for the model's context window. "
+            "Shorten it, enable fewer tools, or use a model with a longer context.",
+            window=window,
+            estimated_tokens=estimate,
+        )
 
 
 class ModelNotFound(MochiError):
@@ -210,8 +223,13 @@ class ShuttingDown(MochiError):
 class Unauthorized(MochiError):
     code, status = "UNAUTHORIZED", HTTPStatus.UNAUTHORIZED
 
-    def __init__(self) -> None:
-        super().__init__("An API key is required: send `Authorization: Bearer <key>`.")
+    def __init__(self, *, keys_exist: bool = True) -> None:
+        hint = (
+            ""
+            if keys_exist
+            else " None is set: MOCHI_API_KEYS sets some, and create_app(insecure=True) serves without."
+        )
+        super().__init__(f"An API key is required: send `Authorization: Bearer <key>`.{hint}")
 
 
 class OriginForbidden(MochiError):

@@ -157,6 +157,25 @@ class MessageComplete:
 
 
 @dataclass(frozen=True, slots=True)
+class Status:
+    """What a turn does before its next words: ``compacting``. ``elapsed`` is in seconds, since the turn began."""
+
+    state: str
+    elapsed: float
+    type: ClassVar[str] = "status"
+
+
+@dataclass(frozen=True, slots=True)
+class ContextCompacted:
+    """The model is not sent the whole history: what is left out of it. What is stored stays whole."""
+
+    dropped_messages: int
+    trimmed_tool_results: int
+    summary_used: bool
+    type: ClassVar[str] = "context_compacted"
+
+
+@dataclass(frozen=True, slots=True)
 class TurnWarning:
     """Something the user should know that does not end the turn."""
 
@@ -197,6 +216,8 @@ ChatEvent = (
     | AgentToolResult
     | AgentComplete
     | MessageComplete
+    | Status
+    | ContextCompacted
     | TurnWarning
     | TurnError
     | Done

@@ -23,6 +23,14 @@ LOCAL_ORIGINS = r"https?://(localhost|[\w.-]+\.localhost|127\.\d+\.\d+\.\d+|\[::
 MAX_HEADER_BYTES = 64 * 1024
 
 
+_TOO_LARGE = HeadersTooLarge(MAX_HEADER_BYTES)
+HEAD_TOO_LARGE = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Type: application/json\r\nConnection: close\r\n"
+    b"Content-Length: %d\r\n\r\n%s" % (len(_TOO_LARGE.body()), _TOO_LARGE.body())
+)
+"""The whole answer, for where there is no request yet."""
+
+
 class HostGuard:
     """On a loopback connection, answer only for names of this machine: a web page must not get here by DNS."""
 
@@ -72,7 +80,7 @@ class KeyGuard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not self._admits(scope):
-            return await _refuse(Unauthorized(), send)
+            return await _refuse(Unauthorized(keys_exist=bool(self._keys)), send)
         return await self._app(scope, receive, send)
 
     def _admits(self, scope: Scope) -> bool:
@@ -97,7 +105,7 @@ class SizeLimits:
             return await self._app(scope, receive, send)
         size = len(scope.get("raw_path") or b"") + len(scope.get("query_string") or b"")
         if size + sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEADER_BYTES:
-            return await _refuse(HeadersTooLarge(MAX_HEADER_BYTES), send)
+            return await _refuse(_TOO_LARGE, send)
         declared = _header(scope, b"content-length")
         if declared.isdigit() and int(declared) > self._limit:
             return await _refuse(BodyTooLarge(self._limit), send)

@@ -10,15 +10,19 @@ from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from mochi_server.app import create_app
 from mochi_server.config import MochiServerSettings
 from mochi_server.constants import API_PREFIX
 from mochi_server.errors import MochiError
 from mochi_server.ollama.requests import is_loopback
+from mochi_server.security import HEAD_TOO_LARGE, MAX_HEADER_BYTES
 from mochi_server.wiring import Services
 
 _AFTER_GRACE_SECONDS = 1
+_MAX_HEAD_BYTES = 4 * MAX_HEADER_BYTES
+"""Where the application's own limit has no chance to speak, because the head never ends."""
 _LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
@@ -35,12 +39,36 @@ def serve(settings: MochiServerSettings, *, insecure: bool = False) -> int:
     app = create_app(settings, insecure=insecure)
     config = uvicorn.Config(
         app,
+        http=_BoundedHeads,
         log_config=None,
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=ceil(settings.shutdown_grace_seconds) + _AFTER_GRACE_SECONDS,
     )
     return _Server(config, app, _address(settings.host, listener), key).serve_until_signal(listener)
+
+
+class _BoundedHeads(HttpToolsProtocol):
+    """Gives up a connection whose request's head has no end, before it is in memory."""
+
+    _head_bytes = 0
+    _in_head = True
+
+    def data_received(self, data: bytes) -> None:
+        if self._in_head:
+            self._head_bytes += len(data)
+        super().data_received(data)
+        if self._in_head and self._head_bytes > _MAX_HEAD_BYTES and not self.transport.is_closing():
+            self.transport.write(HEAD_TOO_LARGE)
+            self.transport.close()
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._in_head, self._head_bytes = True, 0
+        super().on_message_complete()
 
 
 class _Server(uvicorn.Server):

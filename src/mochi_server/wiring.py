@@ -46,9 +46,9 @@ def build_services(settings: MochiServerSettings) -> Services:
         connect_timeout=settings.ollama_connect_timeout_seconds,
         stall_timeout=settings.ollama_stall_timeout_seconds,
     )
-    store = FileSessionStore(settings.in_data_dir(settings.sessions_dir))
-    windows = WindowRegistry(dynamic=settings.dynamic_context_window_enabled)
-    library = ToolLibrary(ToolDiscoveryService(settings.in_data_dir(settings.tools_dir)))
+    store = FileSessionStore(settings.resolved_sessions_dir)
+    windows = WindowRegistry(client.loaded_windows, dynamic=settings.dynamic_context_window_enabled)
+    library = ToolLibrary(ToolDiscoveryService(settings.resolved_tools_dir))
     execution = ToolExecutionService(
         timeout=settings.tool_timeout_seconds, output_limit=settings.tool_output_limit_chars
     )
@@ -61,6 +61,6 @@ def build_services(settings: MochiServerSettings) -> Services:
         disconnect_grace=settings.disconnect_grace_seconds,
         shutdown_grace=settings.shutdown_grace_seconds,
     )
-    prompts = SystemPromptService(settings.in_data_dir(settings.system_prompts_dir))
+    prompts = SystemPromptService(settings.resolved_system_prompts_dir)
     sessions = SessionService(store, client, windows, prompts)
     return Services(client, store, windows, prompts, sessions, library, execution, broker, runs)

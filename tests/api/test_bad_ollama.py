@@ -40,6 +40,16 @@ MISBEHAVIOURS = {
     "ends without done": (sends(stream_head(), line("Hi "), line("there")), "Hi there", "before it was done"),
     "sends a number for a line": (sends(stream_head(), line("Hi"), b"42\n"), "Hi", "not JSON"),
     "sends an error object": (sends(stream_head(), line("Hi"), b'{"error":{"message":"odd"}}\n'), "Hi", "odd"),
+    "sends tool calls that are none": (
+        sends(stream_head(), line("Hi"), b'{"message":{"content":"","tool_calls":5},"done":false}\n'),
+        "Hi",
+        "tool call",
+    ),
+    "sends tool calls without a name": (
+        sends(stream_head(), line("Hi"), b'{"message":{"tool_calls":[{"function":{}}]},"done":true}\n'),
+        "Hi",
+        "tool call",
+    ),
     "resets in mid-chunk": (
         sends(
             b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\nTransfer-Encoding: chunked\r\n\r\n",

@@ -1,5 +1,6 @@
 """Requests that no route takes, and who may ask at all."""
 
+import json
 import socket
 from pathlib import Path
 
@@ -54,6 +55,37 @@ def test_a_message_of_a_million_characters_is_taken(api: Api) -> None:
     assert len(message) == 1_000_000
     api.http.post(f"/chat/{session_id}", json={"message": message})
     assert api.messages(session_id)[0]["content"] == message
+
+
+def test_numbers_that_are_none_are_not_sent_on(api: Api) -> None:
+    for number in (b"NaN", b"1e999", b"-Infinity"):
+        body = b'{"model": "mochi", "options": {"temperature": ' + number + b"}}"
+        response = api.http.post("/sessions", content=body, headers={"Content-Type": "application/json"})
+        assert error_of(response) == (422, "VALIDATION_ERROR")
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/system-prompts", {"filename": "d.md", "content": "\ud800"}),
+        ("/sessions", {"model": "mochi", "tool_settings": {"tools": ["\ud800"]}}),
+        ("/sessions", {"model": "mochi", "agent_settings": {"selection_metadata": {"a": "\ud800"}}}),
+    ],
+)
+def test_half_characters_are_refused_before_anything_is_written(
+    api: Api, tmp_path: Path, path: str, body: dict[str, object]
+) -> None:
+    headers = {"Content-Type": "application/json"}
+    response = api.http.post(path, content=json.dumps(body).encode(), headers=headers)
+    assert error_of(response) == (422, "VALIDATION_ERROR")
+    assert not list(tmp_path.rglob("*.md"))
+    assert not list(tmp_path.rglob("*.json"))
+
+
+def test_two_hundred_thousand_wrong_items_get_a_short_answer(api: Api) -> None:
+    response = api.http.post("/sessions", json={"model": "mochi", "tool_settings": {"tools": [1] * 200_000}})
+    assert error_of(response) == (422, "VALIDATION_ERROR")
+    assert len(response.content) < 5000
 
 
 def test_a_validation_error_names_the_field(api: Api) -> None:

@@ -163,6 +163,29 @@ def test_the_session_is_free_as_soon_as_done_is_read(api: Api, server: RunningSe
                     assert other.http.post(f"/chat/{session_id}", json={"message": "At once"}).status_code == 200
 
 
+def test_who_gives_up_waiting_is_not_posted(api: Api, server: RunningServer, holding: Holding) -> None:
+    session_id = api.create("mochi")["session_id"]
+    other = server.api()
+    with api.open_stream(session_id, "hold") as events:
+        next(events)
+        for path in (f"/chat/{session_id}", f"/chat/{session_id}/stream"):
+            with pytest.raises(httpx.ReadTimeout):
+                other.http.post(path, json={"message": "Never", "if_busy": "wait"}, timeout=0.2)
+        holding.gate.open()
+        list(events)
+    api.chat(session_id, "Next", if_busy="wait")
+    assert [m["content"] for m in api.messages(session_id) if m["role"] == "user"] == ["hold", "Next"]
+
+
+def test_a_turn_can_be_stopped_whatever_became_of_its_file(api: Api, holding: Holding, tmp_path: Path) -> None:
+    session_id = api.create("mochi")["session_id"]
+    with api.open_stream(session_id, "hold") as events:
+        next(events)
+        (tmp_path / "chat_sessions" / f"{session_id}.json").write_text("{")
+        assert api.ok(api.http.post(f"/chat/{session_id}/stop"))["state"] == "stopped"
+    assert len(holding.chats("cancelled")) == 1
+
+
 def test_history_cannot_be_edited_during_a_turn(api: Api) -> None:
     session_id = api.create("mochi")["session_id"]
     with api.open_stream(session_id, "hold") as events:
@@ -198,7 +221,9 @@ def test_deleting_a_session_stops_its_turn(api: Api, holding: Holding) -> None:
     with api.open_stream(session_id, "hold") as events:
         next(events)
         assert api.http.delete(f"/sessions/{session_id}").status_code == 204
-        assert list(events)[-1].type == "done"
+        rest = list(events)
+    assert [event.type for event in rest[-2:]] == ["error", "done"]
+    assert rest[-2].data["code"] == "SESSION_NOT_FOUND"
     assert len(holding.chats("cancelled")) == 1
     assert error_of(api.http.get(f"/sessions/{session_id}")) == (404, "SESSION_NOT_FOUND")
 
@@ -213,7 +238,8 @@ def test_shutting_down_stores_what_was_said_and_tells_the_listener(tmp_path: Pat
             leaving.start()
             seen.extend(events)
         leaving.join(10)
-        assert seen[-1].type == "done"
+        assert [event.type for event in seen[-2:]] == ["error", "done"]
+        assert seen[-2].data["code"] == "SHUTTING_DOWN"
     assert text_of(seen) == "one two three "
     with RunningServer(tmp_path, holding.stub.url) as server:
         partial = server.api().messages(session_id)[-1]

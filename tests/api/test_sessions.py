@@ -132,6 +132,8 @@ def test_unknown_models_and_models_that_cannot_chat_are_404(api: Api, model: str
         {"model": "mochi", "think": "hard"},
         {"model": "mochi", "format": "xml"},
         {"model": "mochi", "keep_alive": "soon"},
+        {"model": "mochi", "tool_settings": {"tools": [1] * 200_000}},
+        {"model": "mochi", "agent_settings": {"selection_metadata": {"a": 2**70}}},
         [],
         "mochi",
     ],
@@ -199,8 +201,9 @@ def test_a_window_set_by_hand_is_capped_used_and_released(api: Api, stub: StubSe
     assert (status["manual_override"], status["last_adjustment_reason"]) == (True, "manual_override")
 
     config = api.ok(api.http.patch(patch, json={"context_window": None}))["context_window_config"]
-    assert (config["current_window"], config["manual_override"]) == (8192, False)
-    assert api.chat(session_id, "Hello!")["context_window"]["current_window"] == 8192
+    # The larger window is loaded by now, and going back to a smaller one would only reload the model.
+    assert (config["current_window"], config["manual_override"]) == (40960, False)
+    assert api.chat(session_id, "Hello!")["context_window"]["reason"] == "no_adjustment"
 
 
 def test_status_has_every_field_of_the_specification(api: Api) -> None:
@@ -226,6 +229,7 @@ def test_status_has_every_field_of_the_specification(api: Api) -> None:
             "model_max_context": 40960,
             "last_adjustment_reason": "initial_setup",
             "manual_override": False,
+            "manual_override_session_id": None,
             "usage_tokens": usage,
             "usage_ratio": round(usage / 8192, 4),
         },
@@ -238,6 +242,59 @@ def test_status_has_every_field_of_the_specification(api: Api) -> None:
         "summary": None,
         "summary_model": None,
     }
+
+
+def test_a_window_set_in_one_session_is_that_of_all_sessions_of_the_model(api: Api) -> None:
+    first, second = (api.create("mochi")["session_id"] for _ in range(2))
+    api.ok(api.http.patch(f"/sessions/{first}", json={"context_window": {"current_window": 4000}}))
+
+    window = api.ok(api.http.get(f"/sessions/{second}/status"))["context_window"]
+
+    assert (window["current_window"], window["manual_override"]) == (4000, True)
+    assert window["manual_override_session_id"] == first
+    released = api.ok(api.http.patch(f"/sessions/{first}", json={"context_window": None}))["context_window_config"]
+    assert (released["current_window"], released["last_adjustment"]) == (8192, "initial_setup")
+    assert [entry["window"] for entry in released["adjustment_history"]] == [4000, 8192]
+
+
+def test_an_empty_patch_changes_nothing(api: Api) -> None:
+    session_id = api.create("mochi")["session_id"]
+    before = api.session(session_id)
+    for body in ({}, {"session_id": "x", "messages": []}):
+        api.ok(api.http.patch(f"/sessions/{session_id}", json=body))
+    assert api.session(session_id) == before
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"summary": "text"},
+        {"title": 5},
+        {"options": [1]},
+        {"think": {}},
+        {"summary_model": 7},
+        {"context_window_config": {"current_window": "8192", "adjustment_history": 5}},
+        {"tool_settings": {"tools": "all"}},
+        {"session_id": None},
+    ],
+)
+@pytest.mark.parametrize(
+    "message", [{"content": "Hi"}, {"role": "assistant", "content": None, "eval_count": "12", "tool_calls": 5}]
+)
+def test_files_with_odd_values_are_served_without_them(
+    api: Api, tmp_path: Path, metadata: dict[str, Any], message: dict[str, Any]
+) -> None:
+    session_id = api.create("mochi")["session_id"]
+    file = tmp_path / "chat_sessions" / f"{session_id}.json"
+    stored = orjson.loads(file.read_bytes())
+    stored["metadata"] |= metadata
+    stored["messages"] = [{"role": "user", "content": "Hello!", "source_file": 5}, message]
+    file.write_bytes(orjson.dumps(stored))
+
+    assert [e["session_id"] for e in api.ok(api.http.get("/sessions"))["sessions"]] == [session_id]
+    assert api.session(session_id)["message_count"] == 2
+    assert api.ok(api.http.get(f"/sessions/{session_id}/status"))["message_count"] == 2
+    assert api.chat(session_id, "And?")["message"]["content"]
 
 
 def test_messages_come_with_the_session_id(api: Api) -> None:

@@ -23,8 +23,9 @@ Chat = Callable[[socket.socket], None]
 class RawOllama:
     """Serves real sockets from threads; ``chat`` decides what the chat route does."""
 
-    def __init__(self, chat: Chat) -> None:
+    def __init__(self, chat: Chat, *, tags: bytes = TAGS, show: bytes = SHOW) -> None:
         self._chat = chat
+        self._answers = {"/api/tags": tags, "/api/show": show}
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
 
@@ -48,8 +49,10 @@ class RawOllama:
             path = _read_request(connection)
             if path == "/api/chat":
                 self._chat(connection)
+            elif path in self._answers:
+                connection.sendall(whole(self._answers[path]))
             else:
-                connection.sendall(whole(SHOW if path == "/api/show" else TAGS))
+                connection.sendall(whole(b"404 page not found", status="404 Not Found", content_type="text/plain"))
 
 
 def whole(body: bytes, *, status: str = "200 OK", content_type: str = "application/json") -> bytes:

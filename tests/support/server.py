@@ -16,7 +16,7 @@ class RunningServer:
     """The app on a real socket; use it as a context manager."""
 
     def __init__(self, data_dir: Path, ollama_host: str, **settings: Any) -> None:
-        self.settings = MochiServerSettings(data_dir=data_dir, ollama_host=ollama_host, **settings)
+        self.settings = MochiServerSettings(data_dir=str(data_dir), ollama_host=ollama_host, **settings)
         self.app = create_app(self.settings)
         config = uvicorn.Config(self.app, port=0, log_config=None, timeout_graceful_shutdown=5)
         self._server = _Server(config)

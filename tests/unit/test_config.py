@@ -12,14 +12,14 @@ APPENDIX_B = {
     "MOCHI_HOST": "127.0.0.1",
     "MOCHI_PORT": 8000,
     "MOCHI_OLLAMA_HOST": "http://localhost:11434",
-    "MOCHI_DATA_DIR": Path(),
-    "MOCHI_SESSIONS_DIR": Path("chat_sessions"),
-    "MOCHI_TOOLS_DIR": Path("tools"),
-    "MOCHI_AGENTS_DIR": Path("agents"),
-    "MOCHI_AGENT_CHATS_DIR": Path("agents/agent_chats"),
-    "MOCHI_SYSTEM_PROMPTS_DIR": Path("system_prompts"),
-    "MOCHI_PLANNING_PROMPT_PATH": Path("docs/agents/agent_prompt_planning.md"),
-    "MOCHI_EXECUTION_PROMPT_PATH": Path("docs/agents/agent_prompt_execution.md"),
+    "MOCHI_DATA_DIR": ".",
+    "MOCHI_SESSIONS_DIR": "chat_sessions",
+    "MOCHI_TOOLS_DIR": "tools",
+    "MOCHI_AGENTS_DIR": "agents",
+    "MOCHI_AGENT_CHATS_DIR": "agents/agent_chats",
+    "MOCHI_SYSTEM_PROMPTS_DIR": "system_prompts",
+    "MOCHI_PLANNING_PROMPT_PATH": "docs/agents/agent_prompt_planning.md",
+    "MOCHI_EXECUTION_PROMPT_PATH": "docs/agents/agent_prompt_execution.md",
     "MOCHI_SUMMARIZATION_ENABLED": True,
     "MOCHI_SUMMARIZATION_INTERVAL_SECONDS": 3,
     "MOCHI_DYNAMIC_CONTEXT_WINDOW_ENABLED": True,
@@ -50,14 +50,14 @@ def test_the_environment_goes_before_defaults_and_arguments_before_it(monkeypatc
 
 def test_agent_chats_follow_the_agents_directory(tmp_path: Path) -> None:
     settings = MochiServerSettings(agents_dir=tmp_path / "people", data_dir=tmp_path)
-    assert settings.agent_chats_dir == tmp_path / "people" / "agent_chats"
-    assert MochiServerSettings(agents_dir=Path("people"), agent_chats_dir=Path("talk")).agent_chats_dir == Path("talk")
+    assert settings.resolved_agent_chats_dir == tmp_path / "people" / "agent_chats"
+    assert MochiServerSettings(agents_dir="people", agent_chats_dir="talk").agent_chats_dir == "talk"
 
 
 def test_directories_are_relative_to_the_data_directory_unless_absolute(tmp_path: Path) -> None:
     settings = MochiServerSettings(data_dir=tmp_path)
-    assert settings.in_data_dir(settings.tools_dir) == tmp_path / "tools"
-    assert settings.in_data_dir(Path("/srv/tools")) == Path("/srv/tools")
+    assert settings.resolved_tools_dir == tmp_path / "tools"
+    assert MochiServerSettings(data_dir=tmp_path, tools_dir="/srv/tools").resolved_tools_dir == Path("/srv/tools")
 
 
 @pytest.mark.parametrize(
@@ -73,6 +73,10 @@ def test_directories_are_relative_to_the_data_directory_unless_absolute(tmp_path
         ("host", "http://x"),
         ("max_body_bytes", 0),
         ("shutdown_grace_seconds", -1),
+        ("shutdown_grace_seconds", "inf"),
+        ("allowed_origins", "http://[x"),
+        ("allowed_origins", "chat.example"),
+        ("host", "é" * 70),
         ("no_such_setting", 1),
     ],
 )

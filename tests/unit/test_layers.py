@@ -22,6 +22,7 @@ LAYERS = [
     "tools",
     "services",
     "chat",
+    "agents",
     "wiring",
     "models",
     "dependencies",

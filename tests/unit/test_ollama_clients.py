@@ -19,9 +19,14 @@ from mochi_server.ollama import (
 from mochi_stub import StubServer
 from mochi_stub.prompt import ToolCall
 from mochi_stub.reply import Failure, Reply, Text
+from tests.support.raw_ollama import RawOllama
 
 T = TypeVar("T")
 
+TWO_TAGS = (
+    b'{"models":[{"name":"dark:latest","digest":"d1","details":{}},{"name":"known:latest","digest":"d2",'
+    b'"details":{"context_length":4096},"capabilities":["completion","tools"]}]}'
+)
 HELLO: list[ChatMessage] = [{"role": "user", "content": "Hello!"}]
 
 
@@ -96,6 +101,11 @@ def test_models_that_can_chat_are_listed(client: Sync | Async) -> None:
     names = [model.name for model in client.models()]
     assert names[0] == "mochi:latest"
     assert "mochi-embed:latest" not in names
+
+
+def test_a_model_that_cannot_be_described_does_not_hide_the_others(kind: type[Sync | Async]) -> None:
+    with RawOllama(lambda _: None, show=b"no JSON", tags=TWO_TAGS) as ollama:
+        assert [model.name for model in kind(ollama.url).models()] == ["known:latest"]
 
 
 def test_a_model_is_found_by_a_name_without_tag(client: Sync | Async) -> None:

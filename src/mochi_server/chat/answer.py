@@ -4,6 +4,7 @@ from typing import Any
 
 import orjson
 
+from mochi_server.errors import OllamaError
 from mochi_server.events import ChatEvent, ContentDelta, ThinkingDelta
 from mochi_server.ollama.stream import Line
 from mochi_server.sessions.session import new_id, now
@@ -27,6 +28,7 @@ class Answer:
         self.model = model
         self.message_id = new_id()
         self.tool_calls: list[ToolCall] = []
+        self.failure: OllamaError | None = None
         self._content: list[str] = []
         self._thinking: list[str] = []
         self._last: Line = {}
@@ -38,13 +40,17 @@ class Answer:
         return bool(self._content or self._thinking)
 
     def feed(self, lines: list[Line]) -> list[ChatEvent]:
-        """Take a batch of lines; one event for each piece of text in it, never merged."""
+        """Take a batch of lines; one event for each piece of text in it, never merged. Then look at ``failure``."""
         events: list[ChatEvent] = []
         for line in lines:
             message = line.get("message")
             if isinstance(message, dict):
-                self._take(message, events)
-            if line.get("done"):
+                try:
+                    self._take(message, events)
+                except OllamaError as error:
+                    self.failure = error
+                    break
+            if line.get("done") is True:
                 self._last = line
         return events
 
@@ -83,20 +89,22 @@ class Answer:
         if content and isinstance(content, str):
             self._content.append(content)
             events.append(ContentDelta(content))
-        for call in message.get("tool_calls") or ():
-            self._take_call(call if isinstance(call, dict) else {}, len(self.tool_calls))
+        if calls := message.get("tool_calls"):
+            for call in calls if isinstance(calls, list) else [calls]:
+                self._take_call(call, len(self.tool_calls))
 
-    def _take_call(self, call: dict[str, Any], index: int) -> None:
-        """A call in Ollama's shape, with an id of ours where the server gave none."""
-        function = call.get("function")
-        function = function if isinstance(function, dict) else {}
+    def _take_call(self, call: Any, index: int) -> None:
+        """A call in Ollama's shape, with an id of ours where the server gave none. Raises ``OllamaError``."""
+        function = call.get("function") if isinstance(call, dict) else None
+        if not isinstance(function, dict) or not function.get("name"):
+            raise OllamaError("Ollama sent a tool call without a function's name.")
         arguments = _arguments(function.get("arguments"))
         if arguments is None:
             self._defects[index] = "The arguments must be an object, with the parameters by name."
         self.tool_calls.append(
             {
                 "id": str(call.get("id") or f"call_{new_id()}"),
-                "function": {"index": index, "name": str(function.get("name") or ""), "arguments": arguments or {}},
+                "function": {"index": index, "name": str(function["name"]), "arguments": arguments or {}},
             }
         )
 

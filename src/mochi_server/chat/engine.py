@@ -11,9 +11,10 @@ from mochi_server.chat.model import ChatModel
 from mochi_server.chat.toolboxes import Toolboxes
 from mochi_server.chat.transcript import Transcript
 from mochi_server.chat.turn import Turn, TurnRequest
-from mochi_server.errors import EmptyHistory, InternalError, MochiError, OllamaError, OllamaUnreachable
+from mochi_server.errors import EmptyHistory, InternalError, MochiError, ModelNotFound, OllamaError, OllamaUnreachable
 from mochi_server.events import ChatEvent, MessageComplete, TurnError
 from mochi_server.ollama.async_client import AsyncOllamaClient
+from mochi_server.ollama.types import ModelInfo
 from mochi_server.services.context_window import WindowDecision, WindowRegistry
 from mochi_server.sessions.session import now
 from mochi_server.sessions.store import SessionStore
@@ -50,7 +51,7 @@ class ChatEngine:
         try:
             turn.model = await self._client.find_model(session.model)
         except (OllamaUnreachable, OllamaError) as error:
-            logger.info("The turn begins without knowing its model: %s", error.message)
+            turn.model_failure = error
         return turn
 
     async def run(self, turn: Turn) -> AsyncGenerator[list[ChatEvent], None]:
@@ -74,9 +75,10 @@ class ChatEngine:
 
     async def _answer(self, turn: Turn, transcript: Transcript) -> AsyncGenerator[list[ChatEvent], None]:
         session = turn.session
-        info = turn.model or await self._client.find_model(session.model)
-        model = ChatModel(self._client, self._windows, info, session, turn.request.wishes)
-        turn.window = model.window
+        info = _model_of(turn)
+        model = ChatModel(
+            self._client, self._windows, self._store, info=info, session=session, wishes=turn.request.wishes
+        )
         if warnings := model.warnings(turn.toolbox.schemas()):
             yield warnings
         conversation = Conversation(model, transcript, turn.toolbox, self._limits)
@@ -84,7 +86,9 @@ class ChatEngine:
         async with aclosing(conversation.events()) as batches:
             async for batch in batches:
                 yield batch
-        await self._remember_window(turn, model.window)
+        turn.window = model.window
+        if turn.window is not None:
+            await self._remember_window(turn, turn.window)
         yield [_complete(turn)]
 
     async def _remember_window(self, turn: Turn, decision: WindowDecision) -> None:
@@ -102,6 +106,12 @@ async def _interrupt(transcript: Transcript) -> None:
         await transcript.interrupt()
     except MochiError as error:
         logger.error("What the model had said could not be stored: %s", error.message)
+
+
+def _model_of(turn: Turn) -> ModelInfo:
+    if turn.model is None:
+        raise turn.model_failure or ModelNotFound(turn.session.model)
+    return turn.model
 
 
 def _complete(turn: Turn) -> MessageComplete:

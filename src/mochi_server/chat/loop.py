@@ -99,6 +99,8 @@ class Conversation:
                 elif events := answer.feed(batch):
                     self._transcript.progressed()
                     yield events
+                if answer.failure is not None:
+                    raise answer.failure
         if answer_now:
             answer.tool_calls.clear()
         await self._transcript.add(answer.message(), last=not answer.tool_calls)

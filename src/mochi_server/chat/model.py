@@ -1,19 +1,46 @@
-"""One model as one turn talks to it: window, options and thinking are decided here, once, for every round."""
+"""One model as one turn talks to it: window, options and thinking are decided here, and what fits is sent.
 
+Nothing is ever cut silently: requests forbid truncation, prompts are made to fit before they are sent, and what
+Ollama still refuses gets a larger window, a compacted history, or an error.
+"""
+
+import logging
+import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from mochi_server.chat.history import wire_messages
-from mochi_server.events import ChatEvent, TurnWarning
+from mochi_server.chat.compaction import (
+    BEGIN_RATIO,
+    CHECKPOINT_TOKENS,
+    TARGET_RATIO,
+    Checkpoint,
+    Prompt,
+    boundary,
+    request,
+    size,
+    slices,
+)
+from mochi_server.errors import ContextOverflow, OllamaError
+from mochi_server.events import ChatEvent, ContextCompacted, Status, TurnWarning
 from mochi_server.ollama.async_client import AsyncOllamaClient
+from mochi_server.ollama.errors import is_context_refusal, is_out_of_memory, refused_tokens
 from mochi_server.ollama.requests import chat_payload
 from mochi_server.ollama.stream import Line
-from mochi_server.ollama.types import ModelInfo
+from mochi_server.ollama.types import ChatMessage, ModelInfo
 from mochi_server.services.context_window import WindowDecision, WindowRegistry
 from mochi_server.sessions.session import ChatSession, previous_model
+from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.types import Message
+
+_ROOM_FOR_AN_ANSWER = 64
+"""Tokens; a prompt that leaves less than this in the window does not fit."""
+
+_TRIES = 8
+"""How often a prompt that Ollama refuses is sent in another way; each try has a larger window or a shorter prompt."""
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,21 +60,28 @@ class ChatModel:
         self,
         client: AsyncOllamaClient,
         windows: WindowRegistry,
+        store: SessionStore,
+        *,
         info: ModelInfo,
         session: ChatSession,
         wishes: Wishes,
     ) -> None:
         defaults = session.metadata
         self.name = session.model
+        self.window: WindowDecision | None = None
+        """What was decided for the latest request."""
         self._client = client
+        self._windows = windows
+        self._store = store
         self._info = info
+        self._session = session
         self._think = wishes.think if wishes.think is not None else defaults.think
         self._options = {**(defaults.options or {}), **(wishes.options or {})}
         self._format = wishes.format if wishes.format is not None else defaults.format
         self._keep_alive = wishes.keep_alive if wishes.keep_alive is not None else defaults.keep_alive
-        self.window: WindowDecision = windows.decide(
-            info, defaults.context_window_config, session.session_id, previous_model(session.messages)
-        )
+        self._checkpoint = Checkpoint.from_dict(defaults.compaction)
+        self._told: tuple[int, int] = (0, 0)
+        self._began = time.monotonic()
 
     def warnings(self, tools: Sequence[Any]) -> list[ChatEvent]:
         """What was wished for and the model cannot do."""
@@ -67,18 +101,189 @@ class ChatModel:
     ) -> AsyncGenerator[list[Line] | ChatEvent, None]:
         """One answer to a history, in batches of lines; events for the client come between them.
 
-        ``turn_begins`` is the position of the user message being answered.
+        ``turn_begins`` is the position of the user message being answered. Raises ``ContextOverflow`` when even
+        the shortest prompt does not fit.
         """
+        tools = tools if self._info.can("tools") else []
+        prompt = Prompt(messages, turn_begins, self._checkpoint)
+        await self._decide(prompt, tools)
+        forced = False
+        for _ in range(_TRIES):
+            async with aclosing(self._fit(prompt, tools, forced=forced)) as fitting:
+                async for step in fitting:
+                    if isinstance(step, Prompt):
+                        prompt = step
+                    else:
+                        yield step
+            if event := self._tell(prompt):
+                yield event
+            refusal: OllamaError | None = None
+            async with aclosing(self._send(prompt, tools)) as batches:
+                async for batch in batches:
+                    if isinstance(batch, OllamaError):
+                        refusal = batch
+                    else:
+                        yield batch
+            if refusal is None:
+                return
+            forced = not self._give_way(refusal, prompt, tools)
+        raise ContextOverflow(self._size_of_window, self._estimate(prompt, tools))
+
+    async def _decide(self, prompt: Prompt, tools: list[dict[str, Any]]) -> None:
+        self.window = await self._windows.decide(
+            self._info,
+            self._session.metadata.context_window_config,
+            self._session.session_id,
+            previous_model=previous_model(self._session.messages),
+            need=self._estimate(prompt, tools),
+        )
+
+    async def _fit(
+        self, prompt: Prompt, tools: list[dict[str, Any]], *, forced: bool
+    ) -> AsyncGenerator[Prompt | ChatEvent, None]:
+        """Shorten a prompt until it fits, as gently as can be; the last prompt yielded is the one to send."""
+        window = self._size_of_window
+        if window is None or (not forced and self._estimate(prompt, tools) <= window * BEGIN_RATIO):
+            return
+        prompt = replace(prompt, trim=True)
+        if forced or self._estimate(prompt, tools) > window * BEGIN_RATIO:
+            end = boundary(prompt, lambda shorter: self._fits(shorter, tools, window))
+            if end is not None:
+                yield Status("compacting", round(time.monotonic() - self._began, 3))
+                self._checkpoint = await self._compact(prompt, end, window)
+                prompt = replace(prompt, checkpoint=self._checkpoint)
+            elif forced:
+                raise ContextOverflow(window, self._estimate(prompt, tools))
+        if self._estimate(prompt, tools) + _ROOM_FOR_AN_ANSWER > window:
+            raise ContextOverflow(window, self._estimate(prompt, tools))
+        yield prompt
+
+    async def _compact(self, prompt: Prompt, end: int, window: int) -> Checkpoint:
+        """Have the model write the checkpoint that covers the history up to ``end``, slice by slice, and keep it."""
+        length = min(CHECKPOINT_TOKENS, window // 4)
+        text = prompt.checkpoint.text if prompt.checkpoint and prompt.covered else None
+        start = max(prompt.covered, 1 if prompt.history[0]["role"] == "system" else 0)
+
+        def fits(part: str) -> bool:
+            return self._windows.estimate(self._info, size(request(part, text or ""), ())) + 2 * length <= window
+
+        for part in slices(prompt.history, start, end, fits):
+            text = await self._summarise(request(part, text), window, length)
+        checkpoint = Checkpoint(text or "-", prompt.history[end - 1]["message_id"], self.name)
+        await self._store.patch(self._session.session_id, {"compaction": checkpoint.to_dict()})
+        return checkpoint
+
+    async def _summarise(self, messages: list[ChatMessage], window: int, length: int) -> str:
         payload = chat_payload(
             self.name,
-            wire_messages(messages, turn_begins),
-            tools=tools if self._info.can("tools") else None,
+            messages,
+            think=False if self._info.can("thinking") else None,
+            context_window=window,
+            options={"num_predict": length},
+            keep_alive=self._keep_alive,
+        )
+        pieces: list[str] = []
+        async with aclosing(self._client.chat_lines(payload)) as batches:
+            async for lines in batches:
+                pieces.extend(str((line.get("message") or {}).get("content") or "") for line in lines)
+        return "".join(pieces).strip()
+
+    async def _send(
+        self, prompt: Prompt, tools: list[dict[str, Any]]
+    ) -> AsyncGenerator[list[Line] | ChatEvent | OllamaError, None]:
+        """Post a prompt and pass on the answer; a refusal that another try may cure is yielded, not raised."""
+        messages = prompt.messages()
+        characters = size(messages, tools)
+        room = self._room(characters)
+        payload = self._payload(messages, tools, room)
+        started = False
+        try:
+            async with aclosing(self._client.chat_lines(payload)) as batches:
+                async for lines in batches:
+                    started = True
+                    yield lines
+                    if lines[-1].get("done"):
+                        for event in self._learn(lines[-1], characters, room):
+                            yield event
+        except OllamaError as error:
+            if started or not (is_context_refusal(error) or is_out_of_memory(error)):
+                raise
+            yield error
+
+    def _payload(self, messages: list[ChatMessage], tools: list[dict[str, Any]], room: int | None) -> dict[str, Any]:
+        wanted = self._options.get("num_predict")
+        options = dict(self._options)
+        if room is not None and (not isinstance(wanted, int) or wanted < 0 or wanted > room):
+            options["num_predict"] = room
+        return chat_payload(
+            self.name,
+            messages,
+            tools=tools,
             think=(self._think or False) if self._info.can("thinking") else None,
-            context_window=self.window.window,
-            options=self._options,
+            context_window=self._size_of_window,
+            options=options,
             format=self._format,
             keep_alive=self._keep_alive,
         )
-        async with aclosing(self._client.chat_lines(payload)) as batches:
-            async for lines in batches:
-                yield lines
+
+    def _learn(self, last: Line, characters: int, room: int | None) -> list[ChatEvent]:
+        """Take up what Ollama counted; say so when it cut the prompt or the answer."""
+        window, counted, answered = self._size_of_window, last.get("prompt_eval_count"), last.get("eval_count")
+        events: list[ChatEvent] = []
+        if isinstance(counted, int) and window is not None and counted >= window:
+            events.append(
+                TurnWarning("PROMPT_TRUNCATED", "Ollama has cut the prompt: this version ignores `truncate`.")
+            )
+        elif isinstance(counted, int):
+            self._windows.observe(self._info, characters, counted)
+        wanted = self._options.get("num_predict")
+        ours = room is not None and (not isinstance(wanted, int) or wanted < 0 or wanted > room)
+        if last.get("done_reason") == "length" and ours and isinstance(answered, int):
+            events.append(TurnWarning("ANSWER_CUT", "The answer has reached the end of the context window."))
+            self._windows.grow(self._info, (counted or 0) + answered + 1)
+        return events
+
+    def _give_way(self, refusal: OllamaError, prompt: Prompt, tools: list[dict[str, Any]]) -> bool:
+        """Change the window after a refusal; False when only a shorter prompt can help."""
+        if is_out_of_memory(refusal):
+            if not self._windows.step_down(self._info):
+                raise refusal
+            self.window = self._windows.stepped_down(self._info)
+            return True
+        characters = size(prompt.messages(), tools)
+        tokens = refused_tokens(refusal) or self._windows.estimate(self._info, characters) * 2
+        self._windows.observe(self._info, characters, tokens)
+        if self._size_of_window is None:
+            raise ContextOverflow(None, tokens)
+        grown = self._windows.grow(self._info, int(tokens * 1.5))
+        self.window = self._windows.current(self._info, "usage_threshold" if grown else self._reason)
+        return grown
+
+    def _tell(self, prompt: Prompt) -> ContextCompacted | None:
+        """The event that says what is left out, once for each change of it in a turn."""
+        now = (prompt.dropped, prompt.trimmed)
+        if now == self._told:
+            return None
+        self._told = now
+        return ContextCompacted(prompt.dropped, prompt.trimmed, summary_used=prompt.dropped > 0)
+
+    def _fits(self, prompt: Prompt, tools: list[dict[str, Any]], window: int) -> bool:
+        checkpoint = min(CHECKPOINT_TOKENS, window // 4)
+        return self._estimate(prompt, tools) + checkpoint <= max(window * TARGET_RATIO, checkpoint)
+
+    def _room(self, characters: int) -> int | None:
+        """How many tokens an answer may have: what the window has left beside the prompt."""
+        if (window := self._size_of_window) is None:
+            return None
+        return max(window - self._windows.estimate(self._info, characters), _ROOM_FOR_AN_ANSWER)
+
+    def _estimate(self, prompt: Prompt, tools: list[dict[str, Any]]) -> int:
+        return self._windows.estimate(self._info, size(prompt.messages(), tools))
+
+    @property
+    def _size_of_window(self) -> int | None:
+        return self.window.window if self.window else None
+
+    @property
+    def _reason(self) -> str:
+        return self.window.reason if self.window else "no_adjustment"

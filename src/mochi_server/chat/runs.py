@@ -11,7 +11,7 @@ import anyio
 
 from mochi_server.chat.engine import ChatEngine
 from mochi_server.chat.turn import Turn, TurnRequest
-from mochi_server.errors import InternalError, MochiError, ShuttingDown
+from mochi_server.errors import InternalError, MochiError, SessionNotFound, ShuttingDown
 from mochi_server.events import ChatEvent, Done, TurnError
 from mochi_server.sessions.session import new_id
 from mochi_server.sessions.store import SessionStore
@@ -143,6 +143,13 @@ class RunRegistry:
             await _cancel(run)
         return run
 
+    async def abandon(self, session_id: str) -> None:
+        """End the running turn of a session that is about to be deleted."""
+        run = self.latest(session_id)
+        if run is not None and run.running:
+            run.turn.failure = SessionNotFound(session_id)
+            await _cancel(run)
+
     @contextmanager
     def listening(self, run: Run) -> Iterator[None]:
         """Be counted as a listener; when the last one leaves, the turn is cancelled unless it may go on."""
@@ -169,11 +176,13 @@ class RunRegistry:
                     async for batch in batches:
                         run.publish(batch)
         except asyncio.CancelledError:
+            if run.turn.failure is not None:
+                run.publish([_error_event(run.turn.failure)])
             self._end(run, "stopped" if run.turn.stopped else "cancelled")
         except Exception as error:
             run.turn.failure = error if isinstance(error, MochiError) else InternalError()
             logger.exception("Run %s did not end well", run.run_id)
-            run.publish([TurnError(run.turn.failure.code, run.turn.failure.message, run.turn.failure.details)])
+            run.publish([_error_event(run.turn.failure)])
             self._end(run, "failed")
         else:
             self._end(run, "failed" if run.turn.failure else "completed")
@@ -181,12 +190,14 @@ class RunRegistry:
     def _end(self, run: Run, state: RunState) -> None:
         # The session is free by now: whoever reads `done` may begin the next turn at once.
         run.state = state
+        run.turn.session.messages = []  # an ended run need not hold the whole history
         run.publish([Done(run.session_id)])
-        asyncio.get_running_loop().call_later(KEPT_SECONDS, self._forget, run)
+        asyncio.get_running_loop().call_later(KEPT_SECONDS, self._forget, run.session_id, run.run_id)
 
-    def _forget(self, run: Run) -> None:
-        if self._latest.get(run.session_id) is run:
-            del self._latest[run.session_id]
+    def _forget(self, session_id: str, run_id: str) -> None:
+        run = self._latest.get(session_id)
+        if run is not None and run.run_id == run_id:
+            del self._latest[session_id]
 
     def _leave(self, run: Run) -> None:
         if run.listeners == 0 and run.running:
@@ -198,7 +209,14 @@ class RunRegistry:
         await self._cancel_all()
 
     async def _cancel_all(self) -> None:
-        await asyncio.gather(*(_cancel(run) for run in self._latest.values() if run.running))
+        running = [run for run in self._latest.values() if run.running]
+        for run in running:
+            run.turn.failure = ShuttingDown()
+        await asyncio.gather(*(_cancel(run) for run in running))
+
+
+def _error_event(error: MochiError) -> TurnError:
+    return TurnError(error.code, error.message, error.details)
 
 
 async def _cancel(run: Run) -> None:

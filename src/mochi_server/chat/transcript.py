@@ -99,7 +99,9 @@ class Transcript:
 
     def _checkpoint(self) -> None:
         self._timer = None
-        if self._answer is not None:
+        if self._writing is not None and not self._writing.done():
+            self.progressed()
+        elif self._answer is not None:
             self._writing = asyncio.get_running_loop().create_task(self._write(self._answer.message(interrupted=True)))
 
     async def _write(self, partial: Message) -> None:

@@ -35,7 +35,8 @@ class Turn:
     request: TurnRequest
     toolbox: Toolbox
     model: ModelInfo | None = None
-    """None when Ollama could not be asked; the turn then begins with asking again."""
+    """None when Ollama could not be asked; ``model_failure`` says why."""
+    model_failure: MochiError | None = None
     window: WindowDecision | None = None
     failure: MochiError | None = None
     stopped: bool = False

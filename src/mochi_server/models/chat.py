@@ -1,6 +1,6 @@
 """Schemas of chat requests and answers."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, field_validator
 
@@ -8,11 +8,10 @@ from mochi_server.chat.collect import ChatOutcome
 from mochi_server.chat.model import Wishes
 from mochi_server.chat.runs import Run
 from mochi_server.chat.turn import TurnRequest
-from mochi_server.models.common import Format, KeepAlive, Options, ThinkLevel
-from mochi_server.models.sessions import NonBlank
+from mochi_server.models.common import Body, Format, KeepAlive, NonBlank, Options, ThinkLevel
 
 
-class ChatRequest(BaseModel):
+class ChatRequest(Body):
     """What to say, and how to answer. Without a message the last user message is answered again."""
 
     message: NonBlank | None = Field(default=None, examples=["What is the capital of France?"])
@@ -20,7 +19,7 @@ class ChatRequest(BaseModel):
     options: Options | None = Field(default=None, examples=[{"temperature": 0.2, "seed": 1}])
     format: Format | None = None
     keep_alive: KeepAlive | None = None
-    images: list[str] | None = None
+    images: Annotated[list[str], Field(max_length=100, fail_fast=True)] | None = None
     if_busy: Literal["reject", "wait"] = "reject"
     on_disconnect: Literal["cancel", "continue"] = "cancel"
     wait_for_confirmation: bool = Field(

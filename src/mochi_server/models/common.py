@@ -1,10 +1,13 @@
 """Pieces that several schemas share: checked options of Ollama, and the error envelope."""
 
+import json
 import re
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field, StringConstraints, model_validator
+
+from mochi_server.constants import MAX_MESSAGE_CHARS
 
 RELOADING_OPTIONS = frozenset(
     {"num_ctx", "num_batch", "num_gpu", "main_gpu", "use_mmap", "num_thread", "draft_num_predict"}
@@ -25,9 +28,9 @@ def _no_reloading_options(options: dict[str, Any]) -> dict[str, Any]:
 
 def _sendable(value: dict[str, Any]) -> dict[str, Any]:
     try:
-        orjson.dumps(value)
-    except TypeError as error:
-        raise ValueError(f"cannot be sent: {error}") from error
+        json.dumps(value, allow_nan=False)
+    except ValueError as error:
+        raise ValueError("holds a number that cannot be sent: it is not finite") from error
     return value
 
 
@@ -37,6 +40,27 @@ def _duration(value: str | float) -> str | float:
     return value
 
 
+class Body(BaseModel):
+    """A request body. What could not be stored or sent on is refused here, for every field at once."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_storable(cls, data: Any) -> Any:
+        try:
+            orjson.dumps(data)
+        except TypeError as error:
+            raise ValueError(f"the body holds something that cannot be stored: {error}") from error
+        return data
+
+
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise ValueError("must not be blank")
+    return text
+
+
+Text = Annotated[str, StringConstraints(max_length=MAX_MESSAGE_CHARS)]
+NonBlank = Annotated[Text, AfterValidator(_not_blank)]
 Options = Annotated[dict[str, Any], AfterValidator(_no_reloading_options)]
 KeepAlive = Annotated[str | Annotated[float, Field(allow_inf_nan=False)], AfterValidator(_duration)]
 ThinkLevel = bool | Literal["low", "medium", "high", "max"]

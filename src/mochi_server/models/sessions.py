@@ -5,18 +5,15 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, StringConstraints
 
 from mochi_server.chat.turn import usage_tokens
-from mochi_server.constants import MAX_MESSAGE_CHARS
-from mochi_server.models.common import Format, KeepAlive, Options, ThinkLevel
+from mochi_server.models.common import Body, Format, KeepAlive, NonBlank, Options, Text, ThinkLevel
 from mochi_server.services.sessions import SessionState
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import AgentSettings, SessionCreationOptions, SessionPage, ToolSettings
 
 ModelName = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=500)]
-Text = Annotated[str, StringConstraints(max_length=MAX_MESSAGE_CHARS)]
-NonBlank = Annotated[str, StringConstraints(max_length=MAX_MESSAGE_CHARS, pattern=r"\S")]
 
 
-class SessionDefaults(BaseModel):
+class SessionDefaults(Body):
     """What the session's chat requests use unless they say otherwise."""
 
     title: Annotated[str, StringConstraints(max_length=500)] | None = None
@@ -64,13 +61,13 @@ class SessionPatch(SessionDefaults):
         return given
 
 
-class MessageEdit(BaseModel):
+class MessageEdit(Body):
     """A new text for a user message."""
 
     content: NonBlank
 
 
-class SystemPromptUpdate(BaseModel):
+class SystemPromptUpdate(Body):
     """A new system prompt. ``source_file`` alone loads that prompt file; with a text it labels it."""
 
     content: NonBlank | None = None
@@ -142,6 +139,8 @@ class WindowStatus(BaseModel):
     model_max_context: int | None
     last_adjustment_reason: str | None
     manual_override: bool
+    manual_override_session_id: str | None
+    """The session in which the model's window was set by hand."""
     usage_tokens: int | None
     usage_ratio: float | None
 
@@ -150,12 +149,15 @@ class WindowStatus(BaseModel):
         config = state.session.metadata.context_window_config
         answer = next((m for m in reversed(state.session.messages) if m["role"] == "assistant"), None)
         window, usage = config.get("current_window"), usage_tokens(answer)
+        if state.override is not None:
+            window = state.override.window
         return cls(
             dynamic_enabled=config.get("dynamic_enabled") is not False,
             current_window=window,
             model_max_context=state.model.context_length if state.model else None,
             last_adjustment_reason=config.get("last_adjustment"),
-            manual_override=config.get("manual_override") is True,
+            manual_override=state.override is not None or config.get("manual_override") is True,
+            manual_override_session_id=state.override.session_id if state.override else None,
             usage_tokens=usage,
             usage_ratio=round(usage / window, 4) if usage is not None and window else None,
         )

@@ -2,10 +2,11 @@
 
 from pydantic import BaseModel
 
+from mochi_server.models.common import Body
 from mochi_server.services.system_prompts import PromptListing, SystemPrompt
 
 
-class PromptContent(BaseModel):
+class PromptContent(Body):
     """A new text for a prompt file; not blank, under 10,000 characters."""
 
     content: str

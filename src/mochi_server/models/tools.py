@@ -6,6 +6,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from mochi_server.chat.confirmation import Confirmation
+from mochi_server.models.common import Body
 from mochi_server.tools.discovery import Tool, ToolCatalogue
 from mochi_server.tools.execution import ToolExecutionService
 from mochi_server.tools.toolbox import Decision
@@ -111,7 +112,7 @@ class ExecutionList(BaseModel):
         )
 
 
-class ToolDecision(BaseModel):
+class ToolDecision(Body):
     """Approve or deny a pending call. ``arguments`` replace those of the model; the model is told the ``reason``."""
 
     confirmation_id: str

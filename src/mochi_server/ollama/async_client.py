@@ -1,21 +1,25 @@
 """The server's clients: asynchronous, over one pool; and one for structured answers."""
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from mochi_server.errors import MochiError, ModelNotFound
+from mochi_server.errors import MochiError, ModelNotFound, OllamaError, OllamaUnreachable
 from mochi_server.ollama.models import ModelShelf, details_of
-from mochi_server.ollama.requests import chat_payload, endpoint, merge, read_response
+from mochi_server.ollama.requests import chat_payload, endpoint, merge, read_loaded, read_response
 from mochi_server.ollama.stream import Line, Transport
 from mochi_server.ollama.types import ChatMessage, ChatResponse, ModelDetails, ModelInfo
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+logger = logging.getLogger(__name__)
+
 _TAGS_FRESH_SECONDS = 2
+_LOADED_FRESH_SECONDS = 2
 _SHOWS_AT_ONCE = 8
 _PROBE_SECONDS = 2
 
@@ -30,6 +34,7 @@ class AsyncOllamaClient:
         self._transport = Transport(self.endpoint, connect_timeout=connect_timeout, stall_timeout=stall_timeout)
         self._details: dict[str, ModelDetails] = {}
         self._tags: tuple[float, object] = (float("-inf"), None)
+        self._windows: tuple[float, dict[str, int]] = (float("-inf"), {})
 
     async def aclose(self) -> None:
         """Close all connections."""
@@ -37,10 +42,14 @@ class AsyncOllamaClient:
 
     async def is_reachable(self) -> bool:
         """Whether something that speaks Ollama's protocol answers."""
-        try:
-            return isinstance(await self._transport.call("GET", "/api/version", seconds=_PROBE_SECONDS), dict)
-        except MochiError:
-            return False
+        for path in ("/api/version", "/api/tags"):
+            try:
+                return isinstance(await self._transport.call("GET", path, seconds=_PROBE_SECONDS), dict)
+            except OllamaUnreachable:
+                return False
+            except OllamaError:
+                continue
+        return False
 
     async def list_models(self) -> list[ModelInfo]:
         """All installed models that can chat, in Ollama's order."""
@@ -70,6 +79,17 @@ class AsyncOllamaClient:
     async def show_model_details(self, name: str) -> ModelDetails:
         """What ``/api/show`` says of a model. Raises ``ModelNotFound``."""
         return details_of(await self._transport.call("POST", "/api/show", {"model": name}))
+
+    async def loaded_windows(self) -> dict[str, int]:
+        """The context length that each loaded model has now, by qualified name; empty when nobody can tell."""
+        fetched, windows = self._windows
+        if time.monotonic() - fetched > _LOADED_FRESH_SECONDS:
+            try:
+                windows = read_loaded(await self._transport.call("GET", "/api/ps"))
+            except MochiError:
+                windows = {}
+            self._windows = (time.monotonic(), windows)
+        return windows
 
     def chat_lines(self, payload: Mapping[str, Any]) -> AsyncGenerator[list[Line], None]:
         """Post a payload of ``chat_payload``; yields batches of parsed lines, unvalidated. Close it to stop Ollama."""
@@ -111,8 +131,8 @@ class AsyncOllamaClient:
         async with limit:
             try:
                 self._details[digest] = await self.show_model_details(name)
-            except ModelNotFound:
-                return  # removed since the list was made
+            except (ModelNotFound, OllamaError) as error:
+                logger.warning("Nothing is known of model %s: %s", name, error.message)
 
 
 class AsyncInstructorOllamaClient:

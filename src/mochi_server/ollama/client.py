@@ -1,5 +1,6 @@
 """The synchronous client, for scripts and notebooks; the server itself never waits in it."""
 
+import logging
 from collections.abc import Generator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -7,12 +8,14 @@ from typing import Any
 import httpx
 import orjson
 
-from mochi_server.errors import ModelNotFound
+from mochi_server.errors import ModelNotFound, OllamaError
 from mochi_server.ollama.errors import refused, translated
 from mochi_server.ollama.models import ModelShelf, details_of
 from mochi_server.ollama.requests import chat_payload, endpoint, merge, read_response
 from mochi_server.ollama.stream import LineReader
 from mochi_server.ollama.types import ChatMessage, ChatResponse, ModelDetails, ModelInfo
+
+logger = logging.getLogger(__name__)
 
 
 class OllamaClient:
@@ -43,7 +46,10 @@ class OllamaClient:
         """All installed models that can chat, in Ollama's order."""
         shelf = ModelShelf(self._call("GET", "/api/tags"), self._details)
         for name, digest in shelf.unknown():
-            self._details[digest] = self.show_model_details(name)
+            try:
+                self._details[digest] = self.show_model_details(name)
+            except (ModelNotFound, OllamaError) as error:
+                logger.warning("Nothing is known of model %s: %s", name, error.message)
         return shelf.chat_models()
 
     def find_model(self, name: str) -> ModelInfo:

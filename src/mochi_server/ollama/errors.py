@@ -4,6 +4,7 @@ Classes are recognised by name, so that neither HTTP library is loaded for the s
 """
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
@@ -52,6 +53,26 @@ def refused(status: int, body: bytes, model: str | None = None) -> MochiError:
     if status == HTTPStatus.NOT_FOUND and model is not None and "not found" in text:
         return ModelNotFound(model)
     return OllamaError(text, upstream_status=status)
+
+
+def is_context_refusal(error: OllamaError) -> bool:
+    """Whether Ollama refused a prompt because it is longer than the context."""
+    text = error.message.lower()
+    return "context" in text and ("exceed" in text or "longer" in text or "too long" in text)
+
+
+def is_out_of_memory(error: OllamaError) -> bool:
+    """Whether a model could not be loaded for want of memory."""
+    text = error.message.lower()
+    return any(
+        words in text for words in ("out of memory", "more system memory", "unable to allocate", "not enough memory")
+    )
+
+
+def refused_tokens(error: OllamaError) -> int | None:
+    """How many tokens the refused prompt has, where the refusal says so."""
+    found = re.search(r"n_prompt_tokens\W+(\d+)|(\d+) tokens", error.message)
+    return int(found[1] or found[2]) if found else None
 
 
 def not_json(line: bytes) -> OllamaError:

@@ -147,6 +147,16 @@ def read_show(body: Mapping[str, Any]) -> ModelDetails:
     )
 
 
+def read_loaded(body: object) -> dict[str, int]:
+    """``/api/ps``: qualified name → context length; older servers do not tell it."""
+    entries = _mapping(body).get("models")
+    return {
+        qualified(str(entry.get("name") or entry.get("model") or "")): length
+        for entry in (entries if isinstance(entries, list) else [])
+        if isinstance(entry, Mapping) and (length := _positive(entry.get("context_length"))) is not None
+    }
+
+
 def with_details(info: ModelInfo, details: ModelDetails) -> ModelInfo:
     """A listed model with what ``/api/show`` knows better."""
     return replace(

@@ -4,6 +4,7 @@ Lines are split on ``b"\\n"`` and nothing else: text may hold U+0085 or U+2028. 
 when a line said ``done``. What one read of the socket brought stays together as one batch.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack
 from http import HTTPStatus
@@ -20,7 +21,7 @@ from mochi_server.ollama.requests import Endpoint
 Line = dict[str, Any]
 
 MAX_LINE_BYTES = 8 * 1024 * 1024
-_SHORT_CALL_SECONDS = 10
+_SHORT_CALL_SECONDS = 5
 _DRAIN_SECONDS = 0.05
 
 
@@ -63,7 +64,7 @@ class LineReader:
             return
         if not isinstance(value, dict):
             self.failure = not_json(line)
-        elif "error" in value:
+        elif value.get("error"):
             self.failure = OllamaError(error_text(line))
         else:
             self.done = value.get("done") is True
@@ -71,13 +72,14 @@ class LineReader:
 
 
 class Transport:
-    """One pool of connections to one Ollama, without a limit on their number. Belongs to one event loop."""
+    """One pool of connections to one Ollama, without a limit on their number, anew for each event loop."""
 
     def __init__(self, endpoint: Endpoint, *, connect_timeout: float, stall_timeout: float) -> None:
         self.endpoint = endpoint
         self._stall = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout, sock_read=stall_timeout)
         self._connect_timeout = connect_timeout
         self._session: aiohttp.ClientSession | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def aclose(self) -> None:
         """Close all connections."""
@@ -118,7 +120,8 @@ class Transport:
         return aiohttp.ClientTimeout(total=seconds, sock_connect=min(seconds, self._connect_timeout))
 
     def _pool(self) -> aiohttp.ClientSession:
-        if self._session is None:
+        if self._session is None or self._loop is not asyncio.get_running_loop():
+            self._loop = asyncio.get_running_loop()
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0),
                 headers={"Content-Type": "application/json", **self.endpoint.headers},

@@ -41,8 +41,8 @@ class ChatMessage(TypedDict, total=False):
 class ChatResponse:
     """One line of an answer, or a whole answer. Counters are tokens, durations nanoseconds, last line only."""
 
-    model: str
     message: ChatMessage
+    model: str = ""
     done: bool = False
     done_reason: str | None = None
     total_duration: int | None = None

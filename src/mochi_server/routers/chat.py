@@ -37,22 +37,26 @@ _REFUSES = (SessionNotFound, ModelNotFound, SessionBusy, EmptyHistory, Validatio
 @router.post("", responses=responses(*_REFUSES, OllamaUnreachable, OllamaError, StorageFailed))
 async def chat(session_id: str, request: Request, runs: RunsDep, body: ChatRequest | None = None) -> ChatResponse:
     """Send a message and get the whole answer."""
-    run = await runs.start(session_id, (body or ChatRequest()).turn_request(streaming=False))
+    turn = (body or ChatRequest()).turn_request(streaming=False)
+    run = await until_disconnect(request, runs.start(session_id, turn))
     with runs.listening(run):
         return ChatResponse.of(await until_disconnect(request, collect(run)))
 
 
 @router.post("/stream", response_class=Response, responses=_STREAM | responses(*_REFUSES))
-async def stream_chat(session_id: str, runs: RunsDep, body: ChatRequest | None = None) -> RunResponse:
+async def stream_chat(session_id: str, request: Request, runs: RunsDep, body: ChatRequest | None = None) -> RunResponse:
     """Send a message and get the answer as server-sent events."""
-    return RunResponse(runs, await runs.start(session_id, (body or ChatRequest()).turn_request(streaming=True)))
+    turn = (body or ChatRequest()).turn_request(streaming=True)
+    return RunResponse(runs, await until_disconnect(request, runs.start(session_id, turn)))
 
 
 @router.post("/stop", responses=responses(SessionNotFound))
 async def stop_chat(session_id: str, store: StoreDep, runs: RunsDep) -> RunStatus:
     """Stop the running turn and keep what was said; nothing happens when none is running."""
-    await store.load(session_id)
-    return RunStatus.of(await runs.stop(session_id))
+    run = await runs.stop(session_id)
+    if run is None:
+        await store.load(session_id)
+    return RunStatus.of(run)
 
 
 @router.get("/run", responses=responses(SessionNotFound))

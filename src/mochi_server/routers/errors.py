@@ -37,6 +37,9 @@ def add_handlers(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _on_unexpected)
 
 
+_ERRORS_SHOWN = 20
+
+
 async def _on_mochi_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, MochiError)  # noqa: S101 - registered for it
     return answer(error)
@@ -74,6 +77,6 @@ def _validation_error(request: Request, error: RequestValidationError) -> Valida
         {"loc": list(item["loc"]), "msg": item["msg"].removeprefix("Value error, "), "type": item["type"]}
         for item in error.errors()
     ]
-    first = problems[0]
+    first, problems = problems[0], problems[:_ERRORS_SHOWN]
     where = ".".join(str(part) for part in first["loc"] if part != "body")
     return ValidationFailed(f"{where}: {first['msg']}" if where else str(first["msg"]), errors=problems)

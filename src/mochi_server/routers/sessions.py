@@ -61,7 +61,7 @@ async def patch_session(session_id: str, body: SessionPatch, sessions: SessionsD
 @router.delete("/{session_id}", status_code=204, responses=responses(SessionNotFound))
 async def delete_session(session_id: str, store: StoreDep, runs: RunsDep) -> None:
     """Delete a session; a running turn is stopped first."""
-    await runs.stop(session_id)
+    await runs.abandon(session_id)
     await store.delete(session_id)
 
 

@@ -1,9 +1,11 @@
 """How large a model's context window is: one answer per model, for whoever talks to it.
 
-Ollama reloads a model whenever two callers disagree about ``num_ctx``, so nobody else may choose one.
+Ollama reloads a model whenever two callers disagree about ``num_ctx``, up or down, so nobody else may choose one.
+A window grows by doubling and never shrinks; a larger one that Ollama has loaded already is taken over. All sizes are
+in tokens, which only Ollama can count: how many characters a token has is learned from its counts, model by model.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,12 +13,26 @@ from mochi_server.constants import DEFAULT_WINDOW, SAFE_WINDOW_RATIO
 from mochi_server.ollama.requests import qualified
 from mochi_server.ollama.types import ModelInfo
 
+BUFFER = 1.5
+"""A window should be at least this many times what a conversation takes up."""
+
+_GROWTH = 2
+_SMALLEST_WINDOW = 512
+_LARGEST_UNKNOWN = 131_072
+"""Up to here windows grow for models that do not say what they can."""
+
+_TOKENS_PER_CHAR = 1 / 3.5
+"""Before a model's own figure is known: typical of prose, a little high."""
+
 _HISTORY_KEPT = 10
+
+LoadedWindows = Callable[[], Awaitable[Mapping[str, int]]]
+"""Windows that models are loaded with now, by qualified name."""
 
 
 @dataclass(frozen=True, slots=True)
 class WindowDecision:
-    """The window for one request. ``window`` is in tokens; None sends no ``num_ctx``."""
+    """The window for one request. None sends no ``num_ctx``."""
 
     window: int | None
     reason: str
@@ -31,39 +47,116 @@ class Override:
     session_id: str
 
 
+@dataclass
+class _Entry:
+    """What is known of one model."""
+
+    window: int | None = None
+    ceiling: int | None = None
+    """More than this did not fit into memory."""
+    override: Override | None = None
+    released: bool = False
+    tokens_per_char: float | None = None
+
+
+async def nothing_loaded() -> Mapping[str, int]:
+    """The windows of an Ollama that cannot be asked."""
+    return {}
+
+
 class WindowRegistry:
     """The windows of one Ollama's models. With ``dynamic`` false no window is ever chosen."""
 
-    def __init__(self, *, dynamic: bool = True) -> None:
+    def __init__(self, loaded: LoadedWindows = nothing_loaded, *, dynamic: bool = True) -> None:
         self.dynamic = dynamic
-        self._overrides: dict[str, Override | None] = {}
+        self._loaded = loaded
+        self._entries: dict[str, _Entry] = {}
 
-    def decide(
-        self, model: ModelInfo, config: Mapping[str, Any], session_id: str, previous_model: str | None
+    async def decide(
+        self,
+        model: ModelInfo,
+        config: Mapping[str, Any],
+        session_id: str,
+        *,
+        previous_model: str | None,
+        need: int = 0,
     ) -> WindowDecision:
         """The window for a request of a session.
 
         ``config`` is the session's stored ``context_window_config``, ``previous_model`` the one that gave the
-        session's latest answer, if there is one.
+        session's latest answer, if there is one, ``need`` what the prompt takes up.
         """
         if not self.dynamic:
             return WindowDecision(None, "no_adjustment", model.context_length)
-        self._remember(model, config, session_id)
-        if override := self.override_of(model.name):
-            return WindowDecision(override.window, "manual_override", model.context_length)
-        window = first_rung(model.context_length)
-        return WindowDecision(window, _reason(model.name, previous_model), model.context_length)
+        entry = self._entry(model.name)
+        self._take_up_stored_override(entry, model, config, session_id)
+        if entry.override is not None:
+            return WindowDecision(entry.override.window, "manual_override", model.context_length)
+        before = config.get("current_window")
+        window, reason = entry.window or self._first(entry, model), "no_adjustment"
+        loaded = (await self._loaded()).get(qualified(model.name), 0)
+        if loaded > window:
+            window, reason = loaded, "adopted_loaded"
+        if need * BUFFER > window and (larger := self._rung(entry, model, _GROWTH * need)) > window:
+            window, reason = larger, "usage_threshold"
+        entry.window = window
+        if reason == "no_adjustment":
+            reason = _quiet_reason(model, previous_model, changed=before not in (None, window))
+        return WindowDecision(window, reason, model.context_length)
+
+    def grow(self, model: ModelInfo, need: int) -> bool:
+        """Take the next rung that ``need`` fits into, as far as there is one; whether the window has grown."""
+        entry = self._entry(model.name)
+        if not self.dynamic or entry.override is not None:
+            return False
+        window = entry.window or self._first(entry, model)
+        entry.window = max(window, self._rung(entry, model, max(need, window + 1)))
+        return entry.window > window
+
+    def step_down(self, model: ModelInfo) -> bool:
+        """Loading ran out of memory: take half the window and remember; whether there was any smaller one."""
+        entry = self._entry(model.name)
+        window = entry.override.window if entry.override else entry.window
+        if not self.dynamic or window is None or window // _GROWTH < _SMALLEST_WINDOW:
+            return False
+        entry.ceiling = entry.window = window // _GROWTH
+        entry.override = None
+        entry.released = True
+        return True
+
+    def stepped_down(self, model: ModelInfo) -> WindowDecision:
+        """The decision after ``step_down``."""
+        return WindowDecision(self._entry(model.name).window, "load_failed_step_down", model.context_length)
+
+    def current(self, model: ModelInfo, reason: str) -> WindowDecision:
+        """The window as it is now."""
+        entry = self._entry(model.name)
+        return WindowDecision(entry.window or self._first(entry, model), reason, model.context_length)
+
+    def estimate(self, model: ModelInfo, characters: int) -> int:
+        """How many tokens a prompt of so many characters is for a model."""
+        return int(characters * (self._entry(model.name).tokens_per_char or _TOKENS_PER_CHAR)) + 1
+
+    def is_calibrated(self, model: ModelInfo) -> bool:
+        """Whether a model's tokens have been counted before."""
+        return self._entry(model.name).tokens_per_char is not None
+
+    def observe(self, model: ModelInfo, characters: int, tokens: int) -> None:
+        """Learn from Ollama's count of a prompt."""
+        if characters > 0 and tokens > 0:
+            self._entry(model.name).tokens_per_char = tokens / characters
 
     def initial_config(self, model: ModelInfo) -> dict[str, Any]:
         """What a new session of a model stores."""
-        override = self.override_of(model.name)
+        entry = self._entry(model.name)
+        window = entry.override.window if entry.override else entry.window or self._first(entry, model)
         return {
             "dynamic_enabled": self.dynamic,
-            "current_window": first_rung(model.context_length) if self.dynamic else None,
+            "current_window": window if self.dynamic else None,
             "last_adjustment": "initial_setup",
             "adjustment_history": [],
             "manual_override": False,
-        } | ({"current_window": override.window} if override and self.dynamic else {})
+        }
 
     def adjusted(self, config: Mapping[str, Any], decision: WindowDecision, at: str) -> dict[str, Any]:
         """A session's stored config after a decision; its history keeps the last ten real changes."""
@@ -73,47 +166,72 @@ class WindowRegistry:
             "current_window": decision.window,
             "adjustment_history": history if isinstance(history, list) else [],
         }
-        if decision.reason == "no_adjustment":
-            return result
-        result["last_adjustment"] = decision.reason
-        if decision.reason != "initial_setup" and decision.window != config.get("current_window"):
+        if decision.reason != "no_adjustment":
+            result["last_adjustment"] = decision.reason
+        if decision.window != config.get("current_window") and config.get("current_window") is not None:
             entry = {"window": decision.window, "reason": decision.reason, "timestamp": at}
             result["adjustment_history"] = [*result["adjustment_history"], entry][-_HISTORY_KEPT:]
         return result
 
     def override(self, model: ModelInfo, window: int, session_id: str) -> int:
         """Set a model's window by hand, for all its sessions; returns it, capped at the model's maximum."""
-        window = capped(window, model.context_length)
-        self._overrides[qualified(model.name)] = Override(window, session_id)
+        window = window if model.context_length is None else min(window, model.context_length)
+        entry = self._entry(model.name)
+        entry.override, entry.released = Override(window, session_id), False
         return window
 
     def release(self, model: str) -> None:
         """Return a model to windows chosen by the server."""
-        self._overrides[qualified(model)] = None
+        entry = self._entry(model)
+        entry.override, entry.released = None, True
 
     def override_of(self, model: str) -> Override | None:
         """The window set by hand for a model, if there is one."""
-        return self._overrides.get(qualified(model))
+        return self._entry(model).override
 
-    def _remember(self, model: ModelInfo, config: Mapping[str, Any], session_id: str) -> None:
-        """Take up an override that a session stored before this process began."""
+    def _entry(self, model: str) -> _Entry:
+        return self._entries.setdefault(qualified(model), _Entry())
+
+    def _take_up_stored_override(
+        self, entry: _Entry, model: ModelInfo, config: Mapping[str, Any], session_id: str
+    ) -> None:
+        """An override that a session stored before this process began still holds."""
         window = config.get("current_window")
-        untouched = qualified(model.name) not in self._overrides
+        untouched = entry.override is None and not entry.released
         if untouched and config.get("manual_override") and isinstance(window, int):
             self.override(model, window, session_id)
 
+    def _first(self, entry: _Entry, model: ModelInfo) -> int:
+        """The window a model starts with; its Modelfile may ask for more."""
+        return _within(max(first_rung(model.context_length), model.num_ctx or 0), entry.ceiling)
+
+    def _rung(self, entry: _Entry, model: ModelInfo, need: int) -> int:
+        """The smallest window of the ladder that ``need`` fits into, or the largest there is."""
+        largest = _within(safe_window(model.context_length), entry.ceiling)
+        rung = self._first(entry, model)
+        while rung < need and rung < largest:
+            rung = min(rung * _GROWTH, largest)
+        return rung
+
 
 def first_rung(model_max: int | None) -> int:
-    """Tokens a conversation starts with: the smaller of 90 % of the model's maximum and 8192."""
-    return DEFAULT_WINDOW if model_max is None else min(int(model_max * SAFE_WINDOW_RATIO), DEFAULT_WINDOW)
+    """What a conversation starts with: the smaller of 90 % of the model's maximum and 8192."""
+    return min(safe_window(model_max), DEFAULT_WINDOW)
 
 
-def capped(window: int, model_max: int | None) -> int:
-    """A window that the model can have."""
-    return window if model_max is None else min(window, model_max)
+def safe_window(model_max: int | None) -> int:
+    """The largest window that is chosen without being asked for."""
+    return _LARGEST_UNKNOWN if model_max is None else max(int(model_max * SAFE_WINDOW_RATIO), 1)
 
 
-def _reason(model: str, previous_model: str | None) -> str:
+def _within(window: int, ceiling: int | None) -> int:
+    return window if ceiling is None else min(window, ceiling)
+
+
+def _quiet_reason(model: ModelInfo, previous_model: str | None, *, changed: bool) -> str:
+    """Why a window is what it is when this request has not changed it."""
     if previous_model is None:
         return "initial_setup"
-    return "no_adjustment" if qualified(previous_model) == qualified(model) else "model_change"
+    if qualified(previous_model) != qualified(model.name):
+        return "model_change"
+    return "adopted_loaded" if changed else "no_adjustment"

@@ -8,7 +8,7 @@ from typing import Any
 from mochi_server.errors import ModelNotFound, OllamaError, OllamaUnreachable, PromptNotFound, ValidationFailed
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.types import ModelInfo
-from mochi_server.services.context_window import WindowRegistry
+from mochi_server.services.context_window import Override, WindowRegistry
 from mochi_server.services.system_prompts import SystemPromptService
 from mochi_server.sessions.edits import Tail, edited, with_system_prompt, without_system_prompt
 from mochi_server.sessions.session import ChatSession, now
@@ -25,6 +25,8 @@ class SessionState:
 
     session: ChatSession
     model: ModelInfo | None
+    override: Override | None
+    """The window set by hand for the model, whichever of its sessions it was done in."""
 
 
 class SessionService:
@@ -51,13 +53,15 @@ class SessionService:
         """Set the named fields; None clears one. ``context_window`` is ``{"current_window": tokens}`` or None."""
         fields: dict[str, Any] = {name: _cleared(name) if value is None else value for name, value in changes.items()}
         session = await self._store.load(session_id)
+        if not fields:
+            return session
         if "model" in fields and fields["model"] is None:
             raise ValidationFailed("model cannot be cleared.", field="model")
         if fields.get("summary_model") is not None:
             await self._client.find_model(fields["summary_model"])
         if "model" in fields or "context_window" in fields:
             model = await self._client.find_model(fields.get("model") or session.model)
-            fields["context_window_config"] = self._window_config(session, model, fields)
+            fields["context_window_config"] = await self._window_config(session, model, fields)
         fields.pop("context_window", None)
         return await self._store.patch(session_id, fields)
 
@@ -87,10 +91,11 @@ class SessionService:
     async def state(self, session_id: str) -> SessionState:
         """A session and what can be known of its model now."""
         session = await self._store.load(session_id)
+        override = self._windows.override_of(session.model)
         try:
-            return SessionState(session, await self._client.find_model(session.model))
+            return SessionState(session, await self._client.find_model(session.model), override)
         except (ModelNotFound, OllamaUnreachable, OllamaError):
-            return SessionState(session, None)
+            return SessionState(session, None, override)
 
     async def _content(self, content: str | None, source_file: str | None) -> str | None:
         """A text that was given wins; a file alone is read."""
@@ -102,7 +107,7 @@ class SessionService:
         from_index, messages = tail
         return await self._store.replace_tail(session.session_id, from_index, messages, revision=session.revision)
 
-    def _window_config(self, session: ChatSession, model: ModelInfo, fields: Mapping[str, Any]) -> dict[str, Any]:
+    async def _window_config(self, session: ChatSession, model: ModelInfo, fields: Mapping[str, Any]) -> dict[str, Any]:
         config = dict(session.metadata.context_window_config)
         if "model" in fields:
             config["manual_override"] = False
@@ -113,7 +118,9 @@ class SessionService:
                 self._windows.release(model.name)
             else:
                 self._windows.override(model, chosen["current_window"], session.session_id)
-        decision = self._windows.decide(model, config, session.session_id, session.model)
+        decision = await self._windows.decide(model, config, session.session_id, previous_model=session.model)
+        if config["manual_override"] is False and session.metadata.context_window_config.get("manual_override"):
+            decision = replace(decision, reason="initial_setup")
         return self._windows.adjusted(config, decision, now())
 
 

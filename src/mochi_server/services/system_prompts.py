@@ -1,5 +1,6 @@
 """System prompt files: ``.md`` and ``.txt`` files in one directory. Knows nothing of sessions or HTTP."""
 
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +37,7 @@ class SystemPromptService:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        self._creating = threading.Lock()
 
     def list(self) -> list[PromptListing]:
         """All prompts by name; files that cannot be read are left out."""
@@ -53,9 +55,10 @@ class SystemPromptService:
         """Write a new prompt. Raises ``PromptExists``, ``ValidationFailed``."""
         if not is_prompt_name(filename):
             raise ValidationFailed("filename must be a plain file name that ends in .md or .txt.", filename=filename)
-        if self._path(filename).exists():
-            raise PromptExists(filename)
-        return self._write(filename, content)
+        with self._creating:
+            if self._path(filename).exists():
+                raise PromptExists(filename)
+            return self._write(filename, content)
 
     def update(self, filename: str, content: str) -> SystemPrompt:
         """Overwrite a prompt. Raises ``PromptNotFound``, ``ValidationFailed``."""

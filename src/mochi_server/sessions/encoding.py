@@ -41,9 +41,10 @@ def encode_file(metadata: SessionMetadata, lines: Sequence[bytes], extra: dict[s
 
 def decode_file(session_id: str, data: bytes) -> ChatSession:
     """The session of a file of any version; the file's name decides its id. Raises ValueError."""
-    session = ChatSession.from_dict(decode(data))
-    session.metadata.session_id = session_id
-    return session
+    stored = decode(data)
+    if isinstance(stored, dict) and isinstance(stored.get("metadata"), dict):
+        stored["metadata"]["session_id"] = session_id
+    return ChatSession.from_dict(stored)
 
 
 def clean(value: object) -> Any:

@@ -13,6 +13,7 @@ from mochi_server.sessions.migrations import migrate
 from mochi_server.sessions.types import (
     AgentSettings,
     Message,
+    Role,
     SessionCreationOptions,
     ToolSettings,
     read_agent_settings,
@@ -102,13 +103,15 @@ class SessionMetadata:
         for name in ("session_id", "model"):
             if not isinstance(data.get(name), str) or not data[name]:
                 raise ValueError(f"metadata has no {name}")
-        known = {name: value for name in _KNOWN if (value := data.get(name)) is not None}
+        known: dict[str, Any] = {
+            name: value for name, kind in _KINDS.items() if isinstance(value := data.get(name), kind)
+        }
+        known |= {"session_id": data["session_id"], "model": data["model"]}
         known["created_at"] = str(data.get("created_at") or now())
         known["updated_at"] = str(data.get("updated_at") or known["created_at"])
         known["tool_settings"] = read_tool_settings(data.get("tool_settings"))
         known["agent_settings"] = read_agent_settings(data.get("agent_settings"))
-        window = data.get("context_window_config")
-        known["context_window_config"] = default_window_config() | (window if isinstance(window, dict) else {})
+        known["context_window_config"] = _window_config(data.get("context_window_config"))
         return cls(**known, extra={name: value for name, value in data.items() if name not in _KNOWN})
 
     def to_dict(self) -> dict[str, Any]:
@@ -119,6 +122,31 @@ class SessionMetadata:
         data |= {name: value for name in _WRITTEN_WHEN_SET if (value := getattr(self, name)) is not None}
         return data | self.extra
 
+
+_KINDS: dict[str, type | tuple[type, ...]] = {
+    "summary": dict,
+    "summary_model": str,
+    "format_version": str,
+    "title": str,
+    "options": dict,
+    "keep_alive": (str, int, float),
+    "think": (bool, str),
+    "format": (str, dict),
+    "compaction": dict,
+}
+"""What fields of a file may hold; others are read by functions of their own."""
+
+_MESSAGE_KINDS: dict[str, type] = {
+    "role": str,
+    "source_file": str,
+    "model": str,
+    "eval_count": int,
+    "prompt_eval_count": int,
+    "thinking": str,
+    "tool_calls": list,
+    "tool_name": str,
+    "tool_call_id": str,
+}
 
 _KNOWN = frozenset(f.name for f in fields(SessionMetadata)) - {"extra"}
 
@@ -245,7 +273,15 @@ def user_message(content: str) -> Message:
 
 
 def complete(message: Message, index: int, created_at: str) -> Message:
-    """A stored message with what every message has; what is missing is the same at every reading."""
+    """A stored message with what every message has; what is missing is the same at every reading.
+
+    Keys that hold something else than they should are dropped.
+    """
+    wrong = [n for n, kind in _MESSAGE_KINDS.items() if message.get(n) is not None and not isinstance(message[n], kind)]  # type: ignore[literal-required]  # a TypedDict by names
+    for name in wrong:
+        del message[name]  # type: ignore[misc]  # a TypedDict by names
+    if not message.get("role"):
+        message["role"] = _likely_role(message)
     if not isinstance(message.get("content"), str):
         message["content"] = "" if message.get("content") is None else str(message["content"])
     if not message.get("message_id"):
@@ -255,3 +291,19 @@ def complete(message: Message, index: int, created_at: str) -> Message:
     if not message.get("timestamp"):
         message["timestamp"] = created_at
     return message
+
+
+def _likely_role(message: Message) -> Role:
+    """The role of a message that does not say."""
+    if message.get("tool_name"):
+        return "tool"
+    return "assistant" if message.get("model") else "user"
+
+
+def _window_config(stored: object) -> dict[str, Any]:
+    config = default_window_config() | (stored if isinstance(stored, dict) else {})
+    if not isinstance(config["current_window"], int):
+        config["current_window"] = None
+    if not isinstance(config["adjustment_history"], list):
+        config["adjustment_history"] = []
+    return config

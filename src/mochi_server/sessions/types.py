@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Literal, TypedDict, TypeVar
+from typing import Annotated, Any, Literal, TypedDict, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -16,12 +16,16 @@ class ToolExecutionPolicy(str, Enum):
     CONFIRM_DESTRUCTIVE = "confirm_destructive"
 
 
+Names = Annotated[list[str], Field(max_length=1000, fail_fast=True)]
+"""Checking stops at the first that is none: nobody reads a million complaints."""
+
+
 class ToolSettings(BaseModel):
     """Which tools a session may use; ``tools`` and ``tool_group`` together mean the union."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
-    tools: list[str] = Field(default_factory=list)
+    tools: Names = Field(default_factory=list)
     tool_group: str | None = None
     execution_policy: ToolExecutionPolicy = ToolExecutionPolicy.ALWAYS_CONFIRM
 
@@ -31,7 +35,7 @@ class AgentSettings(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
-    enabled_agents: list[str] = Field(default_factory=list)
+    enabled_agents: Names = Field(default_factory=list)
     selection_metadata: dict[str, Any] | None = None
 
 

@@ -1,0 +1,183 @@
+"""Making a conversation fit into a window: what may be shortened, and the checkpoint that stands for its oldest part.
+
+Pure decisions; nothing here asks a model or changes what is stored.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+
+from mochi_server.chat.history import last_user_index, wire_messages
+from mochi_server.ollama.types import ChatMessage
+from mochi_server.sessions.types import Message
+
+BEGIN_RATIO = 0.85
+"""Compaction begins when a prompt takes up this much of the window ..."""
+
+TARGET_RATIO = 0.5
+"""... and takes it down to this much, so that it is not needed again for many turns."""
+
+CHECKPOINT_TOKENS = 1500
+TRIMMED_CHARS = 400
+"""What is left of an old tool result: half of it head, half tail."""
+
+_PER_MESSAGE_CHARS = 12
+"""What a template adds to each message, roughly."""
+
+INSTRUCTION = (
+    "Write a summary of the conversation so far that lets you go on with it as if you had read it all. Keep facts, "
+    "names, numbers, decisions, open questions and what the user wants, each in a short sentence. Leave out small "
+    "talk. Answer with the summary alone."
+)
+HEADING = "Summary of the earlier conversation, which is no longer shown in full:\n"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A text that stands for all messages up to one of them, the system message aside."""
+
+    text: str
+    covers_through_message_id: str
+    model: str
+
+    def to_dict(self) -> dict[str, str]:
+        """As it is stored with a session."""
+        return {"text": self.text, "covers_through_message_id": self.covers_through_message_id, "model": self.model}
+
+    @classmethod
+    def from_dict(cls, stored: object) -> "Checkpoint | None":
+        """A stored checkpoint; None for what is none."""
+        if not isinstance(stored, dict):
+            return None
+        values = [stored.get(name) for name in ("text", "covers_through_message_id", "model")]
+        return cls(*values) if all(isinstance(value, str) and value for value in values) else None  # type: ignore[arg-type]  # checked
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A history as it is sent, and what of it is left out."""
+
+    history: Sequence[Message]
+    turn_begins: int
+    checkpoint: Checkpoint | None = None
+    trim: bool = False
+    """Whether tool results of earlier turns are shortened."""
+
+    @property
+    def covered(self) -> int:
+        """How many messages the checkpoint stands for; 0 when it no longer belongs to this history."""
+        return covered_by(self.checkpoint, self.history) if self.checkpoint else 0
+
+    @property
+    def trimmed(self) -> int:
+        """How many tool results are shortened."""
+        return sum(self._is_trimmed(i) for i in range(self.covered, self.turn_begins)) if self.trim else 0
+
+    @property
+    def dropped(self) -> int:
+        """How many messages are not sent, the system message not counted among them."""
+        return max(self.covered - self._system, 0)
+
+    def messages(self) -> list[ChatMessage]:
+        """What is sent: the system message, the checkpoint, and the history behind it."""
+        if not self.covered and not self.trim:
+            return wire_messages(self.history, self.turn_begins)
+        start = max(self.covered, self._system)
+        rest = [self._shortened(i) for i in range(start, len(self.history))]
+        sent = wire_messages(list(self.history[: self._system]), 0)
+        if self.covered and self.checkpoint:
+            sent.append({"role": "user", "content": HEADING + self.checkpoint.text})
+            sent.append({"role": "assistant", "content": "I remember."})
+        return sent + wire_messages(rest, self.turn_begins - start)
+
+    @property
+    def _system(self) -> int:
+        return 1 if self.history and self.history[0]["role"] == "system" else 0
+
+    def _is_trimmed(self, index: int) -> bool:
+        message = self.history[index]
+        return message["role"] == "tool" and len(message["content"]) > TRIMMED_CHARS
+
+    def _shortened(self, index: int) -> Message:
+        message = self.history[index]
+        if not (self.trim and index < self.turn_begins and self._is_trimmed(index)):
+            return message
+        half, text = TRIMMED_CHARS // 2, message["content"]
+        note = f"\n[... {len(text) - TRIMMED_CHARS} characters of an old result left out ...]\n"
+        return {**message, "content": text[:half] + note + text[-half:]}
+
+
+def size(messages: Sequence[ChatMessage], tools: Sequence[dict[str, Any]]) -> int:
+    """Characters of a prompt, tools and the calls in it included."""
+    characters = len(orjson.dumps(tools)) if tools else 0
+    for message in messages:
+        characters += len(message.get("content") or "") + len(message.get("thinking") or "") + _PER_MESSAGE_CHARS
+        if calls := message.get("tool_calls"):
+            characters += len(orjson.dumps(calls))
+    return characters
+
+
+def covered_by(checkpoint: Checkpoint, history: Sequence[Message]) -> int:
+    """How many messages of a history a checkpoint stands for; 0 when the last one it covers is gone."""
+    for index, message in enumerate(history):
+        if message.get("message_id") == checkpoint.covers_through_message_id:
+            return index + 1
+    return 0
+
+
+def boundary(prompt: Prompt, fits: Callable[[Prompt], bool]) -> int | None:
+    """Up to where a checkpoint should cover the history: the fewest messages that make the rest fit.
+
+    It is always the end of a turn, so that no call is parted from its result. None when there is nothing to cover;
+    the last end there is when nothing makes the rest fit.
+    """
+    ends = [
+        i
+        for i in range(prompt.covered + 1, prompt.turn_begins + 1)
+        if prompt.history[i]["role"] == "user" and i > prompt._system
+    ]
+    for end in ends:
+        message_id = prompt.history[end - 1]["message_id"]
+        placeholder = Checkpoint("x" * 1, message_id, "")
+        if fits(replace(prompt, checkpoint=placeholder)):
+            return end
+    return ends[-1] if ends else None
+
+
+def slices(history: Sequence[Message], start: int, end: int, fits: Callable[[str], bool]) -> list[str]:
+    """The messages of a range as texts, each of which fits; a message that is too long by itself loses its middle."""
+    texts: list[str] = []
+    for message in history[start:end]:
+        line = _line(message)
+        while not fits(line) and len(line) > TRIMMED_CHARS:
+            keep = len(line) // 3
+            line = line[:keep] + "\n[...]\n" + line[-keep:]
+        if texts and fits(f"{texts[-1]}\n\n{line}"):
+            texts[-1] += f"\n\n{line}"
+        else:
+            texts.append(line)
+    return texts
+
+
+def request(text: str, earlier: str | None) -> list[ChatMessage]:
+    """What a model is asked to make a checkpoint of a slice, going on from an earlier one."""
+    before = f"{HEADING}{earlier}\n\n" if earlier else ""
+    return [
+        {"role": "system", "content": INSTRUCTION},
+        {"role": "user", "content": f"{before}Conversation:\n\n{text}"},
+    ]
+
+
+def turn_start(history: Sequence[Message]) -> int:
+    """Where the turn being answered begins."""
+    index = last_user_index(history)
+    return len(history) if index is None else index
+
+
+def _line(message: Message) -> str:
+    calls = message.get("tool_calls")
+    called = f" [called {orjson.dumps(calls).decode()}]" if calls else ""
+    who = f"tool {message.get('tool_name')}" if message["role"] == "tool" else message["role"]
+    return f"{who}: {message['content']}{called}"

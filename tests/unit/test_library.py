@@ -1,0 +1,53 @@
+"""The library as the specification prints it."""
+
+from pathlib import Path
+
+import httpx
+import pytest
+from starlette.testclient import TestClient
+
+from mochi_server import MochiServerSettings, create_app
+from mochi_server.ollama import ChatResponse
+from mochi_stub import StubServer
+
+
+def test_settings_of_the_test_configuration_work(tmp_path: Path) -> None:
+    settings = MochiServerSettings(
+        data_dir=str(tmp_path),
+        sessions_dir="sessions",
+        tools_dir="tools",
+        agents_dir="agents",
+        system_prompts_dir="system_prompts",
+    )
+    assert settings.resolved_sessions_dir == tmp_path / "sessions"
+
+
+def test_an_answer_can_be_made_by_hand() -> None:
+    response = ChatResponse(message={"role": "assistant", "content": "Hello!"}, done=False)
+    assert response.message["content"] == "Hello!"
+
+
+def test_the_app_answers_a_test_client_with_and_without_its_lifespan(tmp_path: Path, stub: StubServer) -> None:
+    app = create_app(ollama_host=stub.url, data_dir=str(tmp_path))
+    for _ in range(2):
+        with TestClient(app) as client:
+            created = client.post("/api/v1/sessions", json={"model": "mochi"})
+            assert created.status_code == 201
+            session_id = created.json()["session_id"]
+            assert client.post(f"/api/v1/chat/{session_id}", json={"message": "Hello!"}).status_code == 200
+
+
+@pytest.mark.anyio
+async def test_the_app_answers_in_process_and_mounted(tmp_path: Path, stub: StubServer) -> None:
+    app = create_app(ollama_host=stub.url, data_dir=str(tmp_path))
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://test") as client,
+    ):
+        assert (await client.get("/api/v1/models")).status_code == 200
+        assert (await client.get("/api/v1/sessions")).json() == {"sessions": []}
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
