@@ -1,0 +1,229 @@
+"""A context window that never lies and never thrashes, against a stub with Ollama's scheduler."""
+
+import itertools
+import random
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mochi_stub import StubServer
+from mochi_stub.catalogue import Model
+from mochi_stub.journal import Exchange
+from mochi_stub.prompt import Prompt
+from mochi_stub.reply import Reply
+from tests.support.api import Api, Event, error_of
+from tests.support.instructions import calls, instruct, words
+from tests.support.raw_ollama import RawOllama, stream_head
+from tests.support.server import RunningServer
+from tests.support.tools import write_tools
+
+
+def chats(stub: StubServer) -> list[Exchange]:
+    return [exchange for exchange in stub.exchanges() if exchange.path == "/api/chat"]
+
+
+def reloads(stub: StubServer) -> int:
+    return sum(exchange.reload for exchange in chats(stub))
+
+
+def sent_text(exchange: Exchange) -> str:
+    assert exchange.body is not None
+    return "\n".join(message["content"] for message in exchange.body["messages"])
+
+
+def of_type(events: list[Event], kind: str) -> list[dict[str, Any]]:
+    return [event.data for event in events if event.type == kind]
+
+
+class Talk:
+    """A conversation whose turns have lengths by chance; the model answers in kind."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+
+    def resolve(self, prompt: Prompt) -> Reply | None:
+        """Answers to turns; summaries are left to the stub's own way."""
+        return Reply.of(self._text("Well. ")) if prompt.user_text.startswith("Turn") else None
+
+    def turn(self, number: int) -> str:
+        return self._text(f"Turn {number} says that fact {number} is {number * 7}. ")
+
+    def _text(self, start: str) -> str:
+        return start + "word " * self.chance.randint(20, 110)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_long_conversation_reloads_three_times_at_most_and_is_never_truncated(tmp_path: Path, seed: int) -> None:
+    talk = Talk(seed)
+    with StubServer(speed=0, resolve=talk.resolve) as stub, RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        session_id = api.create("mochi", system_prompt="Be brief.")["session_id"]
+        for number in range(60):
+            events = api.stream(session_id, talk.turn(number))
+            assert of_type(events, "error") == []
+        assert reloads(stub) <= 3
+        assert not any(exchange.truncated for exchange in chats(stub))
+        assert all(exchange.status == 200 for exchange in chats(stub))
+        config = api.session(session_id)["context_window_config"]
+        assert [entry["window"] for entry in config["adjustment_history"]] == [16384, 32768, 36864]
+
+
+def test_sessions_of_different_length_share_their_models_window(tmp_path: Path) -> None:
+    talk = Talk(4)
+    with StubServer(speed=0, resolve=talk.resolve) as stub, RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        sessions = [api.create("mochi")["session_id"] for _ in range(4)]
+        for number in range(40):
+            for pace, session_id in enumerate(sessions, 1):
+                if number % pace == 0:
+                    api.stream(session_id, talk.turn(number))
+        assert reloads(stub) <= 3
+
+
+def test_what_was_said_first_is_still_known_in_a_conversation_of_many_windows(tmp_path: Path) -> None:
+    talk = Talk(5)
+    models = (Model("small", capabilities=("completion",), context_length=4096),)
+    with StubServer(speed=0, models=models, resolve=talk.resolve) as stub, RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        session_id = api.create("small")["session_id"]
+        said, compacted = 0, []
+        for number in range(40):
+            message = talk.turn(number)
+            said += len(message)
+            events = api.stream(session_id, message)
+            assert of_type(events, "error") == []
+            compacted.extend(of_type(events, "context_compacted"))
+            if of_type(events, "status"):
+                assert of_type(events, "status")[0]["state"] == "compacting"
+        assert said > 2 * 4096
+        assert "fact 0 is 0" in sent_text(chats(stub)[-1])
+        assert compacted[-1]["dropped_messages"] > 0
+        assert compacted[-1]["summary_used"] is True
+        assert len(api.messages(session_id)) == 80
+        assert api.messages(session_id)[0]["content"].startswith("Turn 0")
+
+
+def test_the_beginning_of_the_prompt_stays_the_same_for_many_turns(tmp_path: Path) -> None:
+    talk = Talk(6)
+    models = (Model("small", capabilities=("completion",), context_length=4096),)
+    with StubServer(speed=0, models=models, resolve=talk.resolve) as stub, RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        session_id = api.create("small")["session_id"]
+        for number in range(30):
+            api.stream(session_id, talk.turn(number))
+        bodies = [exchange.body for exchange in chats(stub)]
+        beginnings = [body["messages"][0]["content"] for body in bodies if body and len(body["messages"]) > 2]
+    changes = sum(a != b for a, b in itertools.pairwise(beginnings))
+    assert changes <= 8
+
+
+def test_a_checkpoint_goes_when_a_message_it_covers_is_edited(tmp_path: Path) -> None:
+    talk = Talk(7)
+    models = (Model("small", capabilities=("completion",), context_length=4096),)
+    with StubServer(speed=0, models=models, resolve=talk.resolve) as stub, RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        session_id = api.create("small")["session_id"]
+        for number in range(14):
+            api.stream(session_id, talk.turn(number))
+        assert "Summary of the earlier" in sent_text(chats(stub)[-1])
+        api.ok(api.http.put(f"/sessions/{session_id}/messages/2", json={"content": "Turn again"}))
+        api.stream(session_id)
+        assert "Summary of the earlier" not in sent_text(chats(stub)[-1])
+
+
+def test_old_tool_results_are_shortened_first_and_stay_with_their_calls(tmp_path: Path) -> None:
+    write_tools(
+        tmp_path,
+        '''
+        def much(n: int) -> str:
+            """Say much."""
+            return f"begin {n} " + "x" * 1500 + f" end {n}"
+
+        __all__ = ["much"]
+        ''',
+    )
+    models = (Model("small", capabilities=("completion", "tools"), context_length=8192),)
+    with StubServer(speed=0, models=models) as stub, RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        settings = {"tools": ["much"], "execution_policy": "never_confirm"}
+        session_id = api.create("small", tool_settings=settings)["session_id"]
+        trimmed = 0
+        for number in range(6):
+            events = api.stream(session_id, instruct(calls("much", n=number), words(3), label=f"T{number}"))
+            assert of_type(events, "error") == []
+            trimmed += sum(e["trimmed_tool_results"] for e in of_type(events, "context_compacted"))
+        assert trimmed > 0
+        for exchange in chats(stub):
+            assert exchange.body is not None
+            messages = exchange.body["messages"]
+            called = [c["id"] for m in messages for c in m.get("tool_calls", ())]
+            answered = [m["tool_call_id"] for m in messages if m["role"] == "tool"]
+            assert called == answered
+        stored = [m["content"] for m in api.messages(session_id) if m["role"] == "tool"]
+        assert all(len(content) > 1500 for content in stored)
+
+
+def test_a_message_larger_than_the_window_gets_a_larger_window(api: Api, stub: StubServer) -> None:
+    session_id = api.create("mochi")["session_id"]
+    answer = api.chat(session_id, "Long: " + "word " * 3000)
+    assert answer["context_window"]["current_window"] == 32768
+    assert answer["context_window"]["reason"] == "usage_threshold"
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_what_fits_into_no_window_is_refused_with_words(api: Api, stream: bool) -> None:
+    session_id = api.create("mochi-chat")["session_id"]
+    message = "word " * 4000
+    if stream:
+        events = api.stream(session_id, message)
+        assert [event.type for event in events] == ["error", "done"]
+        assert events[0].data["code"] == "CONTEXT_OVERFLOW"
+    else:
+        assert error_of(api.http.post(f"/chat/{session_id}", json={"message": message})) == (422, "CONTEXT_OVERFLOW")
+    assert api.messages(session_id)[0]["content"] == message
+    assert error_of(api.http.post(f"/chat/{session_id}"))[1] == "CONTEXT_OVERFLOW"
+
+
+def test_what_another_program_has_loaded_larger_is_taken_over(tmp_path: Path, stub: StubServer) -> None:
+    with RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        load = {"model": "mochi", "messages": [], "options": {"num_ctx": 20000}}
+        assert api.http.post(f"{stub.url}/api/chat", json=load).status_code == 200
+        session_id = api.create("mochi")["session_id"]
+        answer = api.chat(session_id, "Hello!")
+        assert answer["context_window"]["current_window"] == 20000
+        assert answer["context_window"]["reason"] == "adopted_loaded"
+        assert reloads(stub) == 0
+
+
+def test_a_model_that_does_not_fit_into_memory_gets_a_smaller_window(tmp_path: Path) -> None:
+    models = (Model("big", context_length=40960, out_of_memory_above=10_000),)
+    with StubServer(speed=0, models=models) as stub, RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        session_id = api.create("big")["session_id"]
+        assert api.chat(session_id, "Hello!")["context_window"]["current_window"] == 8192
+        answer = api.chat(session_id, "Long: " + "word " * 1200)
+        assert answer["context_window"] | {"usage_tokens": 0} == {
+            "current_window": 8192,
+            "usage_tokens": 0,
+            "reason": "load_failed_step_down",
+        }
+
+
+def test_an_ollama_that_cuts_the_prompt_all_the_same_is_told_of(tmp_path: Path) -> None:
+    def cut(connection: socket.socket) -> None:
+        connection.sendall(
+            stream_head()
+            + b'{"message":{"role":"assistant","content":"Hm"},"done":false}\n'
+            + b'{"message":{"role":"assistant","content":""},"done":true,"done_reason":"stop","prompt_eval_count":4096,'
+            + b'"eval_count":1}\n'
+        )
+
+    with RawOllama(cut) as ollama, RunningServer(tmp_path, ollama.url) as server:
+        api = server.api()
+        session_id = api.create("raw")["session_id"]
+        events = api.stream(session_id, "Hello!")
+    assert [warning["code"] for warning in of_type(events, "warning")] == ["PROMPT_TRUNCATED"]
+    assert events[-1].type == "done"
