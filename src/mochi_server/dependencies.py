@@ -4,6 +4,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from mochi_server.agents.library import AgentLibrary
 from mochi_server.chat.confirmation import ConfirmationBroker
 from mochi_server.chat.runs import RunRegistry
 from mochi_server.ollama.async_client import AsyncOllamaClient
@@ -53,6 +54,14 @@ def _confirmations(services: ServicesDep) -> ConfirmationBroker:
     return services.confirmations
 
 
+def _agents(services: ServicesDep) -> AgentLibrary:
+    return services.agents
+
+
+def _agent_chats(services: ServicesDep) -> SessionStore:
+    return services.agent_chats
+
+
 def _runs(services: ServicesDep) -> RunRegistry:
     return services.runs
 
@@ -63,5 +72,7 @@ SessionsDep = Annotated[SessionService, Depends(_sessions)]
 PromptsDep = Annotated[SystemPromptService, Depends(_prompts)]
 RunsDep = Annotated[RunRegistry, Depends(_runs)]
 ToolsDep = Annotated[ToolLibrary, Depends(_tools)]
+AgentsDep = Annotated[AgentLibrary, Depends(_agents)]
+AgentChatsDep = Annotated[SessionStore, Depends(_agent_chats)]
 ExecutionDep = Annotated[ToolExecutionService, Depends(_execution)]
 ConfirmationsDep = Annotated[ConfirmationBroker, Depends(_confirmations)]

@@ -1,7 +1,12 @@
 """The services of one server, built from settings. The only reader of settings; knows no web framework."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from mochi_server.agents.discovery import AgentDiscoveryService
+from mochi_server.agents.execution import AgentExecutionService
+from mochi_server.agents.library import AgentLibrary
+from mochi_server.agents.prompt_loader import PromptLoader
+from mochi_server.agents.tool_factory import AgentToolboxes
 from mochi_server.chat.confirmation import ConfirmationBroker
 from mochi_server.chat.engine import ChatEngine
 from mochi_server.chat.loop import Limits
@@ -30,12 +35,15 @@ class Services:
     tools: ToolLibrary
     execution: ToolExecutionService
     confirmations: ConfirmationBroker
+    agents: AgentLibrary
+    agent_chats: FileSessionStore
     runs: RunRegistry
 
     async def aclose(self) -> None:
         """End running turns, store what they had, close files and connections."""
         await self.runs.aclose()
         await self.store.aclose()
+        await self.agent_chats.aclose()
         await self.client.aclose()
 
 
@@ -54,7 +62,19 @@ def build_services(settings: MochiServerSettings) -> Services:
     )
     broker = ConfirmationBroker(timeout=settings.tool_confirmation_timeout_seconds)
     limits = Limits(rounds=settings.max_tool_iterations, identical_calls=settings.max_identical_tool_calls)
-    engine = ChatEngine(store, client, windows, Toolboxes(library, execution, broker, store), limits)
+    agents = AgentLibrary(AgentDiscoveryService(settings.resolved_agents_dir, settings.resolved_agent_chats_dir))
+    agent_chats = FileSessionStore(settings.resolved_agent_chats_dir)
+    agent_execution = AgentExecutionService(
+        client,
+        agent_chats,
+        windows,
+        tools=execution,
+        prompts=PromptLoader(settings.resolved_planning_prompt_path, settings.resolved_execution_prompt_path),
+        limits=replace(limits, rounds=settings.max_agent_iterations),
+    )
+    agent_tool = AgentToolboxes(agents, agent_execution, settings.tool_output_limit_chars)
+    toolboxes = Toolboxes(library, execution, broker, store, [agent_tool])
+    engine = ChatEngine(store, client, windows, toolboxes, limits)
     runs = RunRegistry(
         store,
         engine,
@@ -63,4 +83,4 @@ def build_services(settings: MochiServerSettings) -> Services:
     )
     prompts = SystemPromptService(settings.resolved_system_prompts_dir)
     sessions = SessionService(store, client, windows, prompts)
-    return Services(client, store, windows, prompts, sessions, library, execution, broker, runs)
+    return Services(client, store, windows, prompts, sessions, library, execution, broker, agents, agent_chats, runs)

@@ -81,6 +81,7 @@ def test_the_two_packages_do_not_import_each_other() -> None:
         "from mochi_server.ollama import OllamaClient",
         "from mochi_server.ollama import AsyncOllamaClient, AsyncInstructorOllamaClient",
         "from mochi_server.services import SystemPromptService, WindowRegistry",
+        "from mochi_server.agents import AgentDiscoveryService, AgentExecutionService",
         "from mochi_server import MochiServerSettings",
         "from mochi_server.wiring import build_services",
     ],

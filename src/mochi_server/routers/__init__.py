@@ -3,8 +3,8 @@
 from fastapi import APIRouter
 
 from mochi_server.constants import API_PREFIX
-from mochi_server.routers import chat, health, models, sessions, system_prompts, tools
+from mochi_server.routers import agents, chat, health, models, sessions, system_prompts, tools
 
 api = APIRouter(prefix=API_PREFIX)
-for module in (health, models, sessions, chat, tools, system_prompts):
+for module in (health, models, sessions, chat, tools, agents, system_prompts):
     api.include_router(module.router)

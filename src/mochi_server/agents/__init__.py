@@ -1,0 +1,16 @@
+"""Personas with tools and conversations of their own: found in a directory, run in two phases. Needs no server."""
+
+from mochi_server.agents.config import AgentDefinition, AgentSettings
+from mochi_server.agents.discovery import AgentDiscoveryService
+from mochi_server.agents.execution import AgentExecutionService, AgentResult, AgentTask
+from mochi_server.agents.prompt_loader import PromptLoader
+
+__all__ = [
+    "AgentDefinition",
+    "AgentDiscoveryService",
+    "AgentExecutionService",
+    "AgentResult",
+    "AgentSettings",
+    "AgentTask",
+    "PromptLoader",
+]

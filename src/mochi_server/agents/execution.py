@@ -1,0 +1,208 @@
+"""An agent at work: it plans without tools, then acts with them. Both phases are conversations like any other."""
+
+import logging
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import anyio.to_thread
+
+from mochi_server.agents.chats import AgentChats
+from mochi_server.agents.config import AgentDefinition
+from mochi_server.agents.narration import Narrator, Phase, output_text
+from mochi_server.agents.prompt_loader import PromptLoader
+from mochi_server.chat.loop import Conversation, Limits
+from mochi_server.chat.model import ChatModel, Wishes
+from mochi_server.chat.transcript import Transcript
+from mochi_server.chat.turn import Turn, TurnRequest
+from mochi_server.errors import MochiError, ModelNotFound, SessionBusy, SessionNotFound
+from mochi_server.events import ChatEvent, TurnWarning
+from mochi_server.ollama.async_client import AsyncOllamaClient
+from mochi_server.ollama.types import ModelInfo
+from mochi_server.services.context_window import WindowRegistry
+from mochi_server.sessions.session import ChatSession, user_message
+from mochi_server.sessions.store import SessionStore
+from mochi_server.sessions.types import Message, ToolExecutionPolicy
+from mochi_server.tools.execution import ToolExecutionService
+from mochi_server.tools.toolbox import Approver, Call, ConfirmingToolbox, FunctionToolbox
+
+logger = logging.getLogger(__name__)
+
+
+class Nobody:
+    """An approver that nobody stands behind: what needs approval is denied."""
+
+    def ask(self, _: Call, __: Callable[[dict[str, Any]], None]) -> None:
+        """There is nobody to be asked."""
+
+    def remembers(self, _: str) -> bool:
+        return False
+
+    async def remember(self, _: str) -> None:
+        """Nothing was approved of."""
+
+
+@dataclass(frozen=True)
+class AgentTask:
+    """What an agent is to do. ``model`` answers for an agent that names none, or one that is gone."""
+
+    agent: AgentDefinition
+    instruction: str
+    model: str
+    session_id: str | None = None
+    """Continues that conversation; None begins a new one."""
+    policy: ToolExecutionPolicy = ToolExecutionPolicy.ALWAYS_CONFIRM
+    approver: Approver = field(default_factory=Nobody)
+    keep_alive: str | float | None = None
+    call_id: str = ""
+    """The call that asked for it; its events carry it."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentResult:
+    """What came of a task. ``output`` begins with the session's id where there is a session."""
+
+    output: str
+    session_id: str | None = None
+    error_code: str | None = None
+
+
+class AgentExecutionService:
+    """Runs agents. Their sessions are kept in ``store``."""
+
+    def __init__(
+        self,
+        client: AsyncOllamaClient,
+        store: SessionStore,
+        windows: WindowRegistry,
+        *,
+        tools: ToolExecutionService | None = None,
+        prompts: PromptLoader | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self._client = client
+        self._chats = AgentChats(store)
+        self._windows = windows
+        self._tools = tools or ToolExecutionService()
+        self._prompts = prompts or PromptLoader()
+        self._limits = limits or Limits()
+
+    async def execute(self, task: AgentTask) -> AgentResult:
+        """Run an agent to its end. What goes wrong is in the result."""
+        async with aclosing(self.run(task)) as steps:
+            return [step async for step in steps if isinstance(step, AgentResult)][-1]
+
+    async def run(self, task: AgentTask) -> AsyncGenerator[ChatEvent | AgentResult, None]:
+        """The events of an agent at work, and last its result.
+
+        Never raises for what Ollama, a model, a person or a tool does wrong. When it is closed or cancelled, what
+        the agent has done is stored first.
+        """
+        narrator = Narrator(task.agent.name, task.instruction, task.call_id)
+        done: list[Message] = []
+        failure: MochiError | None = None
+        try:
+            info = await self._find_model(task)
+            async with self._chats.opened(task.agent, info.name, task.session_id) as session:
+                narrator = replace(narrator, session_id=session.session_id)
+                yield narrator.start()
+                async with aclosing(self._work(task, info, session, narrator, done)) as events:
+                    async for event in events:
+                        yield event
+        except MochiError as error:
+            failure = error
+        if narrator.session_id is None:
+            yield narrator.start()
+        result = _result(task, narrator.session_id, done, failure)
+        yield narrator.complete(result.output, result.error_code)
+        yield result
+
+    async def _work(
+        self, task: AgentTask, info: ModelInfo, session: ChatSession, narrator: Narrator, done: list[Message]
+    ) -> AsyncGenerator[ChatEvent, None]:
+        functions = FunctionToolbox(task.agent.catalogue.tools, self._tools)
+        toolbox = ConfirmingToolbox(functions, task.policy, task.approver)
+        turn = Turn(session, TurnRequest(task.instruction), toolbox, info, stored=done)
+        transcript = Transcript(self._chats.store, turn)
+        try:
+            await transcript.begin()
+            model = self._chat_model(task, info, turn.session)
+            for warning in [*_fallback(task, info), *model.warnings(toolbox.schemas())]:
+                yield warning
+            planning = await self._conversation(model, transcript, toolbox, "planning")
+            async with aclosing(_told(planning.answer(), narrator, "planning")) as events:
+                async for event in events:
+                    yield event
+            acting = await self._conversation(model, transcript, toolbox, "execution")
+            async with aclosing(_told(acting.events(), narrator, "execution")) as events:
+                async for event in events:
+                    yield event
+        except BaseException:
+            # However it ends early, what the agent has done stays, with a result for each of its calls.
+            await _interrupt(transcript)
+            raise
+
+    async def _conversation(
+        self, model: ChatModel, transcript: Transcript, toolbox: ConfirmingToolbox, phase: Phase
+    ) -> Conversation:
+        text = self._prompts.planning if phase == "planning" else self._prompts.execution
+        reminder = user_message(await anyio.to_thread.run_sync(text))
+        return Conversation(model, transcript, toolbox, self._limits, reminders=[reminder], may_announce=True)
+
+    def _chat_model(self, task: AgentTask, info: ModelInfo, session: ChatSession) -> ChatModel:
+        wishes = Wishes(think=False, keep_alive=task.keep_alive)
+        return ChatModel(self._client, self._windows, self._chats.store, info=info, session=session, wishes=wishes)
+
+    async def _find_model(self, task: AgentTask) -> ModelInfo:
+        if task.agent.model is not None:
+            try:
+                return await self._client.find_model(task.agent.model)
+            except ModelNotFound:
+                logger.info("Agent %s wants a model that is not there: %s", task.agent.name, task.agent.model)
+        return await self._client.find_model(task.model)
+
+
+async def _told(
+    batches: AsyncGenerator[list[ChatEvent], None], narrator: Narrator, phase: Phase
+) -> AsyncGenerator[ChatEvent, None]:
+    async with aclosing(batches):
+        async for batch in batches:
+            for event in batch:
+                if (told := narrator.tell(event, phase)) is not None:
+                    yield told
+
+
+async def _interrupt(transcript: Transcript) -> None:
+    try:
+        await transcript.interrupt()
+    except MochiError as error:
+        logger.error("What an agent had done could not be stored: %s", error.message)
+
+
+def _fallback(task: AgentTask, info: ModelInfo) -> list[ChatEvent]:
+    wanted = task.agent.model
+    if wanted is None or info.name.removesuffix(":latest") == wanted.removesuffix(":latest"):
+        return []
+    message = f"Agent {task.agent.name!r}: its model {wanted!r} is not there; {info.name!r} answers."
+    return [TurnWarning(ModelNotFound.code, message)]
+
+
+def _result(
+    task: AgentTask, session_id: str | None, done: Sequence[Message], failure: MochiError | None
+) -> AgentResult:
+    told = _explain(task, failure) if failure is not None else None
+    if session_id is None:
+        return AgentResult(told or "", None, failure.code if failure else None)
+    output = "\n\n".join(filter(None, [output_text(session_id, done), told]))
+    return AgentResult(output, session_id, failure.code if failure else None)
+
+
+def _explain(task: AgentTask, failure: MochiError) -> str:
+    """What went wrong, in words for the model that called."""
+    name, session_id = task.agent.name, task.session_id
+    if isinstance(failure, SessionNotFound):
+        return f"Agent {name!r} has no session {session_id!r}. Leave session_id out to begin a new one."
+    if isinstance(failure, SessionBusy):
+        return f"Session {session_id!r} of agent {name!r} is in use. Leave session_id out to begin a new one."
+    return f"The agent could not go on: {failure.message}"

@@ -1,0 +1,81 @@
+"""``SKILL.md``: who an agent is. Front matter with a description, then the system prompt."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from frontmatter.default_handlers import YAMLHandler
+from yaml import YAMLError
+
+FILE = "SKILL.md"
+
+
+class BadSkill(Exception):
+    """Why a ``SKILL.md`` cannot be used, in words for its author; begins with the file's name."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"{FILE}: {reason}")
+
+
+@dataclass(frozen=True, slots=True)
+class Skill:
+    """What a ``SKILL.md`` says. Without a model the agent answers with that of the session."""
+
+    description: str
+    model: str | None
+    system_prompt: str
+
+
+def read_skill(directory: Path) -> Skill:
+    """Read an agent's ``SKILL.md`` as it is now. Raises ``BadSkill``."""
+    try:
+        text = (directory / FILE).read_text("utf-8")
+    except OSError as error:
+        raise BadSkill(f"it cannot be read ({error.strerror or error})") from error
+    except UnicodeDecodeError as error:
+        raise BadSkill(f"it is not UTF-8 ({error.reason} at byte {error.start})") from error
+    return parse_skill(text)
+
+
+def parse_skill(text: str) -> Skill:
+    """Read the content of a ``SKILL.md``. Raises ``BadSkill``."""
+    fields, body = _split(text)
+    description = _text(fields, "description")
+    if description is None:
+        raise BadSkill("the front matter has no description, and models choose agents by that")
+    return Skill(" ".join(description.split()), _text(fields, "model"), body.strip())
+
+
+def _split(text: str) -> tuple[dict[str, object], str]:
+    if text.startswith("\ufeff"):
+        raise BadSkill("it begins with a byte order mark; save it as UTF-8 without one")
+    handler = YAMLHandler()
+    text = text.lstrip()
+    if not handler.detect(text):
+        raise BadSkill("it has no front matter; the first line must be ---")
+    try:
+        matter, body = handler.split(text)
+    except ValueError:
+        raise BadSkill("the front matter has no end; close it with a line of ---") from None
+    try:
+        fields = handler.load(matter)
+    except (YAMLError, ValueError, RecursionError) as error:
+        raise BadSkill(f"the front matter is not YAML ({_explain(error)}); quote values that hold a colon") from error
+    if not isinstance(fields, dict):
+        raise BadSkill("the front matter must be lines of `name: value`")
+    return fields, body
+
+
+def _text(fields: dict[str, object], name: str) -> str | None:
+    """A field's text; None when it is missing or blank."""
+    value = fields.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise BadSkill(f"{name} must be text, not {type(value).__name__}")
+    return value.strip() or None
+
+
+def _explain(error: Exception) -> str:
+    mark = getattr(error, "problem_mark", None)
+    where = f" in line {mark.line + 1}" if mark is not None else ""
+    return f"{getattr(error, 'problem', None) or str(error) or type(error).__name__}{where}"

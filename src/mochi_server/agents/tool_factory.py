@@ -1,0 +1,148 @@
+"""The one tool, named ``agent``, by which a model calls agents: made for each turn, of what its session enables."""
+
+import time
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mochi_server.agents.config import AgentDefinition
+from mochi_server.agents.execution import AgentExecutionService, AgentResult, AgentTask
+from mochi_server.agents.library import AgentLibrary
+from mochi_server.agents.narration import Narrator
+from mochi_server.chat.confirmation import SessionApprover
+from mochi_server.errors import AgentInvalid, AgentNotFound, ToolExecutionFailed
+from mochi_server.events import ChatEvent
+from mochi_server.sessions.session import ChatSession
+from mochi_server.tools.execution import shortened
+from mochi_server.tools.schema import ToolSchema, WrongArguments, make_schema
+from mochi_server.tools.toolbox import Call, ToolOutcome
+
+NAME = "agent"
+
+
+def agent_schema(agents: Mapping[str, AgentDefinition]) -> ToolSchema:
+    """The tool as models get it; its description names the agents, and what each is for."""
+
+    def agent(agent: str, instruction: str, session_id: str | None = None) -> str:
+        raise NotImplementedError
+
+    listed = "\n".join(f"  - {name}: {definition.description}" for name, definition in agents.items())
+    agent.__doc__ = f"""Delegate a task to a specialised agent.
+
+Available agents:
+{listed}
+
+Args:
+    agent (str): The name of the agent to invoke.
+    instruction (str): A clear, detailed instruction. The agent sees nothing else of this conversation.
+    session_id (str): Optional session ID to continue a previous agent conversation.
+
+Returns:
+    str: The agent's response including its Session ID.
+"""
+    return make_schema(agent, NAME)
+
+
+@dataclass(frozen=True)
+class AgentToolboxes:
+    """Gives each turn the tool for the agents that its session enables. ``output_limit`` is in characters."""
+
+    library: AgentLibrary
+    service: AgentExecutionService
+    output_limit: int
+
+    async def of(self, session: ChatSession, approver: SessionApprover) -> "AgentToolbox | None":
+        """The tool of a session; None when none of the agents it enables can be used."""
+        agents = await self.library.enabled(session.metadata.agent_settings.enabled_agents)
+        return AgentToolbox(self, agents, session, approver) if agents else None
+
+
+class AgentToolbox:
+    """Runs agents for one turn. It never asks: what agents do with their tools is asked about."""
+
+    def __init__(
+        self,
+        source: AgentToolboxes,
+        agents: Mapping[str, AgentDefinition],
+        session: ChatSession,
+        approver: SessionApprover,
+    ) -> None:
+        self._source = source
+        self._agents = agents
+        self._session = session
+        self._approver = approver
+        self._schema = agent_schema(agents)
+
+    def schemas(self) -> list[dict[str, Any]]:
+        return [self._schema.definition()]
+
+    async def run(self, call: Call) -> AsyncGenerator[ChatEvent | ToolOutcome, None]:
+        started = time.monotonic()
+        async with aclosing(self._invoke(call)) as steps:
+            async for step in steps:
+                if isinstance(step, AgentResult):
+                    yield ToolOutcome(
+                        call,
+                        shortened(step.output, self._source.output_limit),
+                        success=step.error_code is None,
+                        error_code=step.error_code,
+                        execution_time=round(time.monotonic() - started, 6),
+                        told=True,
+                    )
+                else:
+                    yield step
+
+    async def _invoke(self, call: Call) -> AsyncGenerator[ChatEvent | AgentResult, None]:
+        try:
+            task = await self._task(call)
+        except _Refused as refused:
+            narrator = Narrator(str(call.arguments.get("agent")), str(call.arguments.get("instruction")), call.id)
+            yield narrator.start()
+            yield narrator.complete(str(refused), refused.code)
+            yield AgentResult(str(refused), error_code=refused.code)
+            return
+        async with aclosing(self._source.service.run(task)) as steps:
+            async for step in steps:
+                yield step
+
+    async def _task(self, call: Call) -> AgentTask:
+        """What a call asks for. Raises ``_Refused``."""
+        arguments = self._arguments(call)
+        name, instruction = str(arguments["agent"]), str(arguments["instruction"])
+        if name not in self._agents:
+            known = ", ".join(self._agents)
+            raise _Refused(f"There is no agent named {name!r}; there are: {known}.", AgentNotFound.code)
+        if not instruction.strip():
+            raise _Refused("The instruction must say what the agent is to do.")
+        try:
+            agent = await self._source.library.current(self._agents[name])
+        except AgentInvalid as invalid:
+            raise _Refused(invalid.message, invalid.code) from invalid
+        metadata = self._session.metadata
+        return AgentTask(
+            agent,
+            instruction,
+            model=metadata.model,
+            session_id=(arguments["session_id"] or "").strip() or None,
+            policy=metadata.tool_settings.execution_policy,
+            approver=replace(self._approver, agent_name=name),
+            keep_alive=metadata.keep_alive,
+            call_id=call.id,
+        )
+
+    def _arguments(self, call: Call) -> dict[str, Any]:
+        if call.defect is not None:
+            raise _Refused(call.defect)
+        try:
+            return self._schema.bind(call.arguments).arguments
+        except WrongArguments as wrong:
+            raise _Refused(f"Wrong arguments for {NAME}: {wrong}") from wrong
+
+
+class _Refused(Exception):
+    """Why a call runs no agent, in words for the model."""
+
+    def __init__(self, message: str, code: str = ToolExecutionFailed.code) -> None:
+        super().__init__(message)
+        self.code = code

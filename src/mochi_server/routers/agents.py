@@ -1,0 +1,41 @@
+"""/agents"""
+
+from fastapi import APIRouter
+
+from mochi_server.dependencies import AgentChatsDep, AgentsDep
+from mochi_server.errors import AgentInvalid, AgentNotFound, SessionNotFound
+from mochi_server.models.agents import AgentChatDetail, AgentChatList, AgentDetails, AgentList
+from mochi_server.routers.errors import responses
+from mochi_server.sessions.types import SessionQuery
+
+router = APIRouter(prefix="/agents", tags=["agents"])
+
+
+@router.get("")
+async def list_agents(agents: AgentsDep) -> AgentList:
+    """List the agents, and what is wrong with those that cannot be used."""
+    return AgentList.of(await agents.agents())
+
+
+@router.post("/reload")
+async def reload_agents(agents: AgentsDep) -> AgentList:
+    """Read the agents directory again."""
+    return AgentList.of(await agents.reload())
+
+
+@router.get("/chats")
+async def list_agent_chats(chats: AgentChatsDep) -> AgentChatList:
+    """List the sessions of agents, the last changed first."""
+    return AgentChatList.of(await chats.list(SessionQuery()))
+
+
+@router.get("/chats/{session_id}", responses=responses(SessionNotFound))
+async def get_agent_chat(session_id: str, chats: AgentChatsDep) -> AgentChatDetail:
+    """Get a session of an agent with its messages."""
+    return AgentChatDetail.of(await chats.load(session_id))
+
+
+@router.get("/{agent_name}", responses=responses(AgentNotFound, AgentInvalid))
+async def get_agent(agent_name: str, agents: AgentsDep) -> AgentDetails:
+    """Get one agent with its prompt and its tools."""
+    return AgentDetails.of(await agents.get(agent_name))
