@@ -27,13 +27,19 @@ _SOURCE: Check = Object({"source": mapping}, ("source",))
 _RESULT: Check = ByKind(
     {"string": string, "array": ListOf(Tagged("type", {"text": _TEXT, "image": _SOURCE, "document": _SOURCE}))}
 )
+_SERVER_BLOCKS = (
+    *("search_result", "server_tool_use", "web_search_tool_result", "web_fetch_tool_result", "tool_search_tool_result"),
+    *("code_execution_tool_result", "bash_code_execution_tool_result", "text_editor_code_execution_tool_result"),
+    *("container_upload", "browser_state"),
+)
+"""Blocks that Anthropic's own tools leave in a conversation; the stub has no such tools."""
 _BLOCK: Check = Tagged(
     "type",
     {
         "text": _TEXT,
         "image": _SOURCE,
         "document": _SOURCE,
-        "search_result": mapping,
+        **dict.fromkeys(_SERVER_BLOCKS, mapping),
         "thinking": Object({"thinking": string, "signature": string}, ("thinking", "signature")),
         "redacted_thinking": Object({"data": string}, ("data",)),
         "tool_use": Object({"id": string, "name": string, "input": mapping}, ("id", "name", "input")),
@@ -41,12 +47,13 @@ _BLOCK: Check = Tagged(
     },
 )
 _CONTENT: Check = ByKind({"string": string, "array": ListOf(_BLOCK)})
-_MESSAGE: Check = Object({"role": OneOf(("user", "assistant")), "content": _CONTENT}, ("role", "content"))
+_MESSAGE: Check = Object({"role": OneOf(("user", "assistant", "system")), "content": _CONTENT}, ("role", "content"))
 _THINKING: Check = Tagged(
     "type",
     {
         "enabled": Object({"budget_tokens": Whole(1024)}, ("budget_tokens",)),
         "adaptive": Object({}),
+        "between_tools": Object({}),
         "disabled": Object({}),
     },
 )

@@ -1,0 +1,285 @@
+"""Anthropic's messages, driven by its official client."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import anthropic
+import pytest
+from pydantic import BaseModel
+
+from mochi_stub import Cut, Failure, Model, Prompt, Reply, StubServer, Text, ToolCall, Usage
+from mochi_stub.lorem import hash_sized
+from tests.stub.clients import anthropic_client, saying
+from tests.stub.talk import ask
+
+HELLO: Any = [{"role": "user", "content": "hello"}]
+TOOLS: Any = [{"name": "now", "description": "the time", "input_schema": {"type": "object"}}]
+
+
+@pytest.fixture(scope="module")
+def own() -> Iterator[StubServer]:
+    with StubServer(speed=0) as stub:
+        yield stub
+
+
+@pytest.fixture(scope="module")
+def client(own: StubServer) -> Iterator[anthropic.Anthropic]:
+    with anthropic_client(own) as client:
+        yield client
+
+
+def events(stub: StubServer, **fields: Any) -> list[tuple[str, Any]]:
+    """Name and data of a stream's events; each is named as its type."""
+    body = {"model": "mochi", "messages": HELLO, "max_tokens": 1000, "stream": True, **fields}
+    answer = ask(stub, "POST", "/v1/messages", body)
+    assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
+    *frames, rest = answer.body.decode().split("\n\n")
+    assert rest == ""
+    pairs = [frame.split("\ndata: ") for frame in frames]
+    found = [(name.removeprefix("event: "), json.loads(data)) for name, data in pairs]
+    assert all(name == data["type"] for name, data in found)
+    return found
+
+
+def test_a_stream_has_its_events_in_order() -> None:
+    calls = [ToolCall("read_file", {"path": "/src/main.js"}, id="toolu_mine"), ToolCall("now")]
+    with saying(Reply.of(("one", " two"), reasoning=("hm",), tool_calls=calls)) as stub:
+        stream = events(stub)
+    assert [(name, data.get("index")) for name, data in stream] == [
+        ("message_start", None),
+        ("ping", None),
+        ("content_block_start", 0),
+        ("content_block_delta", 0),
+        ("content_block_delta", 0),
+        ("content_block_stop", 0),
+        ("content_block_start", 1),
+        ("content_block_delta", 1),
+        ("content_block_delta", 1),
+        ("content_block_stop", 1),
+        ("content_block_start", 2),
+        *[("content_block_delta", 2)] * 3,
+        ("content_block_stop", 2),
+        ("content_block_start", 3),
+        *[("content_block_delta", 3)] * 2,
+        ("content_block_stop", 3),
+        ("message_delta", None),
+        ("message_stop", None),
+    ]
+    begun = [data["content_block"] for name, data in stream if name == "content_block_start"]
+    assert begun[:3] == [
+        {"type": "thinking", "thinking": "", "signature": ""},
+        {"type": "text", "text": ""},
+        {"type": "tool_use", "id": "toolu_mine", "name": "read_file", "input": {}},
+    ]
+    assert begun[3]["id"].startswith("toolu_")
+    deltas = [data["delta"] for name, data in stream if name == "content_block_delta"]
+    kinds = ["thinking_delta", "signature_delta", "text_delta", "text_delta", *["input_json_delta"] * 5]
+    assert [delta["type"] for delta in deltas] == kinds
+    assert "".join(delta["partial_json"] for delta in deltas[4:7]) == '{"path":"/src/main.js"}'
+    message = stream[0][1]["message"]
+    assert (message["role"], message["content"], message["stop_reason"]) == ("assistant", [], None)
+    assert stream[-2][1]["delta"] == {"stop_reason": "tool_use", "stop_sequence": None}
+
+
+def test_usage_tells_of_the_cache() -> None:
+    usage = Usage(input=500, output=1000, reasoning=2000, cache_read=10, cache_creation=5)
+    with saying(Reply.of("text", usage=usage)) as stub, anthropic_client(stub) as client:
+        whole = client.messages.create(model="mochi", messages=HELLO, max_tokens=9999).usage
+        stream = events(stub)
+    assert (whole.input_tokens, whole.output_tokens) == (500, 1000)
+    assert (whole.cache_read_input_tokens, whole.cache_creation_input_tokens) == (10, 5)
+    assert stream[0][1]["message"]["usage"]["input_tokens"] == 500
+    assert stream[-2][1]["usage"] == {
+        "input_tokens": 500,
+        "cache_creation_input_tokens": 5,
+        "cache_read_input_tokens": 10,
+        "output_tokens": 1000,
+    }
+
+
+def test_the_stop_sequence_that_ended_it_is_named(client: anthropic.Anthropic) -> None:
+    asked: Any = {"model": "mochi", "messages": HELLO, "max_tokens": 999, "stop_sequences": ["never", "ipsum"]}
+    message = client.messages.create(**asked)
+    assert (message.stop_reason, message.stop_sequence) == ("stop_sequence", "ipsum")
+    with client.messages.stream(**asked) as stream:
+        assert stream.get_final_message().stop_sequence == "ipsum"
+
+
+def test_a_tool_loop_ends(client: anthropic.Anthropic) -> None:
+    plan = {"messages": [{"tool_call": [{"name": "now", "args": {"a": 1}}]}]}
+    messages: Any = [{"role": "user", "content": f"<|instruction_start|>{json.dumps(plan)}<|instruction_end|>"}]
+    asked: Any = {"model": "mochi", "messages": messages, "tools": TOOLS, "max_tokens": 9999}
+    first = client.messages.create(**asked)
+    (use,) = first.content
+    assert use.type == "tool_use"
+    assert (use.input, first.stop_reason) == ({"a": 1}, "tool_use")
+    result = {"type": "tool_result", "tool_use_id": use.id, "content": "noon"}
+    messages += [{"role": "assistant", "content": first.content}, {"role": "user", "content": [result]}]
+    last = client.messages.create(**asked)
+    assert last.stop_reason == "end_turn"
+    assert [block.text for block in last.content if block.type == "text"] == [f"{hash_sized('noon')} noon"]
+
+
+class Person(BaseModel):
+    name: str
+    age: int
+
+
+def test_a_schema_is_answered_with_what_fits_it(client: anthropic.Anthropic) -> None:
+    parsed = client.messages.parse(model="mochi", messages=HELLO, max_tokens=9999, output_format=Person).parsed_output
+    assert isinstance(parsed, Person)
+
+
+def test_messages_of_every_kind_reach_the_model() -> None:
+    seen: list[Prompt] = []
+
+    def resolve(prompt: Prompt) -> Reply:
+        seen.append(prompt)
+        return Reply.of("ok")
+
+    source = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
+    messages: Any = [
+        {"role": "user", "content": [{"type": "text", "text": "look"}, {"type": "image", "source": source}]},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "hm", "signature": "s"},
+                {"type": "text", "text": "let me"},
+                {"type": "tool_use", "id": "t1", "name": "now", "input": {"a": 1}},
+            ],
+        },
+        {
+            "role": "user",
+            "content": [
+                {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "noon"}]},
+                {"type": "text", "text": "go on"},
+            ],
+        },
+    ]
+    system: Any = [{"type": "text", "text": "be kind", "cache_control": {"type": "ephemeral"}}]
+    asked: Any = {"model": "mochi", "messages": messages, "max_tokens": 2048, "tools": TOOLS}
+    with saying(resolve) as stub, anthropic_client(stub) as client:
+        sampling = {"stop_sequences": ["x"], "temperature": 0.5, "top_k": 3}
+        client.messages.create(**asked, system=system, extra_body=sampling)
+        client.messages.create(**asked, thinking={"type": "disabled"}, tool_choice={"type": "none"})
+        client.messages.create(**asked, thinking={"type": "enabled", "budget_tokens": 1024})
+    said, user, assistant, tool, last = seen[0].messages
+    assert (said.role, said.content) == ("system", "be kind")
+    assert (user.content, user.images) == ("look", 1)
+    assert (assistant.thinking, assistant.content) == ("hm", "let me")
+    assert assistant.tool_calls == (ToolCall("now", {"a": 1}, "t1"),)
+    assert (tool.role, tool.content, tool.tool_call_id) == ("tool", "noon", "t1")
+    assert (last.role, last.content) == ("user", "go on")
+    wanted = {"temperature": 0.5, "top_k": 3, "stop": ["x"], "num_predict": 2048}
+    assert {name: seen[0].options[name] for name in wanted} == wanted
+    assert [(prompt.think, prompt.thinks, len(prompt.tools)) for prompt in seen] == [
+        (None, True, 1),
+        (False, False, 0),
+        (True, True, 1),
+    ]
+
+
+def test_it_counts_as_many_tokens_as_a_message_costs(client: anthropic.Anthropic) -> None:
+    asked: Any = {"model": "mochi", "messages": HELLO, "system": "be kind", "tools": TOOLS}
+    counted = client.messages.count_tokens(**asked).input_tokens
+    assert counted == client.messages.create(**asked, max_tokens=9999).usage.input_tokens
+
+
+def test_it_lists_and_shows_models() -> None:
+    with StubServer(models=[Model("claude-3-opus"), Model("other")], speed=0) as stub, anthropic_client(stub) as client:
+        assert [model.id for model in client.models.list()] == ["claude-3-opus", "other"]
+        assert client.models.retrieve("claude-3-opus").display_name == "claude-3-opus"
+        with pytest.raises(anthropic.NotFoundError, match="model: nope"):
+            client.models.retrieve("nope")
+
+
+def test_errors_are_raised_as_the_clients_own() -> None:
+    def resolve(prompt: Prompt) -> Reply:
+        return Reply([Failure("no", int(prompt.user_text))])
+
+    kinds = {
+        400: (anthropic.BadRequestError, "invalid_request_error"),
+        401: (anthropic.AuthenticationError, "authentication_error"),
+        403: (anthropic.PermissionDeniedError, "permission_error"),
+        429: (anthropic.RateLimitError, "rate_limit_error"),
+        500: (anthropic.InternalServerError, "api_error"),
+        529: (anthropic.InternalServerError, "overloaded_error"),
+    }
+    with saying(resolve) as stub, anthropic_client(stub) as client:
+        for status, (kind, name) in kinds.items():
+            for stream in (True, False):
+                messages: Any = [{"role": "user", "content": str(status)}]
+                with pytest.raises(kind) as caught:
+                    client.messages.create(model="mochi", messages=messages, max_tokens=9, stream=stream)
+                body: Any = caught.value.body
+                assert (caught.value.status_code, body["error"]) == (status, {"type": name, "message": "no"})
+                assert body["request_id"] == caught.value.request_id
+                assert caught.value.response.headers.get("retry-after") == ("1" if status == 429 else None)
+
+
+def test_a_failure_in_mid_stream_is_raised_behind_the_first_pieces() -> None:
+    with saying(Reply([Text(("one",)), Failure("come back", 529)])) as stub, anthropic_client(stub) as client:
+        stream = iter(client.messages.create(model="mochi", messages=HELLO, max_tokens=9, stream=True))
+        heard = [next(stream).type for _ in range(3)]
+        assert heard == ["message_start", "content_block_start", "content_block_delta"]
+        with pytest.raises(anthropic.APIStatusError, match="come back"):
+            next(stream)
+        name, data = events(stub)[-1]
+    assert (name, data["error"]) == ("error", {"type": "overloaded_error", "message": "come back"})
+
+
+def test_a_cut_ends_the_stream_without_a_stop() -> None:
+    with saying(Reply([Text(("one",)), Cut()])) as stub:
+        assert [name for name, _ in events(stub)][-1] == "content_block_delta"
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"max_tokens": None}, "max_tokens: Field required"),
+        ({"messages": None}, "messages: Field required"),
+        ({"model": None}, "model: Field required"),
+        ({"max_tokens": 0}, "max_tokens: Input should be greater than or equal to 1"),
+        ({"max_tokens": "9"}, "max_tokens: Input should be a valid integer"),
+        ({"messages": []}, "messages: at least one message is required"),
+        ({"messages": "hello"}, "messages: Input should be a valid list"),
+        (
+            {"messages": [{"role": "boss", "content": ""}]},
+            "messages.0.role: Input should be 'user', 'assistant' or 'system'",
+        ),
+        ({"temperature": 2}, "temperature: Input should be less than or equal to 1"),
+        (
+            {"thinking": {"type": "enabled", "budget_tokens": 2000}, "max_tokens": 2000},
+            "`max_tokens` must be greater than `thinking.budget_tokens`.",
+        ),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image"}]}]},
+            "messages.0.content.0.source: Field required",
+        ),
+    ],
+)
+def test_wrong_fields_are_named(own: StubServer, fields: dict[str, Any], message: str) -> None:
+    body = {"model": "mochi", "messages": HELLO, "max_tokens": 9, **fields}
+    answer = ask(own, "POST", "/v1/messages", body)
+    assert answer.status == 400
+    assert answer.json["type"] == "error"
+    assert answer.json["error"] == {"type": "invalid_request_error", "message": message}
+
+
+def test_many_streams_of_the_async_client_do_not_mix(own: StubServer) -> None:
+    async def work() -> None:
+        async with anthropic.AsyncAnthropic(base_url=own.url, api_key="x") as client:
+
+            async def one(number: int) -> None:
+                asked: Any = [{"role": "user", "content": f"question {number}"}]
+                async with client.messages.stream(model="mochi", messages=asked, max_tokens=9999) as stream:
+                    text = await stream.get_final_text()
+                assert text == f"{hash_sized(asked[0]['content'])} {asked[0]['content']}"
+
+            await asyncio.gather(*(one(number) for number in range(50)))
+
+    asyncio.run(work())

@@ -1,0 +1,300 @@
+"""Gemini, driven by its official client, which asks below `/v1` unless told otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from google import genai
+from google.genai import errors, types
+from pydantic import BaseModel
+
+from mochi_stub import Cut, Failure, Model, Prompt, Reply, StubServer, Text, ToolCall, Usage
+from mochi_stub.lorem import hash_sized
+from tests.stub.clients import gemini_client, saying
+from tests.stub.talk import ask
+
+HELLO = {"contents": [{"role": "user", "parts": [{"text": "hello"}]}]}
+VERSIONS = (None, "v1beta", "v1alpha")
+
+
+@pytest.fixture(scope="module")
+def own() -> Iterator[StubServer]:
+    with StubServer(speed=0) as stub:
+        yield stub
+
+
+@pytest.fixture(scope="module")
+def client(own: StubServer) -> Iterator[genai.Client]:
+    with gemini_client(own) as client:
+        yield client
+
+
+def path(verb: str, model: str = "mochi", version: str = "v1beta") -> str:
+    return f"/{version}/models/{model}:{verb}"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_version_answers_alike(own: StubServer, version: str | None) -> None:
+    with gemini_client(own, version) as client:
+        whole = client.models.generate_content(model="mochi", contents="hello")
+        stream = list(client.models.generate_content_stream(model="mochi", contents="hello"))
+        assert whole.text == "".join(chunk.text or "" for chunk in stream) == f"{hash_sized('hello')} hello"
+        assert [model.name for model in client.models.list()][:2] == ["models/mochi", "models/mochi-chat"]
+        assert client.models.get(model="mochi").input_token_limit == 40960
+        assert client.models.count_tokens(model="mochi", contents="hello").total_tokens == len("user: hello")
+        embedded = client.models.embed_content(model="mochi-embed", contents=["a", "b"])
+        assert embedded.embeddings
+        assert [len(one.values or ()) for one in embedded.embeddings] == [768, 768]
+
+
+def test_a_stream_is_events_where_they_are_asked_for_and_else_a_list() -> None:
+    calls = [ToolCall("read_file", {"path": "/src/main.js"}, id="mine")]
+    with saying(Reply.of(("one", " two"), reasoning="hm", tool_calls=calls)) as stub:
+        events = ask(stub, "POST", f"{path('streamGenerateContent')}?alt=sse", HELLO)
+        listed = ask(stub, "POST", path("streamGenerateContent"), HELLO)
+    assert events.headers["content-type"] == "text/event-stream"
+    assert listed.headers["content-type"] == "application/json; charset=UTF-8"
+    *frames, rest = events.body.decode().split("\r\n\r\n")
+    assert rest == ""
+    chunks = [json.loads(frame.removeprefix("data: ")) for frame in frames]
+    assert chunks == listed.json
+    assert [chunk["candidates"] for chunk in chunks] == [
+        [{"content": {"parts": [{"text": "one"}], "role": "model"}, "index": 0}],
+        [{"content": {"parts": [{"text": " two"}], "role": "model"}, "index": 0}],
+        [
+            {
+                "content": {
+                    "parts": [{"functionCall": {"id": "mine", "name": "read_file", "args": {"path": "/src/main.js"}}}],
+                    "role": "model",
+                },
+                "index": 0,
+            }
+        ],
+        [{"content": {"parts": [{"text": ""}], "role": "model"}, "finishReason": "STOP", "index": 0}],
+    ]
+    assert [chunk.get("usageMetadata", {}).get("promptTokenCount") for chunk in chunks] == [None, None, None, 11]
+
+
+def test_thoughts_are_shown_to_who_asks_for_them() -> None:
+    with saying(Reply.of("text", reasoning="let me see")) as stub, gemini_client(stub) as client:
+        plain = client.models.generate_content(model="mochi", contents="hello")
+        config = types.GenerateContentConfig(thinking_config=types.ThinkingConfig(include_thoughts=True))
+        shown = client.models.generate_content(model="mochi", contents="hello", config=config)
+    assert [(part.text, part.thought) for part in plain.parts or ()] == [("text", None)]
+    assert [(part.text, part.thought) for part in shown.parts or ()] == [("let me see", True), ("text", None)]
+    assert plain.usage_metadata == shown.usage_metadata
+
+
+def test_usage_counts_thinking_with_the_candidates() -> None:
+    usage = Usage(input=100, output=50, reasoning=25)
+    with saying(Reply.of("text", usage=usage)) as stub, gemini_client(stub) as client:
+        told = client.models.generate_content(model="mochi", contents="hello").usage_metadata
+    assert told
+    assert (told.prompt_token_count, told.candidates_token_count, told.total_token_count) == (100, 50, 150)
+
+
+# the client says so of any use of it outside a chat, and a chat uses it so
+@pytest.mark.filterwarnings("ignore:Direct use of automatic function calling")
+def test_a_chat_calls_functions_by_itself_until_it_has_an_answer(own: StubServer) -> None:
+    asked: list[str] = []
+
+    def now(zone: str) -> str:
+        """The time."""
+        asked.append(zone)
+        return "noon"
+
+    plan = {"messages": [{"tool_call": [{"name": "now", "args": {"zone": "UTC"}}]}]}
+    config = types.GenerateContentConfig(tools=[now])
+    with gemini_client(own) as client:
+        chat = client.chats.create(model="mochi", config=config)
+        answer = chat.send_message(f"<|instruction_start|>{json.dumps(plan)}<|instruction_end|>")
+    assert asked == ["UTC"]
+    assert answer.text == f"{hash_sized('noon')} noon"
+
+
+class Person(BaseModel):
+    name: str
+    age: int
+    tags: list[str]
+
+
+def test_a_schema_is_answered_with_what_fits_it(client: genai.Client) -> None:
+    config = types.GenerateContentConfig(response_mime_type="application/json", response_schema=Person)
+    answer = client.models.generate_content(model="mochi", contents="hello", config=config)
+    assert isinstance(answer.parsed, Person)
+    config = types.GenerateContentConfig(response_mime_type="application/json")
+    plain = client.models.generate_content(model="mochi", contents="hello", config=config)
+    assert isinstance(json.loads(plain.text or ""), dict)
+
+
+def test_contents_of_every_kind_reach_the_model() -> None:
+    seen: list[Prompt] = []
+
+    def resolve(prompt: Prompt) -> Reply:
+        seen.append(prompt)
+        return Reply.of("ok")
+
+    contents: list[Any] = [
+        types.Content(
+            role="user", parts=[types.Part(text="look"), types.Part.from_bytes(data=b"x", mime_type="image/png")]
+        ),
+        types.Content(
+            role="model",
+            parts=[
+                types.Part(text="hm", thought=True),
+                types.Part(text="let me"),
+                types.Part.from_function_call(name="now", args={"a": 1}),
+            ],
+        ),
+        types.Content(
+            role="user",
+            parts=[
+                types.Part.from_function_response(name="now", response={"result": "noon"}),
+                types.Part.from_function_response(name="now", response={"hour": 12, "minute": 0}),
+            ],
+        ),
+    ]
+    schema = types.Schema(type=types.Type.OBJECT, properties={"zone": types.Schema(type=types.Type.STRING)})
+    declared = types.FunctionDeclaration(name="now", description="the time", parameters=schema)
+    config = types.GenerateContentConfig(
+        system_instruction="be kind",
+        tools=[types.Tool(function_declarations=[declared])],
+        temperature=0.5,
+        top_k=3,
+        stop_sequences=["x"],
+        max_output_tokens=9,
+        thinking_config=types.ThinkingConfig(thinking_budget=0),
+    )
+    with saying(resolve) as stub, gemini_client(stub) as client:
+        client.models.generate_content(model="mochi", contents=contents, config=config)
+    (prompt,) = seen
+    system, user, assistant, first, second = prompt.messages
+    assert (system.role, system.content) == ("system", "be kind")
+    assert (user.content, user.images) == ("look", 1)
+    assert (assistant.role, assistant.thinking, assistant.content) == ("assistant", "hm", "let me")
+    assert [(call.name, call.arguments) for call in assistant.tool_calls] == [("now", {"a": 1})]
+    assert [(one.role, one.tool_name, one.content) for one in (first, second)] == [
+        ("tool", "now", "noon"),
+        ("tool", "now", '{"hour":12,"minute":0}'),
+    ]
+    function = {"name": "now", "description": "the time"}
+    parameters = {"properties": {"zone": {"type": "string"}}, "type": "object"}
+    assert prompt.tools == ({"type": "function", "function": {**function, "parameters": parameters}},)
+    wanted = {"temperature": 0.5, "top_k": 3, "stop": ["x"], "num_predict": 9}
+    assert {name: prompt.options[name] for name in wanted} == wanted
+    assert not prompt.thinks
+
+
+def test_names_may_be_written_in_snake_case(own: StubServer) -> None:
+    body = {**HELLO, "generation_config": {"max_output_tokens": 5}, "system_instruction": {"parts": [{"text": "x"}]}}
+    answer = ask(own, "POST", path("generateContent"), body).json
+    assert answer["candidates"][0]["content"]["parts"] == [{"text": "lorem"}]
+    assert answer["candidates"][0]["finishReason"] == "MAX_TOKENS"
+
+
+def test_it_embeds_one_and_many(own: StubServer, client: genai.Client) -> None:
+    texts: Any = ["the cat sat on the mat", "a cat is sitting on the mat", "quarterly revenue grew"]
+    found = client.models.embed_content(model="mochi-embed", contents=texts).embeddings or []
+    cat, same, other = [one.values or [] for one in found]
+    assert sum(value * value for value in cat) == pytest.approx(1, abs=1e-5)
+    assert sum(map(float.__mul__, cat, same)) > sum(map(float.__mul__, cat, other)) + 0.2
+    single = ask(own, "POST", path("embedContent", "mochi-embed"), {"content": {"parts": [{"text": texts[0]}]}})
+    assert single.json["embedding"]["values"] == pytest.approx(cat, abs=1e-6)
+    short = client.models.embed_content(
+        model="mochi-embed", contents="x", config=types.EmbedContentConfig(output_dimensionality=16)
+    )
+    assert [len(one.values or ()) for one in short.embeddings or ()] == [16]
+
+
+def test_it_tells_what_a_model_is_good_for(client: genai.Client) -> None:
+    models = {model.name: model.supported_actions for model in client.models.list()}
+    assert models["models/mochi"] == ["generateContent", "streamGenerateContent", "countTokens"]
+    assert models["models/mochi-embed"] == ["embedContent", "batchEmbedContents"]
+    with pytest.raises(errors.ClientError, match="Model is not found: models/nope for api version v1"):
+        client.models.get(model="nope")
+
+
+def test_names_with_colons_and_slashes_are_found() -> None:
+    with StubServer(models=[Model("org/model:4b")], speed=0) as stub:
+        for name in ("org/model:4b", "org%2Fmodel:4b"):
+            assert ask(stub, "POST", path("generateContent", name), HELLO).status == 200
+
+
+def test_errors_are_raised_as_the_clients_own() -> None:
+    def resolve(prompt: Prompt) -> Reply:
+        return Reply([Failure("no", int(prompt.user_text))])
+
+    statuses = {400: "INVALID_ARGUMENT", 429: "RESOURCE_EXHAUSTED", 500: "INTERNAL", 503: "UNAVAILABLE"}
+    with saying(resolve) as stub, gemini_client(stub) as client:
+        for code, status in statuses.items():
+            for ask_for in (client.models.generate_content, client.models.generate_content_stream):
+                with pytest.raises(errors.ServerError if code >= 500 else errors.ClientError) as caught:
+                    list(ask_for(model="mochi", contents=str(code)))
+                assert (caught.value.code, caught.value.status, caught.value.message) == (code, status, "no")
+        limited = ask(stub, "POST", path("generateContent"), {"contents": [{"parts": [{"text": "429"}]}]})
+    assert limited.headers["retry-after"] == "1"
+    assert limited.json["error"]["details"] == [
+        {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "1s"}
+    ]
+
+
+def test_a_failure_in_mid_stream_is_raised_behind_the_first_pieces() -> None:
+    with saying(Reply([Text(("one",)), Failure("kaput", 503)])) as stub, gemini_client(stub) as client:
+        stream = iter(client.models.generate_content_stream(model="mochi", contents="hello"))
+        assert next(stream).text == "one"
+        with pytest.raises(errors.ServerError, match="kaput"):
+            next(stream)
+
+
+def test_a_cut_ends_the_stream_without_a_finish() -> None:
+    with saying(Reply([Text(("one",)), Cut()])) as stub, gemini_client(stub) as client:
+        (chunk,) = client.models.generate_content_stream(model="mochi", contents="hello")
+    assert chunk.candidates
+    assert chunk.candidates[0].finish_reason is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"contents": None}, "* contents: contents is not specified\n"),
+        ({"contents": []}, "* contents: must not be empty\n"),
+        ({"contents": "hello"}, "Invalid value at 'contents' (TYPE_REPEATED), \"hello\""),
+        ({"contents": [{"parts": [{"text": 3}]}]}, "Invalid value at 'contents[0].parts[0].text' (TYPE_STRING), 3"),
+        ({"contents": [{"parts": [{}]}]}, "* contents[0].parts[0].data: data is not specified\n"),
+        (
+            {"generationConfig": {"maxOutputTokens": "many"}},
+            "Invalid value at 'generation_config.max_output_tokens' (TYPE_INT32), \"many\"",
+        ),
+        (
+            {"generationConfig": {"temperature": 3}},
+            "* generation_config.temperature: must be less than or equal to 2, but is 3\n",
+        ),
+    ],
+)
+def test_wrong_fields_are_named(own: StubServer, fields: dict[str, Any], message: str) -> None:
+    for verb in ("generateContent", "streamGenerateContent?alt=sse"):
+        answer = ask(own, "POST", path(verb), {**HELLO, **fields})
+        assert answer.json["error"] == {"code": 400, "message": message, "status": "INVALID_ARGUMENT"}
+        assert answer.status == 400
+
+
+# the client itself derives a class from aiohttp's session
+@pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning")
+def test_many_streams_of_the_async_client_do_not_mix(own: StubServer) -> None:
+    async def work() -> None:
+        with gemini_client(own) as both:
+            async with both.aio as client:
+
+                async def one(number: int) -> None:
+                    asked = f"question {number}"
+                    stream = await client.models.generate_content_stream(model="mochi", contents=asked)
+                    text = "".join([chunk.text or "" async for chunk in stream])
+                    assert text == f"{hash_sized(asked)} {asked}"
+
+                await asyncio.gather(*(one(number) for number in range(20)))
+
+    asyncio.run(work())

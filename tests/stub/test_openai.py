@@ -1,0 +1,398 @@
+"""OpenAI's chat completions and text completions, driven by its official client."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pytest
+from pydantic import BaseModel
+
+from mochi_stub import Cut, Failure, Model, Prompt, Reply, StubServer, Text, ToolCall, Usage
+from mochi_stub.lorem import hash_sized, lorem
+from tests.stub.clients import openai_client, saying
+from tests.stub.talk import ask
+
+HELLO: Any = [{"role": "user", "content": "hello"}]
+TOOLS: Any = [{"type": "function", "function": {"name": "now", "parameters": {"type": "object"}}}]
+
+
+@pytest.fixture(scope="module")
+def own() -> Iterator[StubServer]:
+    with StubServer(speed=0) as stub:
+        yield stub
+
+
+@pytest.fixture(scope="module")
+def client(own: StubServer) -> Iterator[openai.OpenAI]:
+    with openai_client(own) as client:
+        yield client
+
+
+def events(stub: StubServer, path: str, body: dict[str, Any]) -> list[Any]:
+    """The data of a stream's events; the last of them must be [DONE]."""
+    answer = ask(stub, "POST", path, {"model": "mochi", "stream": True, **body})
+    assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
+    *data, done, rest = answer.body.decode().split("\n\n")
+    assert (done, rest) == ("data: [DONE]", "")
+    return [json.loads(one.removeprefix("data: ")) for one in data]
+
+
+def instruction(*messages: Any, **plan: Any) -> Any:
+    block = f"<|instruction_start|>{json.dumps({**plan, 'messages': messages})}<|instruction_end|>"
+    return [{"role": "user", "content": block}]
+
+
+def test_chunks_have_the_keys_that_readers_look_for() -> None:
+    with saying(Reply.of(("one", " two"), reasoning=("hm",))) as stub:
+        chunks = events(stub, "/v1/chat/completions", {"messages": HELLO})
+    assert [list(chunk) for chunk in chunks] == [["id", "object", "model", "created", "choices"]] * 4
+    assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
+    created, id_ = chunks[0]["created"], chunks[0]["id"]
+    assert {(chunk["created"], chunk["id"]) for chunk in chunks} == {(created, id_)}
+    assert id_.split("-")[:2] == ["gen", str(created)]
+    assert [chunk["choices"] for chunk in chunks] == [
+        [
+            {
+                "index": 0,
+                "delta": {"role": "assistant", "reasoning": "hm", "reasoning_content": "hm"},
+                "finish_reason": None,
+            }
+        ],
+        [{"index": 0, "delta": {"content": "one"}, "finish_reason": None}],
+        [{"index": 0, "delta": {"content": " two"}, "finish_reason": None}],
+        [{"index": 0, "delta": {}, "finish_reason": "stop"}],
+    ]
+
+
+def test_calls_stream_their_name_and_then_their_arguments_piece_by_piece() -> None:
+    calls = [ToolCall("now"), ToolCall("read_file", {"path": "/src/main.js"}, id="mine")]
+    with saying(Reply.of(tool_calls=calls)) as stub:
+        chunks = events(stub, "/v1/chat/completions", {"messages": HELLO})
+    deltas = [chunk["choices"][0]["delta"] for chunk in chunks[:-1]]
+    items = [item for delta in deltas for item in delta["tool_calls"]]
+    assert [item["index"] for item in items] == [0, 0, 1, 1, 1]
+    assert items[2] == {
+        "index": 1,
+        "id": "mine",
+        "type": "function",
+        "function": {"name": "read_file", "arguments": ""},
+    }
+    assert "".join(item["function"]["arguments"] for item in items[2:]) == '{"path":"/src/main.js"}'
+    assert all("id" not in item and "name" not in item["function"] for item in items[3:])
+    assert items[0]["id"].startswith("call_")
+    assert chunks[-1]["choices"][0]["finish_reason"] == "tool_calls"
+
+
+def test_entries_of_an_instruction_are_choices_of_their_own_with_one_finish(own: StubServer) -> None:
+    calls = [{"name": "now", "args": {"a": 1}}, {"name": "then", "args": {}}]
+    asked = instruction(
+        {"text_message": {"length": 7}},
+        {"tool_call": calls},
+        {"text_message": {"length": 2}},
+        id_message="#1",
+        reasoning={"length": 3},
+    )
+    chunks = events(own, "/v1/chat/completions", {"messages": asked})
+    choices = [chunk["choices"][0] for chunk in chunks]
+    indices = [choice["index"] for choice in choices[:-1]]
+    assert indices == sorted(indices)
+    assert set(indices) == {0, 1, 2}
+
+    def streamed(index: int, key: str) -> str:
+        return "".join(choice["delta"].get(key, "") for choice in choices if choice["index"] == index)
+
+    assert [streamed(index, "reasoning") for index in range(3)] == [f"#1 {lorem(3)} #1", "", f"#1 {lorem(3)} #1"]
+    assert [streamed(index, "content") for index in range(3)] == [f"#1 {lorem(7)} #1", "", f"#1 {lorem(2)} #1"]
+    items = [item for choice in choices for item in choice["delta"].get("tool_calls", ())]
+    assert [item["function"]["name"] for item in items if "id" in item] == ["now", "then"]
+    assert [item["index"] for item in items] == [0, 0, 1, 1]
+    assert [choice["finish_reason"] for choice in choices] == [None] * (len(choices) - 1) + ["stop"]
+    assert choices[-1] == {"index": 0, "delta": {}, "finish_reason": "stop"}
+
+
+def test_entries_of_an_instruction_are_choices_of_a_whole_reply_too(client: openai.OpenAI) -> None:
+    asked = instruction({"text_message": {"length": 2}}, {"tool_call": [{"name": "now"}]})
+    first, second = client.chat.completions.create(model="mochi", messages=asked).choices
+    assert (first.index, first.message.content, first.finish_reason) == (0, lorem(2), "stop")
+    assert (second.index, second.message.content, second.finish_reason) == (1, None, "stop")
+    assert second.message.tool_calls
+
+
+def test_a_tool_loop_ends(client: openai.OpenAI) -> None:
+    messages: Any = instruction({"tool_call": [{"name": "now", "args": {}}]})
+    first = client.chat.completions.create(model="mochi", messages=messages, tools=TOOLS).choices[0].message
+    assert first.tool_calls
+    messages += [first, {"role": "tool", "tool_call_id": first.tool_calls[0].id, "content": "noon"}]
+    last = client.chat.completions.create(model="mochi", messages=messages, tools=TOOLS).choices[0]
+    assert (last.message.content, last.finish_reason) == (f"{hash_sized('noon')} noon", "stop")
+
+
+def test_the_clients_own_helper_puts_a_stream_together() -> None:
+    calls = [ToolCall("read_file", {"path": "/src/main.js"})]
+    with saying(Reply.of("some text", reasoning="hm", tool_calls=calls)) as stub, openai_client(stub) as client:
+        with client.chat.completions.stream(model="mochi", messages=HELLO, n=2) as stream:
+            choices = stream.get_final_completion().choices
+        assert [choice.message.content for choice in choices] == ["some text"] * 2
+        assert [choice.finish_reason for choice in choices] == ["tool_calls"] * 2
+        assert choices[1].message.tool_calls
+        assert json.loads(choices[1].message.tool_calls[0].function.arguments) == {"path": "/src/main.js"}
+
+
+def test_usage_tells_of_reasoning_and_cache() -> None:
+    usage = Usage(input=100, output=50, reasoning=25, cache_read=10)
+    with saying(Reply.of("text", usage=usage)) as stub, openai_client(stub) as client:
+        whole = client.chat.completions.create(model="mochi", messages=HELLO).usage
+        options: Any = {"include_usage": True}
+        chunks = list(
+            client.chat.completions.create(model="mochi", messages=HELLO, stream=True, stream_options=options)
+        )
+    assert whole
+    assert whole.completion_tokens_details
+    assert whole.prompt_tokens_details
+    assert (whole.prompt_tokens, whole.completion_tokens, whole.total_tokens) == (100, 50, 150)
+    assert whole.completion_tokens_details.reasoning_tokens == 25
+    assert whole.prompt_tokens_details.cached_tokens == 10
+    assert chunks[-1].usage == whole
+    assert chunks[-1].choices == []
+    assert [chunk.usage for chunk in chunks[:-1]] == [None] * (len(chunks) - 1)
+
+
+def test_usage_is_streamed_only_to_who_asks(own: StubServer) -> None:
+    assert all("usage" not in chunk for chunk in events(own, "/v1/chat/completions", {"messages": HELLO}))
+
+
+def test_reasoning_is_counted_as_part_of_the_output() -> None:
+    with saying(Reply.of("0123456789", reasoning="abcde")) as stub, openai_client(stub) as client:
+        usage = client.chat.completions.create(model="mochi", messages=HELLO, n=2).usage
+    assert usage
+    assert usage.completion_tokens_details
+    assert (usage.completion_tokens, usage.completion_tokens_details.reasoning_tokens) == (30, 10)
+
+
+class Person(BaseModel):
+    name: str
+    age: int
+    tags: list[str]
+
+
+def test_a_schema_is_answered_with_what_fits_it(client: openai.OpenAI) -> None:
+    parsed = (
+        client.chat.completions.parse(model="mochi", messages=HELLO, response_format=Person).choices[0].message.parsed
+    )
+    assert isinstance(parsed, Person)
+    streamed = client.chat.completions.create(
+        model="mochi", messages=HELLO, response_format={"type": "json_object"}, stream=True
+    )
+    assert isinstance(json.loads("".join(chunk.choices[0].delta.content or "" for chunk in streamed)), dict)
+
+
+def test_messages_of_every_kind_reach_the_model() -> None:
+    seen: list[Prompt] = []
+
+    def resolve(prompt: Prompt) -> Reply:
+        seen.append(prompt)
+        return Reply.of("ok")
+
+    image: Any = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    call = {"id": "c1", "type": "function", "function": {"name": "now", "arguments": '{"a": 1}'}}
+    broken = {"id": "c2", "type": "function", "function": {"name": "now", "arguments": "{"}}
+    messages: Any = [
+        {"role": "developer", "content": "be brief"},
+        {"role": "user", "content": [{"type": "text", "text": "look"}, image, {"type": "text", "text": "here"}]},
+        {"role": "assistant", "content": None, "reasoning_content": "hm", "tool_calls": [call, broken]},
+        {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "text": "noon"}]},
+        {"role": "user", "name": "me", "content": "go on"},
+    ]
+    with saying(resolve) as stub, openai_client(stub) as client:
+        client.chat.completions.create(
+            model="mochi", messages=messages, tools=TOOLS, temperature=0.5, seed=7, stop="x", max_tokens=9
+        )
+        client.chat.completions.create(model="mochi", messages=messages, tools=TOOLS, tool_choice="none")
+        client.chat.completions.create(model="mochi", messages=HELLO, reasoning_effort="none")
+    system, user, assistant, tool, last = seen[0].messages
+    assert (system.role, system.content) == ("system", "be brief")
+    assert (user.content, user.images) == ("look\nhere", 1)
+    assert (assistant.content, assistant.thinking) == ("", "hm")
+    assert assistant.tool_calls == (ToolCall("now", {"a": 1}, "c1"), ToolCall("now", {"arguments": "{"}, "c2"))
+    assert (tool.role, tool.content, tool.tool_call_id) == ("tool", "noon", "c1")
+    assert seen[0].user_text == last.content == "go on"
+    assert seen[0].options == {
+        **{name: value for name, value in seen[0].options.items() if name in ("top_k", "top_p")},
+        **{"temperature": 0.5, "seed": 7, "stop": ["x"], "num_predict": 9},
+    }
+    assert [len(prompt.tools) for prompt in seen] == [1, 0, 0]
+    assert [prompt.thinks for prompt in seen] == [True, True, False]
+
+
+def test_errors_are_raised_as_the_clients_own() -> None:
+    def resolve(prompt: Prompt) -> Reply:
+        return Reply([Failure(prompt.user_text, int(prompt.user_text))])
+
+    kinds = {
+        "400": openai.BadRequestError,
+        "401": openai.AuthenticationError,
+        "403": openai.PermissionDeniedError,
+        "429": openai.RateLimitError,
+        "500": openai.InternalServerError,
+        "503": openai.InternalServerError,
+    }
+    with saying(resolve) as stub, openai_client(stub) as client:
+        for text, kind in kinds.items():
+            for stream in (True, False):
+                with pytest.raises(kind) as caught:
+                    client.chat.completions.create(
+                        model="mochi", messages=[{"role": "user", "content": text}], stream=stream
+                    )
+                assert caught.value.body
+                assert caught.value.status_code == int(text)
+                assert caught.value.response.headers.get("retry-after") == ("1" if text == "429" else None)
+
+
+def test_a_client_that_retries_gets_through_a_rate_limit() -> None:
+    replies = iter([Reply([Failure("slow", 429, (("retry-after-ms", "1"),))]), Reply.of("at last")])
+    with saying(lambda _: next(replies)) as stub, openai_client(stub) as client:
+        answer = client.with_options(max_retries=1).chat.completions.create(model="mochi", messages=HELLO)
+        assert answer.choices[0].message.content == "at last"
+        assert [exchange.status for exchange in stub.exchanges()] == [429, 200]
+
+
+def test_a_failure_in_mid_stream_is_raised_behind_the_first_pieces() -> None:
+    with saying(Reply([Text(("one",)), Failure("kaput")])) as stub, openai_client(stub) as client:
+        stream = iter(client.chat.completions.create(model="mochi", messages=HELLO, stream=True))
+        assert next(stream).choices[0].delta.content == "one"
+        with pytest.raises(openai.APIError, match="kaput"):
+            next(stream)
+
+
+def test_a_cut_ends_the_stream_without_a_finish() -> None:
+    with saying(Reply([Text(("one",)), Cut()])) as stub:
+        answer = ask(stub, "POST", "/v1/chat/completions", {"model": "mochi", "messages": HELLO, "stream": True})
+    assert b"[DONE]" not in answer.body
+    assert answer.body.count(b"data:") == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "message", "param", "code"),
+    [
+        ({"messages": None}, "Missing required parameter: 'messages'.", "messages", "missing_required_parameter"),
+        ({"model": None}, "you must provide a model parameter", None, None),
+        (
+            {"model": 3},
+            "Invalid type for 'model': expected a string, but got an integer instead.",
+            "model",
+            "invalid_type",
+        ),
+        (
+            {"messages": []},
+            "Invalid 'messages': empty array. Expected an array with minimum length 1, but got an empty array instead.",
+            "messages",
+            "empty_array",
+        ),
+        (
+            {"messages": [{"role": "boss", "content": "x"}]},
+            "Invalid value: 'boss'. Supported values are: 'system', 'assistant', 'user', 'function', 'tool', and "
+            "'developer'.",
+            "messages[0].role",
+            "invalid_value",
+        ),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "text", "text": None}]}]},
+            "Missing required parameter: 'messages[0].content[0].text'.",
+            "messages[0].content[0].text",
+            "missing_required_parameter",
+        ),
+        (
+            {"temperature": 2.5},
+            "Invalid 'temperature': decimal above maximum value. Expected a value <= 2, but got 2.5 instead.",
+            "temperature",
+            "decimal_above_max_value",
+        ),
+        (
+            {"n": 0},
+            "Invalid 'n': integer below minimum value. Expected a value >= 1, but got 0 instead.",
+            "n",
+            "integer_below_min_value",
+        ),
+    ],
+)
+def test_wrong_fields_are_named(own: StubServer, fields: dict[str, Any], message: str, param: Any, code: Any) -> None:
+    answer = ask(own, "POST", "/v1/chat/completions", {"model": "mochi", "messages": HELLO, **fields})
+    assert answer.status == 400
+    assert answer.json == {"error": {"message": message, "type": "invalid_request_error", "param": param, "code": code}}
+
+
+def test_text_completions_have_a_choice_for_each_prompt(client: openai.OpenAI) -> None:
+    whole = client.completions.create(model="mochi", prompt=["a", "b"], n=2, echo=True)
+    texts = [f"{one}{hash_sized(one)} {one}" for one in ("a", "a", "b", "b")]
+    assert [choice.text for choice in whole.choices] == texts
+    assert [choice.finish_reason for choice in whole.choices] == ["stop"] * 4
+    said, reasons = [""] * 4, [""] * 4
+    for chunk in client.completions.create(model="mochi", prompt=["a", "b"], n=2, echo=True, stream=True):
+        for choice in chunk.choices:
+            said[choice.index] += choice.text
+            reasons[choice.index] = choice.finish_reason
+    assert (said, reasons) == (texts, ["stop"] * 4)
+
+
+def test_a_text_completion_counts_and_stops(own: StubServer, client: openai.OpenAI) -> None:
+    answer = client.completions.create(model="mochi", prompt="hello", max_tokens=5)
+    assert (answer.choices[0].text, answer.choices[0].finish_reason) == ("lorem", "length")
+    assert answer.usage
+    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (len("user: hello"), 5)
+    chunks = events(own, "/v1/completions", {"prompt": [1, 2], "stream_options": {"include_usage": True}})
+    assert chunks[-1]["usage"]["prompt_tokens"] == len("user: 1 2")
+    assert chunks[-1]["choices"] == []
+
+
+def test_it_lists_and_shows_models_under_their_declared_names() -> None:
+    models = [Model("gpt-4", modified_at="2026-01-01T00:00:00Z"), Model("org/fine:tuned")]
+    with StubServer(models=models, speed=0) as stub, openai_client(stub) as client:
+        listed = client.models.list().data
+        assert [(model.id, model.object) for model in listed] == [("gpt-4", "model"), ("org/fine:tuned", "model")]
+        assert listed[0].created == 1_767_225_600
+        assert client.models.retrieve("org/fine:tuned") == listed[1]
+        with pytest.raises(openai.NotFoundError, match="The model 'nope' does not exist"):
+            client.models.retrieve("nope")
+
+
+def test_it_embeds(client: openai.OpenAI) -> None:
+    texts = ["the cat sat on the mat", "a cat is sitting on the mat", "quarterly revenue grew"]
+    answer = client.embeddings.create(model="mochi-embed", input=texts)
+    cat, same, other = [one.embedding for one in answer.data]
+    assert len(cat) >= 256
+    assert sum(value * value for value in cat) == pytest.approx(1, abs=1e-5)
+    assert sum(map(float.__mul__, cat, same)) > sum(map(float.__mul__, cat, other)) + 0.2
+    assert answer.usage.prompt_tokens == answer.usage.total_tokens == sum(map(len, texts))
+    plain = client.embeddings.create(model="mochi-embed", input=texts[0], encoding_format="float")
+    assert plain.data[0].embedding == pytest.approx(cat, abs=1e-6)
+    short = client.embeddings.create(model="mochi-embed", input=[1, 2, 3], dimensions=16)
+    assert len(short.data[0].embedding) == 16
+
+
+def test_embeddings_can_fail_and_need_an_input(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="'input'"):
+        client.embeddings.create(model="mochi-embed", input=[])
+    with pytest.raises(openai.NotFoundError):
+        client.embeddings.create(model="nope", input="x")
+    failing = Reply([Failure("slow down", 429)])
+    with saying(failing) as stub, openai_client(stub) as other, pytest.raises(openai.RateLimitError, match="slow down"):
+        other.embeddings.create(model="mochi-embed", input="x")
+
+
+def test_many_streams_of_the_async_client_do_not_mix(own: StubServer) -> None:
+    async def work() -> None:
+        async with openai.AsyncOpenAI(base_url=f"{own.url}/v1", api_key="x") as client:
+
+            async def one(number: int) -> None:
+                asked: Any = [{"role": "user", "content": f"question {number}"}]
+                stream = await client.chat.completions.create(model="mochi", messages=asked, stream=True)
+                text = "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
+                assert text == f"{hash_sized(asked[0]['content'])} {asked[0]['content']}"
+
+            await asyncio.gather(*(one(number) for number in range(50)))
+
+    asyncio.run(work())

@@ -1,0 +1,191 @@
+"""OpenAI's Responses API, driven by its official client."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pytest
+from pydantic import BaseModel
+
+from mochi_stub import Failure, Prompt, Reply, StubServer, Text, ToolCall, Usage
+from mochi_stub.lorem import hash_sized
+from tests.stub.clients import openai_client, saying
+from tests.stub.talk import ask
+
+TOOLS: Any = [{"type": "function", "name": "now", "parameters": {"type": "object"}, "strict": False}]
+
+
+@pytest.fixture(scope="module")
+def own() -> Iterator[StubServer]:
+    with StubServer(speed=0) as stub:
+        yield stub
+
+
+@pytest.fixture(scope="module")
+def client(own: StubServer) -> Iterator[openai.OpenAI]:
+    with openai_client(own) as client:
+        yield client
+
+
+def test_a_stream_tells_of_every_item_in_order() -> None:
+    calls = [ToolCall("read_file", {"path": "/src/main.js"}, id="call_mine")]
+    reply = Reply.of(("one", " two"), reasoning=("hm",), tool_calls=calls)
+    with saying(reply) as stub, openai_client(stub) as client:
+        events = list(client.responses.create(model="mochi", input="hello", stream=True))
+    assert [event.type.removeprefix("response.") for event in events] == [
+        "created",
+        "in_progress",
+        "output_item.added",
+        "reasoning_summary_part.added",
+        "reasoning_summary_text.delta",
+        "reasoning_summary_text.done",
+        "reasoning_summary_part.done",
+        "output_item.done",
+        "output_item.added",
+        "content_part.added",
+        "output_text.delta",
+        "output_text.delta",
+        "output_text.done",
+        "content_part.done",
+        "output_item.done",
+        "output_item.added",
+        "function_call_arguments.delta",
+        "function_call_arguments.delta",
+        "function_call_arguments.done",
+        "output_item.done",
+        "completed",
+    ]
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    last: Any = events[-1]
+    done: list[Any] = [event for event in events if event.type == "response.output_item.done"]
+    assert [event.item for event in done] == last.response.output
+    assert [event.output_index for event in done] == [0, 1, 2]
+    assert last.response.output[2].call_id == "call_mine"
+    items: list[Any] = [event for event in events if hasattr(event, "item_id")]
+    assert [event.item_id for event in items] == [last.response.output[event.output_index].id for event in items]
+    begun: Any = events[0]
+    assert (begun.response.status, begun.response.output, begun.response.usage) == ("in_progress", [], None)
+    assert begun.response.id == last.response.id
+
+
+def test_events_are_named_as_their_type_and_nothing_follows_the_last(own: StubServer) -> None:
+    answer = ask(own, "POST", "/v1/responses", {"model": "mochi", "input": "hello", "stream": True})
+    assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
+    *frames, rest = answer.body.decode().split("\n\n")
+    assert rest == ""
+    for frame in frames:
+        name, data = frame.split("\n")
+        assert name.removeprefix("event: ") == json.loads(data.removeprefix("data: "))["type"]
+    assert frames[-1].startswith("event: response.completed")
+
+
+def test_the_clients_own_helper_puts_a_stream_together(client: openai.OpenAI) -> None:
+    with client.responses.stream(model="mochi", input="hello") as stream:
+        final = stream.get_final_response()
+    assert final.output_text == f"{hash_sized('hello')} hello"
+    assert final.status == "completed"
+
+
+def test_usage_tells_of_reasoning_and_cache() -> None:
+    usage = Usage(input=100, output=50, reasoning=25, cache_read=10)
+    with saying(Reply.of("text", usage=usage)) as stub, openai_client(stub) as client:
+        told = client.responses.create(model="mochi", input="hello").usage
+    assert told
+    assert (told.input_tokens, told.output_tokens, told.total_tokens) == (100, 50, 150)
+    assert told.output_tokens_details.reasoning_tokens == 25
+    assert told.input_tokens_details.cached_tokens == 10
+
+
+def test_a_tool_loop_ends(client: openai.OpenAI) -> None:
+    plan = {"messages": [{"tool_call": [{"name": "now", "args": {}}]}]}
+    items: Any = [{"role": "user", "content": f"<|instruction_start|>{json.dumps(plan)}<|instruction_end|>"}]
+    first = client.responses.create(model="mochi", input=items, tools=TOOLS)
+    (call,) = first.output
+    assert call.type == "function_call"
+    items += [*first.output, {"type": "function_call_output", "call_id": call.call_id, "output": "noon"}]
+    assert client.responses.create(model="mochi", input=items, tools=TOOLS).output_text == f"{hash_sized('noon')} noon"
+
+
+class Person(BaseModel):
+    name: str
+    age: int
+
+
+def test_a_schema_is_answered_with_what_fits_it(client: openai.OpenAI) -> None:
+    parsed = client.responses.parse(model="mochi", input="hello", text_format=Person).output_parsed
+    assert isinstance(parsed, Person)
+    answer = client.responses.create(model="mochi", input="hello", text={"format": {"type": "json_object"}})
+    assert isinstance(json.loads(answer.output_text), dict)
+
+
+def test_items_of_every_kind_reach_the_model() -> None:
+    seen: list[Prompt] = []
+
+    def resolve(prompt: Prompt) -> Reply:
+        seen.append(prompt)
+        return Reply.of("ok")
+
+    items: Any = [
+        {"role": "developer", "content": "be brief"},
+        {
+            "type": "message",
+            "role": "user",
+            "content": [
+                {"type": "input_text", "text": "look"},
+                {"type": "input_image", "image_url": "x", "detail": "auto"},
+            ],
+        },
+        {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "hm"}]},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "let me"}]},
+        {"type": "function_call", "call_id": "c1", "name": "now", "arguments": "{}"},
+        {"type": "function_call", "call_id": "c2", "name": "now", "arguments": '{"a":1}'},
+        {"type": "function_call_output", "call_id": "c1", "output": "noon"},
+    ]
+    with saying(resolve) as stub, openai_client(stub) as client:
+        client.responses.create(model="mochi", instructions="be kind", input=items, tools=TOOLS, max_output_tokens=9)
+        client.responses.create(
+            model="mochi", input="hello", tools=[*TOOLS, {"type": "web_search"}], reasoning={"effort": "none"}
+        )
+    system, developer, user, assistant, tool = seen[0].messages
+    assert [(one.role, one.content) for one in (system, developer)] == [("system", "be kind"), ("system", "be brief")]
+    assert (user.content, user.images) == ("look", 1)
+    assert (assistant.thinking, assistant.content) == ("hm", "let me")
+    assert assistant.tool_calls == (ToolCall("now", {}, "c1"), ToolCall("now", {"a": 1}, "c2"))
+    assert (tool.role, tool.content, tool.tool_call_id) == ("tool", "noon", "c1")
+    assert seen[0].options["num_predict"] == 9
+    assert [tool["function"]["name"] for tool in seen[1].tools] == ["now"]
+    assert not seen[1].thinks
+
+
+def test_the_answer_repeats_what_was_asked_for(client: openai.OpenAI) -> None:
+    asked: dict[str, Any] = {"instructions": "be kind", "metadata": {"a": "b"}, "temperature": 0.5, "tools": TOOLS}
+    answer = client.responses.create(model="mochi", input="hello", **asked)
+    told = answer.to_dict()
+    assert {name: told[name] for name in asked} == asked
+    assert (answer.object, answer.model, answer.parallel_tool_calls) == ("response", "mochi", True)
+
+
+def test_a_failure_in_mid_stream_is_a_failed_response() -> None:
+    with saying(Reply([Text(("one",)), Failure("slow down", 429)])) as stub, openai_client(stub) as client:
+        last: Any = list(client.responses.create(model="mochi", input="hello", stream=True))[-1]
+    assert (last.type, last.response.status) == ("response.failed", "failed")
+    assert (last.response.error.code, last.response.error.message) == ("rate_limit_exceeded", "slow down")
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "code"),
+    [
+        ({"input": None}, "input", "missing_required_parameter"),
+        ({"input": [{"type": "nope"}]}, "input[0].type", "invalid_value"),
+        ({"input": [{"role": "user"}]}, "input[0].content", "missing_required_parameter"),
+        ({"tools": [{"type": "function"}]}, "tools[0].name", "missing_required_parameter"),
+        ({"max_output_tokens": 0}, "max_output_tokens", "integer_below_min_value"),
+        ({"previous_response_id": "resp_x"}, "previous_response_id", "previous_response_not_found"),
+    ],
+)
+def test_wrong_fields_are_named(own: StubServer, fields: dict[str, Any], param: str, code: str) -> None:
+    answer = ask(own, "POST", "/v1/responses", {"model": "mochi", "input": "hello", **fields})
+    assert (answer.status, answer.json["error"]["param"], answer.json["error"]["code"]) == (400, param, code)
