@@ -9,6 +9,8 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from mochi_server.constants import SUMMARY_UNSUPPORTED_MODELS
+
 CommaSeparated = Annotated[tuple[str, ...], NoDecode]
 """In the environment: values separated by commas."""
 
@@ -51,6 +53,9 @@ class MochiServerSettings(BaseSettings):
 
     summarization_enabled: bool = Field(True, description="Enable background summarization.")
     summarization_interval_seconds: Seconds = Field(3, description="How long a session rests before it is summarized.")
+    summary_unsupported_models: CommaSeparated = Field(
+        SUMMARY_UNSUPPORTED_MODELS, description="Models that never summarize by themselves; a name means all its tags."
+    )
     dynamic_context_window_enabled: bool = Field(
         True, description="Enable the dynamic context window; without it no `num_ctx` is ever sent."
     )
@@ -72,7 +77,7 @@ class MochiServerSettings(BaseSettings):
 
     log_level: Literal["CRITICAL", "ERROR", "WARNING", "INFO", "DEBUG"] = Field("INFO", description="Logging level.")
 
-    @field_validator("api_keys", "allowed_origins", mode="before")
+    @field_validator("api_keys", "allowed_origins", "summary_unsupported_models", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         if isinstance(value, str):

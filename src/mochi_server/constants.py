@@ -13,6 +13,9 @@ SAFE_WINDOW_RATIO = 0.9
 PREVIEW_CHARS = 250
 """Length of a preview in lists, before the ``...``."""
 
+SUMMARY_UNSUPPORTED_MODELS: tuple[str, ...] = ("gpt-oss", "deepseek-r1", "qwq")
+"""Models whose structured answers are known to be useless; a name without a tag means all its tags."""
+
 MAX_MESSAGE_CHARS = 1_000_000
 MAX_PROMPT_CHARS = 10_000
 """A system prompt file must be shorter than this."""

@@ -9,6 +9,7 @@ from mochi_server.chat.confirmation import ConfirmationBroker
 from mochi_server.chat.runs import RunRegistry
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.services.sessions import SessionService
+from mochi_server.services.summarization import SummarizationService
 from mochi_server.services.system_prompts import SystemPromptService
 from mochi_server.sessions.store import SessionStore
 from mochi_server.tools.execution import ToolExecutionService
@@ -62,6 +63,10 @@ def _agent_chats(services: ServicesDep) -> SessionStore:
     return services.agent_chats
 
 
+def _summaries(services: ServicesDep) -> SummarizationService:
+    return services.summaries
+
+
 def _runs(services: ServicesDep) -> RunRegistry:
     return services.runs
 
@@ -76,3 +81,4 @@ AgentsDep = Annotated[AgentLibrary, Depends(_agents)]
 AgentChatsDep = Annotated[SessionStore, Depends(_agent_chats)]
 ExecutionDep = Annotated[ToolExecutionService, Depends(_execution)]
 ConfirmationsDep = Annotated[ConfirmationBroker, Depends(_confirmations)]
+SummariesDep = Annotated[SummarizationService, Depends(_summaries)]

@@ -13,9 +13,11 @@ from mochi_server.chat.loop import Limits
 from mochi_server.chat.runs import RunRegistry
 from mochi_server.chat.toolboxes import Toolboxes
 from mochi_server.config import MochiServerSettings
-from mochi_server.ollama.async_client import AsyncOllamaClient
+from mochi_server.ollama.async_client import AsyncInstructorOllamaClient, AsyncOllamaClient
 from mochi_server.services.context_window import WindowRegistry
 from mochi_server.services.sessions import SessionService
+from mochi_server.services.summarization import SummarizationService
+from mochi_server.services.summary_model import SummaryModelManager
 from mochi_server.services.system_prompts import SystemPromptService
 from mochi_server.sessions.files import FileSessionStore
 from mochi_server.tools.discovery import ToolDiscoveryService
@@ -37,11 +39,15 @@ class Services:
     confirmations: ConfirmationBroker
     agents: AgentLibrary
     agent_chats: FileSessionStore
+    instructor: AsyncInstructorOllamaClient
+    summaries: SummarizationService
     runs: RunRegistry
 
     async def aclose(self) -> None:
         """End running turns, store what they had, close files and connections."""
         await self.runs.aclose()
+        await self.summaries.aclose()
+        await self.instructor.aclose()
         await self.store.aclose()
         await self.agent_chats.aclose()
         await self.client.aclose()
@@ -75,12 +81,37 @@ def build_services(settings: MochiServerSettings) -> Services:
     agent_tool = AgentToolboxes(agents, agent_execution, settings.tool_output_limit_chars)
     toolboxes = Toolboxes(library, execution, broker, store, [agent_tool])
     engine = ChatEngine(store, client, windows, toolboxes, limits)
+    instructor = AsyncInstructorOllamaClient(settings.ollama_host, timeout=settings.ollama_stall_timeout_seconds)
+    summaries = SummarizationService(
+        store,
+        client,
+        instructor,
+        windows,
+        SummaryModelManager(settings.summary_unsupported_models),
+        enabled=settings.summarization_enabled,
+        interval=settings.summarization_interval_seconds,
+    )
     runs = RunRegistry(
         store,
         engine,
+        summaries,
         disconnect_grace=settings.disconnect_grace_seconds,
         shutdown_grace=settings.shutdown_grace_seconds,
     )
     prompts = SystemPromptService(settings.resolved_system_prompts_dir)
     sessions = SessionService(store, client, windows, prompts)
-    return Services(client, store, windows, prompts, sessions, library, execution, broker, agents, agent_chats, runs)
+    return Services(
+        client=client,
+        store=store,
+        windows=windows,
+        prompts=prompts,
+        sessions=sessions,
+        tools=library,
+        execution=execution,
+        confirmations=broker,
+        agents=agents,
+        agent_chats=agent_chats,
+        instructor=instructor,
+        summaries=summaries,
+        runs=runs,
+    )

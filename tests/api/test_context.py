@@ -57,7 +57,10 @@ class Talk:
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_long_conversation_reloads_three_times_at_most_and_is_never_truncated(tmp_path: Path, seed: int) -> None:
     talk = Talk(seed)
-    with StubServer(speed=0, resolve=talk.resolve) as stub, RunningServer(tmp_path, stub.url) as server:
+    with (
+        StubServer(speed=0, resolve=talk.resolve) as stub,
+        RunningServer(tmp_path, stub.url, summarization_interval_seconds=0) as server,
+    ):
         api = server.api()
         session_id = api.create("mochi", system_prompt="Be brief.")["session_id"]
         for number in range(60):
@@ -66,6 +69,7 @@ def test_a_long_conversation_reloads_three_times_at_most_and_is_never_truncated(
         assert reloads(stub) <= 3
         assert not any(exchange.truncated for exchange in chats(stub))
         assert all(exchange.status == 200 for exchange in chats(stub))
+        assert sum("format" in (exchange.body or {}) for exchange in chats(stub)) > 10  # summaries took part
         config = api.session(session_id)["context_window_config"]
         assert [entry["window"] for entry in config["adjustment_history"]] == [16384, 32768, 36864]
 
@@ -203,8 +207,8 @@ def test_a_model_that_does_not_fit_into_memory_gets_a_smaller_window(tmp_path: P
     with StubServer(speed=0, models=models) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
         session_id = api.create("big")["session_id"]
-        assert api.chat(session_id, "Hello!")["context_window"]["current_window"] == 8192
-        answer = api.chat(session_id, "Long: " + "word " * 1200)
+        assert api.chat(session_id, instruct(words(100)))["context_window"]["current_window"] == 8192
+        answer = api.chat(session_id, instruct(words(100)) + "word " * 1000)
         assert answer["context_window"] | {"usage_tokens": 0} == {
             "current_window": 8192,
             "usage_tokens": 0,

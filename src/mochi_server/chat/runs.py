@@ -5,7 +5,7 @@ import logging
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import AsyncExitStack, aclosing, contextmanager
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
 import anyio
 
@@ -101,14 +101,33 @@ class Run:
             self._waiting.discard(waiting)
 
 
+class Bystander(Protocol):
+    """Somebody who works on sessions while they rest."""
+
+    def turn_begins(self, session_id: str) -> None:
+        """The session rests no longer."""
+        ...
+
+    def turn_ended(self, session_id: str) -> None:
+        """The session rests."""
+        ...
+
+
 class RunRegistry:
     """All runs of this process, at most one at a time for a session."""
 
     def __init__(
-        self, store: SessionStore, engine: ChatEngine, *, disconnect_grace: float = 0, shutdown_grace: float = 5
+        self,
+        store: SessionStore,
+        engine: ChatEngine,
+        bystander: Bystander,
+        *,
+        disconnect_grace: float = 0,
+        shutdown_grace: float = 5,
     ) -> None:
         self._store = store
         self._engine = engine
+        self._bystander = bystander
         self._disconnect_grace = disconnect_grace
         self._shutdown_grace = shutdown_grace
         self._latest: dict[str, Run] = {}
@@ -122,6 +141,7 @@ class RunRegistry:
             self._draining = asyncio.get_running_loop().create_task(self._drain())
         if self.shutdown.is_set():
             raise ShuttingDown
+        self._bystander.turn_begins(session_id)
         run_id = new_id()
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._store.hold(session_id, run_id=run_id, wait=request.if_busy == "wait"))
@@ -192,6 +212,8 @@ class RunRegistry:
         run.state = state
         run.turn.session.messages = []  # an ended run need not hold the whole history
         run.publish([Done(run.session_id)])
+        if not self.shutdown.is_set():
+            self._bystander.turn_ended(run.session_id)
         asyncio.get_running_loop().call_later(KEPT_SECONDS, self._forget, run.session_id, run.run_id)
 
     def _forget(self, session_id: str, run_id: str) -> None:

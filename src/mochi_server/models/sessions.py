@@ -7,6 +7,7 @@ from pydantic import BaseModel, Field, StringConstraints
 from mochi_server.chat.turn import usage_tokens
 from mochi_server.models.common import Body, Format, KeepAlive, NonBlank, Options, Text, ThinkLevel
 from mochi_server.services.sessions import SessionState
+from mochi_server.services.summarization import Summarized
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import AgentSettings, SessionCreationOptions, SessionPage, ToolSettings
 
@@ -129,6 +130,37 @@ class MessageList(BaseModel):
     @classmethod
     def of(cls, session: ChatSession) -> "MessageList":
         return cls(session_id=session.session_id, messages=[dict(message) for message in session.messages])
+
+
+class SummarizeRequest(Body):
+    """Which model shall summarize; it is remembered as the session's ``summary_model``."""
+
+    model: ModelName | None = None
+
+
+class SummaryOut(BaseModel):
+    """A summary and the model that made it; nulls where there is none."""
+
+    summary: str | None
+    topics: list[str] | None
+    model_used: str | None
+
+    @classmethod
+    def of(cls, made: Summarized) -> "SummaryOut":
+        return cls(summary=made.summary, topics=made.topics, model_used=made.model_used)
+
+    @classmethod
+    def stored(cls, session: ChatSession) -> "SummaryOut":
+        """The summary a session has."""
+        summary, metadata = session.metadata.summary, session.metadata
+        if not summary:
+            return cls(summary=None, topics=None, model_used=None)
+        topics = summary.get("topics")
+        return cls(
+            summary=str(summary.get("summary") or ""),
+            topics=[str(topic) for topic in topics] if isinstance(topics, list) else [],
+            model_used=metadata.summary_model or metadata.model,
+        )
 
 
 class WindowStatus(BaseModel):

@@ -8,6 +8,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from mochi_server.errors import MochiError, ModelNotFound, OllamaError, OllamaUnreachable
+from mochi_server.ollama.errors import translated
 from mochi_server.ollama.models import ModelShelf, details_of
 from mochi_server.ollama.requests import chat_payload, endpoint, merge, read_loaded, read_response
 from mochi_server.ollama.stream import Line, Transport
@@ -136,26 +137,46 @@ class AsyncOllamaClient:
 
 
 class AsyncInstructorOllamaClient:
-    """Answers that are checked against a Pydantic model, through the ollama-instructor library."""
+    """Answers in the form of a Pydantic model, through the ollama-instructor library; share one and close it."""
 
-    def __init__(self, host: str = "http://localhost:11434") -> None:
+    def __init__(self, host: str = "http://localhost:11434", *, timeout: float = 600) -> None:
         self.endpoint = endpoint(host)
+        self._timeout = timeout
+        self._client: Any = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        if self._client is not None:
+            await self._client.close()
+            self._client = None
 
     async def structured_response(
         self,
         model: str,
         messages: Sequence[ChatMessage],
         format: "type[BaseModel]",
+        *,
+        options: Mapping[str, Any] | None = None,
+        keep_alive: str | float | None = None,
+        think: bool | None = None,
     ) -> ChatResponse:
         """One attempt at an answer in the form of ``format``; its JSON text is the message's content.
 
-        Raises ``pydantic.ValidationError`` when the answer does not have that form.
+        Raises ``pydantic.ValidationError`` when the answer does not have that form, ``OllamaError`` and its kin
+        when there is none.
         """
-        from ollama_instructor import OllamaInstructorAsync  # noqa: PLC0415 - costs a tenth of a second
+        from mochi_server.ollama.instructor import attempt  # noqa: PLC0415 - loading it costs a tenth of a second
 
-        client = OllamaInstructorAsync(
-            host=self.endpoint.url, headers=self.endpoint.headers, trust_env=self.endpoint.use_proxy
-        )
-        async with client:
-            answer = await client.chat_completion(format=format, model=model, messages=list(messages), retries=1)
-        return read_response(answer.model_dump(exclude_none=True))
+        with translated(self.endpoint.url):
+            return await attempt(
+                self._pool(), model, messages, format, options=options, keep_alive=keep_alive, think=think
+            )
+
+    def _pool(self) -> Any:
+        from mochi_server.ollama.instructor import connect  # noqa: PLC0415
+
+        if self._client is None or self._loop is not asyncio.get_running_loop():
+            self._loop = asyncio.get_running_loop()
+            self._client = connect(self.endpoint, self._timeout)
+        return self._client

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from http import HTTPStatus
 
 import orjson
+from pydantic import ValidationError
 
 from mochi_server.errors import MochiError, ModelNotFound, OllamaError, OllamaUnreachable
 
@@ -26,10 +27,10 @@ _EXCERPT = 200
 
 @contextmanager
 def translated(host: str) -> Iterator[None]:
-    """Whatever goes wrong inside is a ``MochiError`` outside; ``host`` is the URL to name in messages."""
+    """What HTTP libraries raise inside is a ``MochiError`` outside; ``host`` is the URL to name in messages."""
     try:
         yield
-    except MochiError:
+    except (MochiError, ValidationError):
         raise
     except Exception as error:
         raise translate(error, host) from error

@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter
 
-from mochi_server.dependencies import RunsDep, SessionsDep, StoreDep
+from mochi_server.dependencies import RunsDep, SessionsDep, StoreDep, SummariesDep
 from mochi_server.errors import (
     InvalidMessageIndex,
     ModelNotFound,
@@ -23,6 +23,8 @@ from mochi_server.models.sessions import (
     SessionList,
     SessionPatch,
     SessionStatus,
+    SummarizeRequest,
+    SummaryOut,
     SystemPromptUpdate,
 )
 from mochi_server.routers.errors import responses
@@ -87,6 +89,20 @@ async def set_system_prompt(session_id: str, body: SystemPromptUpdate, sessions:
 async def remove_system_prompt(session_id: str, sessions: SessionsDep) -> None:
     """Remove the system prompt."""
     await sessions.remove_system_prompt(session_id)
+
+
+@router.post("/{session_id}/summarize", responses=responses(SessionNotFound, *_ASKS_OLLAMA, ValidationFailed))
+async def summarize_session(
+    session_id: str, summaries: SummariesDep, body: SummarizeRequest | None = None
+) -> SummaryOut:
+    """Summarize a session now."""
+    return SummaryOut.of(await summaries.summarize(session_id, body.model if body else None))
+
+
+@router.get("/{session_id}/summary", responses=responses(SessionNotFound))
+async def get_summary(session_id: str, store: StoreDep) -> SummaryOut:
+    """Get the summary of a session; nulls while there is none."""
+    return SummaryOut.stored(await store.load(session_id))
 
 
 @router.get("/{session_id}/status", responses=responses(SessionNotFound))

@@ -24,6 +24,7 @@ _LARGEST_UNKNOWN = 131_072
 _TOKENS_PER_CHAR = 1 / 3.5
 """Before a model's own figure is known: typical of prose, a little high."""
 
+_TELLING_CHARS = 400
 _HISTORY_KEPT = 10
 
 LoadedWindows = Callable[[], Awaitable[Mapping[str, int]]]
@@ -142,9 +143,10 @@ class WindowRegistry:
         return self._entry(model.name).tokens_per_char is not None
 
     def observe(self, model: ModelInfo, characters: int, tokens: int) -> None:
-        """Learn from Ollama's count of a prompt."""
-        if characters > 0 and tokens > 0:
-            self._entry(model.name).tokens_per_char = tokens / characters
+        """Learn from Ollama's count of a prompt; short ones say more of their template than of their text."""
+        entry = self._entry(model.name)
+        if tokens > 0 and characters > 0 and (characters >= _TELLING_CHARS or entry.tokens_per_char is None):
+            entry.tokens_per_char = tokens / characters
 
     def initial_config(self, model: ModelInfo) -> dict[str, Any]:
         """What a new session of a model stores."""

@@ -1,0 +1,219 @@
+"""Summaries of conversations: made when a session rests, never in the user's way, never over newer data."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, Field, ValidationError
+
+from mochi_server.errors import MochiError, OllamaError, SessionConflict
+from mochi_server.ollama.async_client import AsyncInstructorOllamaClient, AsyncOllamaClient
+from mochi_server.ollama.types import ChatMessage
+from mochi_server.services.context_window import WindowRegistry
+from mochi_server.services.summary_model import SummaryModelManager
+from mochi_server.sessions.session import ChatSession, previous_model
+from mochi_server.sessions.store import SessionStore
+from mochi_server.sessions.types import Message
+
+_INSTRUCTION = (
+    "You summarize conversations. Write `summary`: two to five sentences that say what was talked about and what came "
+    "of it, in the language of the conversation. Write `topics`: a few short topics. Answer with JSON alone."
+)
+_MAX_SUMMARY_CHARS = 4000
+_SHARE_OF_WINDOW = 0.6
+_ANSWER_TOKENS = 600
+
+logger = logging.getLogger(__name__)
+
+
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise ValueError("must not be blank")
+    return text.strip()
+
+
+class ConversationSummary(BaseModel):
+    """What a model is asked for."""
+
+    summary: Annotated[str, Field(max_length=_MAX_SUMMARY_CHARS), AfterValidator(_not_blank)]
+    topics: Annotated[list[Annotated[str, Field(max_length=200)]], Field(max_length=20)]
+
+
+@dataclass(frozen=True, slots=True)
+class Summarized:
+    """A summary and who made it."""
+
+    summary: str
+    topics: list[str]
+    model_used: str
+
+
+@dataclass
+class _Work:
+    """What is planned or under way for one session."""
+
+    timer: asyncio.TimerHandle | None = None
+    task: "asyncio.Task[None] | None" = None
+    covered: str | None = None
+    """Id of the last message that the stored summary knows."""
+    failed: set[str] = field(default_factory=set)
+    """Models that are not tried again by themselves."""
+
+
+class SummarizationService:
+    """Summarizes sessions after their turns, ``interval`` seconds after the last; and when asked to."""
+
+    def __init__(
+        self,
+        store: SessionStore,
+        client: AsyncOllamaClient,
+        instructor: AsyncInstructorOllamaClient,
+        windows: WindowRegistry,
+        models: SummaryModelManager,
+        *,
+        enabled: bool = True,
+        interval: float = 3,
+    ) -> None:
+        self._store = store
+        self._client = client
+        self._instructor = instructor
+        self._windows = windows
+        self._models = models
+        self._enabled = enabled
+        self._interval = interval
+        self._work: dict[str, _Work] = {}
+
+    def turn_begins(self, session_id: str) -> None:
+        """The user speaks: whatever is planned or under way for the session yields."""
+        if (work := self._work.get(session_id)) is not None:
+            _cancel(work)
+
+    def turn_ended(self, session_id: str) -> None:
+        """The session rests: look, after a while, whether there is anything to summarize."""
+        if not self._enabled:
+            return
+        work = self._work.setdefault(session_id, _Work())
+        _cancel(work)
+        work.timer = asyncio.get_running_loop().call_later(self._interval, self._begin, session_id, work)
+
+    async def summarize(self, session_id: str, model: str | None = None) -> Summarized:
+        """Summarize now. A given model is remembered as the session's ``summary_model``.
+
+        Raises ``ModelNotFound``, ``OllamaUnreachable``; ``OllamaError`` when the model gives no summary.
+        """
+        if model is not None:
+            await self._client.find_model(model)
+            await self._store.patch(session_id, {"summary_model": model})
+        session = await self._store.load(session_id)
+        self.turn_begins(session_id)
+        chosen = model or self._models.choose(session.metadata) or session.model
+        work = self._work.setdefault(session_id, _Work())
+        summary = await self._make(session, chosen, work)
+        await self._keep(session, summary, work, revision=None)
+        return Summarized(summary.summary, summary.topics, chosen)
+
+    async def aclose(self) -> None:
+        """Give up what is planned or under way."""
+        tasks = [work.task for work in self._work.values() if work.task is not None]
+        for work in self._work.values():
+            _cancel(work)
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _begin(self, session_id: str, work: _Work) -> None:
+        work.timer = None
+        work.task = asyncio.get_running_loop().create_task(self._by_itself(session_id, work))
+
+    async def _by_itself(self, session_id: str, work: _Work) -> None:
+        model: str | None = None
+        try:
+            session = await self._store.load(session_id)
+            model = self._models.choose(session.metadata)
+            if model is None or model in work.failed or not is_due(session, work.covered):
+                return
+            summary = await self._make(session, model, work)
+            await self._keep(session, summary, work, revision=session.revision)
+        except SessionConflict:
+            return  # the session has moved on, and will rest again
+        except MochiError as error:
+            logger.info("Session %s has no new summary: %s", session_id, error.message)
+            if model is not None and isinstance(error, OllamaError):
+                work.failed.add(model)
+        except Exception:
+            logger.exception("Summarizing session %s failed", session_id)
+
+    async def _make(self, session: ChatSession, name: str, work: _Work) -> ConversationSummary:
+        """Ask a model for a summary, once more with the error when the first is none."""
+        model = await self._client.find_model(name)
+        config = session.metadata.context_window_config
+        decision = await self._windows.decide(
+            model, config, session.session_id, previous_model=previous_model(session.messages)
+        )
+        room = int((decision.window or 4096) * _SHARE_OF_WINDOW)
+        messages = _request(session, work.covered, lambda text: self._windows.estimate(model, len(text)) <= room)
+        options = {} if decision.window is None else {"num_ctx": decision.window, "num_predict": _ANSWER_TOKENS}
+        error = ""
+        for _ in range(2):
+            try:
+                answer = await self._instructor.structured_response(
+                    name,
+                    [*messages, *_correction(error)],
+                    ConversationSummary,
+                    options=options,
+                    keep_alive=session.metadata.keep_alive,
+                    think=False if model.can("thinking") else None,
+                )
+                return ConversationSummary.model_validate_json(answer.message["content"])
+            except ValidationError as wrong:
+                error = "; ".join(
+                    f"{e['loc']}: {e['msg']}" for e in wrong.errors(include_url=False, include_input=False)
+                )
+        raise OllamaError(f"Model {name!r} gave no summary: {error}")
+
+    async def _keep(
+        self, session: ChatSession, summary: ConversationSummary, work: _Work, *, revision: str | None
+    ) -> None:
+        await self._store.patch(session.session_id, {"summary": summary.model_dump()}, revision=revision)
+        work.covered = session.messages[-1]["message_id"] if session.messages else None
+
+
+def is_due(session: ChatSession, covered: str | None) -> bool:
+    """Whether there is something new to summarize: a whole answer, at least the second message."""
+    if len(session.messages) < 2:
+        return False
+    last = session.messages[-1]
+    whole = last["role"] == "assistant" and not last.get("tool_calls") and not last.get("interrupted")
+    return whole and last["message_id"] != covered
+
+
+def _request(session: ChatSession, covered: str | None, fits: Callable[[str], bool]) -> list[ChatMessage]:
+    """What a model is asked: the previous summary and what is new since, its latest part where all is too long."""
+    start = next((i + 1 for i, m in enumerate(session.messages) if m["message_id"] == covered), 0)
+    earlier = session.metadata.summary if start else None
+    before = f"Summary so far: {earlier.get('summary')}\n\n" if earlier else ""
+    text = _transcript(session.messages[start:])
+    while not fits(before + text) and len(text) > 200:
+        text = text[len(text) // 4 :]
+    return [
+        {"role": "system", "content": _INSTRUCTION},
+        {"role": "user", "content": f"{before}Summarize this conversation:\n\n{text}"},
+    ]
+
+
+def _transcript(messages: Sequence[Message]) -> str:
+    return "\n\n".join(f"{m['role']}: {m['content']}" for m in messages if m["role"] in ("user", "assistant"))
+
+
+def _correction(error: str) -> list[ChatMessage]:
+    if not error:
+        return []
+    return [{"role": "user", "content": f"That was not the JSON asked for: {error}. Answer again, with JSON alone."}]
+
+
+def _cancel(work: _Work) -> None:
+    if work.timer is not None:
+        work.timer.cancel()
+    if work.task is not None:
+        work.task.cancel()
+    work.timer = work.task = None

@@ -1,0 +1,214 @@
+"""Summaries: made while a session rests, never in the user's way, never over newer data."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mochi_stub import StubServer
+from mochi_stub.journal import Exchange
+from mochi_stub.prompt import Prompt
+from mochi_stub.reply import Failure, Gate, Reply, Text
+from tests.support.api import Api, error_of
+from tests.support.server import RunningServer
+
+
+def is_summary(exchange: Exchange) -> bool:
+    return exchange.path == "/api/chat" and bool(exchange.body) and "format" in (exchange.body or {})
+
+
+def summaries(stub: StubServer, count: int = 1, outcome: str = "finished") -> list[dict[str, Any]]:
+    """The bodies of the first summary requests that ended so; waits for them."""
+
+    def ended(exchanges: list[Exchange]) -> list[Exchange]:
+        return [e for e in exchanges if is_summary(e) and e.outcome == outcome]
+
+    return [e.body or {} for e in ended(stub.wait_for(lambda exchanges: len(ended(exchanges)) >= count))]
+
+
+def summary_of(
+    api: Api, session_id: str, holds: Callable[[dict[str, Any]], bool] = lambda s: bool(s["summary"])
+) -> dict[str, Any]:
+    """The session's summary, as soon as it is what is waited for."""
+    for _ in range(2000):
+        summary = api.ok(api.http.get(f"/sessions/{session_id}/summary"))
+        if holds(summary):
+            return summary
+    raise AssertionError(f"it stays {summary}")
+
+
+@pytest.fixture
+def server(stub: StubServer, tmp_path: Path) -> Iterator[RunningServer]:
+    with RunningServer(tmp_path, stub.url, summarization_interval_seconds=0.05) as server:
+        yield server
+
+
+def test_a_session_that_rests_is_summarized_with_the_chats_own_window(api: Api, stub: StubServer) -> None:
+    session_id = api.create("mochi")["session_id"]
+    assert api.ok(api.http.get(f"/sessions/{session_id}/summary")) == {
+        "summary": None,
+        "topics": None,
+        "model_used": None,
+    }
+    api.chat(session_id, "My boat is called Wanda. It is red.")
+
+    (asked,) = summaries(stub)
+
+    assert asked["options"]["num_ctx"] == 8192
+    assert asked["think"] is False
+    assert asked["format"]["properties"].keys() == {"summary", "topics"}
+    summary = summary_of(api, session_id)
+    assert "My boat is called Wanda." in summary["summary"]
+    assert isinstance(summary["topics"], list)
+    assert summary["model_used"] == "mochi"
+    listed = api.ok(api.http.get("/sessions"))["sessions"][0]["summary"]
+    assert listed == {"summary": summary["summary"], "topics": summary["topics"]}
+    assert not any(e.reload for e in stub.exchanges())
+
+
+def test_the_next_summary_builds_on_the_last_and_what_is_new(api: Api, stub: StubServer) -> None:
+    session_id = api.create("mochi")["session_id"]
+    api.chat(session_id, "My boat is called Wanda.")
+    summary_of(api, session_id)
+    api.chat(session_id, "My cat is called Otto.")
+    second = summaries(stub, 2)[1]["messages"][-1]["content"]
+    assert "Summary so far" in second
+    assert "Otto" in second
+    assert second.count("user: My boat") == 0
+    summary_of(api, session_id, lambda s: "Otto" in str(s["summary"]))
+
+
+def test_a_summary_yields_when_the_user_speaks_and_is_made_later(tmp_path: Path) -> None:
+    gate, asked = Gate(), []
+
+    def resolve(prompt: Prompt) -> Reply | None:
+        if prompt.format is None:
+            return Reply.of("Fine.")
+        asked.append(prompt)
+        return Reply([gate, Text('{"summary": "First.", "topics": []}')]) if len(asked) == 1 else None
+
+    with (
+        StubServer(speed=0, resolve=resolve) as stub,
+        RunningServer(tmp_path, stub.url, summarization_interval_seconds=0.01) as server,
+    ):
+        api = server.api()
+        session_id = api.create("mochi")["session_id"]
+        api.chat(session_id, "My boat is called Wanda.")
+        stub.wait_for(lambda exchanges: any(is_summary(e) for e in exchanges))
+        assert api.chat(session_id, "And?")["message"]["content"] == "Fine."
+        assert len(summaries(stub, outcome="cancelled")) == 1
+        summary = summary_of(api, session_id)
+        assert "Wanda" in summary["summary"]
+        gate.open()
+
+
+def test_nothing_is_summarized_where_it_is_switched_off(stub: StubServer, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"summarization_enabled": False, "summarization_interval_seconds": 0}
+    with RunningServer(tmp_path, stub.url, **settings) as server:
+        api = server.api()
+        session_id = api.create("mochi")["session_id"]
+        api.chat(session_id, "Hello!")
+        api.chat(session_id, "Hello again!")
+        assert not any(is_summary(e) for e in stub.exchanges())
+        made = api.ok(api.http.post(f"/sessions/{session_id}/summarize"))
+        assert made == api.ok(api.http.get(f"/sessions/{session_id}/summary"))
+
+
+def test_a_summary_asked_for_remembers_its_model(api: Api) -> None:
+    session_id = api.create("mochi")["session_id"]
+    api.chat(session_id, "My boat is called Wanda.")
+    made = api.ok(api.http.post(f"/sessions/{session_id}/summarize", json={"model": "mochi-long"}))
+    assert made["model_used"] == "mochi-long"
+    assert "Wanda" in made["summary"]
+    assert api.session(session_id)["summary_model"] == "mochi-long"
+    response = api.http.post(f"/sessions/{session_id}/summarize", json={"model": "nobody"})
+    assert error_of(response) == (404, "MODEL_NOT_FOUND")
+    assert error_of(api.http.post("/sessions/0123456789/summarize")) == (404, "SESSION_NOT_FOUND")
+
+
+def test_what_is_no_summary_is_asked_for_once_more_with_the_error(tmp_path: Path) -> None:
+    asked: list[Prompt] = []
+
+    def resolve(prompt: Prompt) -> Reply | None:
+        if prompt.format is None:
+            return Reply.of("Fine.")
+        asked.append(prompt)
+        wrapped = '<think>Hm.</think>```json\n{"summary": "Repaired.", "topics": ["boats"]}\n```'
+        return Reply.of('{"summary": "", "topics": []}' if len(asked) == 1 else wrapped)
+
+    with StubServer(speed=0, resolve=resolve) as stub, RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        session_id = api.create("mochi")["session_id"]
+        api.chat(session_id, "Hello!")
+        made = api.ok(api.http.post(f"/sessions/{session_id}/summarize"))
+    assert made == {"summary": "Repaired.", "topics": ["boats"], "model_used": "mochi"}
+    assert "must not be blank" in asked[1].user_text
+
+
+@pytest.mark.parametrize("text", ["no JSON", '{"summary": 5}', '{"summary": "%s", "topics": []}' % ("x" * 1_000_000)])
+def test_a_model_that_gives_no_summary_is_left_alone_but_tried_when_asked(tmp_path: Path, text: str) -> None:
+    def resolve(prompt: Prompt) -> Reply | None:
+        return Reply.of("Fine.") if prompt.format is None else Reply.of(text)
+
+    with (
+        StubServer(speed=0, resolve=resolve) as stub,
+        RunningServer(tmp_path, stub.url, summarization_interval_seconds=0.01) as server,
+    ):
+        api = server.api()
+        session_id = api.create("mochi")["session_id"]
+        api.chat(session_id, "Hello!")
+        assert len(summaries(stub, 2)) == 2
+        response = api.http.post(f"/sessions/{session_id}/summarize")
+        assert error_of(response) == (502, "OLLAMA_ERROR")
+        api.chat(session_id, "Hello again!")
+        assert api.session(session_id)["summary"] is None
+        assert api.chat(session_id, "Still here?")["message"]["content"] == "Fine."
+
+
+def test_a_summary_failing_never_touches_the_chat(tmp_path: Path) -> None:
+    def resolve(prompt: Prompt) -> Reply | None:
+        return Reply.of("Fine.") if prompt.format is None else Reply([Failure("kaput")])
+
+    with (
+        StubServer(speed=0, resolve=resolve) as stub,
+        RunningServer(tmp_path, stub.url, summarization_interval_seconds=0) as server,
+    ):
+        api = server.api()
+        session_id = api.create("mochi")["session_id"]
+        for number in range(3):
+            assert api.chat(session_id, f"Hello {number}!")["message"]["content"] == "Fine."
+        assert len(api.messages(session_id)) == 6
+
+
+def test_models_known_to_give_no_summaries_leave_it_to_the_sessions_own(tmp_path: Path, stub: StubServer) -> None:
+    settings: dict[str, Any] = {"summary_unsupported_models": "mochi", "summarization_interval_seconds": 0.01}
+    with RunningServer(tmp_path, stub.url, **settings) as server:
+        api = server.api()
+        session_id = api.create("mochi")["session_id"]
+        api.ok(api.http.patch(f"/sessions/{session_id}", json={"summary_model": "mochi-long"}))
+        api.chat(session_id, "My boat is called Wanda.")
+        (asked,) = summaries(stub)
+        assert asked["model"] == "mochi-long"
+        assert "Wanda" in summary_of(api, session_id)["summary"]
+
+
+def test_a_session_deleted_while_it_is_summarized_stays_deleted(tmp_path: Path) -> None:
+    gate = Gate()
+
+    def resolve(prompt: Prompt) -> Reply | None:
+        return None if prompt.format is None else Reply([gate, Text('{"summary": "Late.", "topics": []}')])
+
+    with (
+        StubServer(speed=0, resolve=resolve) as stub,
+        RunningServer(tmp_path, stub.url, summarization_interval_seconds=0) as server,
+    ):
+        api = server.api()
+        session_id = api.create("mochi")["session_id"]
+        api.chat(session_id, "Hello!")
+        stub.wait_for(lambda exchanges: any(is_summary(e) for e in exchanges))
+        assert api.http.delete(f"/sessions/{session_id}").status_code == 204
+        gate.open()
+        summaries(stub)
+        assert error_of(api.http.get(f"/sessions/{session_id}")) == (404, "SESSION_NOT_FOUND")
+        assert api.ok(api.http.get("/sessions")) == {"sessions": []}
