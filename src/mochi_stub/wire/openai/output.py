@@ -19,13 +19,14 @@ _IDS = 1000
 
 
 class Output:
-    """The items of one response. What `items` holds is finished."""
+    """The items of one response. What `items` holds is finished; `place` is where the open one stands."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.items: list[dict[str, Any]] = []
         self.sequence = 0
         self.open: type | None = None
+        self.place: dict[str, Any] = {}
         self.text: list[str] = []
 
     def event(self, name: str, **fields: Any) -> str:
@@ -42,6 +43,10 @@ class Output:
         if self.open is not piece.kind:
             opening = self.close()
             self.open = piece.kind
+            self.place = {
+                "item_id": self._id("rs" if self.open is Reasoning else "msg"),
+                "output_index": len(self.items),
+            }
             opening += self._begin()
         self.text.append(piece.value)
         return opening + self._delta(piece.value)
@@ -57,11 +62,6 @@ class Output:
         self.open = None
         self.text.clear()
         return ending + done
-
-    @property
-    def _place(self) -> dict[str, Any]:
-        """Where the open item is."""
-        return {"item_id": self._id("rs" if self.open is Reasoning else "msg"), "output_index": len(self.items)}
 
     def _id(self, prefix: str) -> str:
         return f"{prefix}_{self.plan.id(_IDS + len(self.items), 48)}"
@@ -80,16 +80,16 @@ class Output:
         if self.open is Reasoning:
             part = {"type": "summary_text", "text": ""}
             name = "response.reasoning_summary_part.added"
-            return added + self.event(name, **self._place, summary_index=0, part=part)
-        return added + self.event("response.content_part.added", **self._place, content_index=0, part=_output_text(""))
+            return added + self.event(name, **self.place, summary_index=0, part=part)
+        return added + self.event("response.content_part.added", **self.place, content_index=0, part=_output_text(""))
 
     def _delta(self, text: str) -> str:
         if self.open is Reasoning:
-            return self.event("response.reasoning_summary_text.delta", **self._place, summary_index=0, delta=text)
-        return self.event("response.output_text.delta", **self._place, content_index=0, delta=text, logprobs=[])
+            return self.event("response.reasoning_summary_text.delta", **self.place, summary_index=0, delta=text)
+        return self.event("response.output_text.delta", **self.place, content_index=0, delta=text, logprobs=[])
 
     def _end(self, text: str) -> str:
-        place = self._place
+        place = self.place
         if self.open is Reasoning:
             part = {"type": "summary_text", "text": text}
             done = self.event("response.reasoning_summary_text.done", **place, summary_index=0, text=text)
