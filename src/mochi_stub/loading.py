@@ -46,14 +46,17 @@ class Shape:
     @classmethod
     def wanted(cls, model: Model, options: Mapping[str, Any], shift: bool, default: int | None) -> Shape:
         """`default` is the context for whoever asks for none; None is the machine's own."""
-        settings = {name: options.get(name, usual) for name, usual in LOAD_OPTIONS.items()}
+        given = options.keys() & LOAD_OPTIONS.keys()
+        settings = {**LOAD_OPTIONS, **{name: options[name] for name in given}} if given else LOAD_OPTIONS
         context = effective_context(model, options, default or DEFAULT_CONTEXT)
         return cls(context, not options.get("num_ctx") and default is None, shift, settings)
 
     def serves(self, wanted: Shape) -> bool:
         """Whether a model loaded like this answers the request without a reload."""
         contexts = (self.automatic and wanted.automatic) or self.context == wanted.context
-        return contexts and self.shift == wanted.shift and all(map(self._same, wanted.settings.items()))
+        if not contexts or self.shift != wanted.shift:
+            return False
+        return self.settings is wanted.settings or all(map(self._same, wanted.settings.items()))
 
     def _same(self, setting: tuple[str, Any]) -> bool:
         name, value = setting

@@ -140,26 +140,28 @@ class Scheduler:
 
     def take(self, need: Need) -> Lease | None:
         """A place at once; None where the request has to wait, which `acquire` does. Raises NotLoaded."""
-        loaded, reload, took = self._serving(need), False, 0
+        shape = self._shape(need)
+        loaded, reload = self._serving(need, shape), False
         if loaded is None:
             if self._loading.taken or need.model.load_time:
                 return None
             reload = self._has(need.model)
             if not self._make_room(need):
                 return None
-            loaded, took = self._put(need, reload), LOAD_DURATION
+            loaded = self._put(need, reload)
             loaded.ready.set()
         if not loaded.ready.is_set() or not loaded.places.take():
             return None
         loaded.users += 1
-        return self._leased(need, loaded, reload, took)
+        return self._leased(need, shape, loaded, reload, LOAD_DURATION)
 
     async def acquire(self, need: Need) -> Lease:
         """A place, when there is one. Raises NotLoaded."""
-        loaded, reload, took = self._serving(need), False, 0
+        shape = self._shape(need)
+        loaded, reload, took = self._serving(need, shape), False, LOAD_DURATION
         while loaded is not None and not loaded.ready.is_set():
             await loaded.ready.wait()
-            loaded = self._serving(need)
+            loaded = self._serving(need, shape)
         if loaded is None:
             loaded, reload, took = await self._load(need)
         loaded.users += 1
@@ -168,7 +170,7 @@ class Scheduler:
         except BaseException:
             self._leave(loaded)
             raise
-        return self._leased(need, loaded, reload, took)
+        return self._leased(need, shape, loaded, reload, took)
 
     def unload(self, model: Model) -> None:
         """Let the model go, now or when its running requests have ended."""
@@ -182,7 +184,7 @@ class Scheduler:
         self._loaded = {key: entry for key, entry in self._loaded.items() if entry.alive(now)}
         return sorted(self._loaded.values(), key=lambda entry: entry.expires_at(now), reverse=True)
 
-    def _leased(self, need: Need, loaded: Loaded, reload: bool, took: int) -> Lease:
+    def _leased(self, need: Need, shape: Shape, loaded: Loaded, reload: bool, took: int) -> Lease:
         if need.keep_alive is not None:
             loaded.keep_alive = need.keep_alive
         self.running += 1
@@ -192,8 +194,8 @@ class Scheduler:
             loaded.places.release()
             self._leave(loaded)
 
-        limit = None if self._shape(need).automatic else loaded.context_length
-        return Lease(loaded, limit, reload, max(took, LOAD_DURATION), release)
+        limit = None if shape.automatic else loaded.context_length
+        return Lease(loaded, limit, reload, took, release)
 
     def _leave(self, loaded: Loaded) -> None:
         loaded.users -= 1
@@ -204,10 +206,10 @@ class Scheduler:
         loaded = self._loaded.get(model.blob_digest)
         return loaded is not None and loaded.alive(self.now())
 
-    def _serving(self, need: Need) -> Loaded | None:
+    def _serving(self, need: Need, shape: Shape) -> Loaded | None:
         """The model, where it is loaded as the request needs it."""
         loaded = self._loaded.get(need.model.blob_digest)
-        return loaded if loaded and loaded.alive(self.now()) and loaded.shape.serves(self._shape(need)) else None
+        return loaded if loaded and loaded.alive(self.now()) and loaded.shape.serves(shape) else None
 
     def _shape(self, need: Need) -> Shape:
         return Shape.wanted(need.model, need.options, need.shift, self.machine.context_length)
@@ -218,9 +220,9 @@ class Scheduler:
             raise NotLoaded(503, BUSY)
         await self._loading.wait()
         try:
-            serving = self._serving(need)
+            serving = self._serving(need, self._shape(need))
             if serving is not None:  # somebody before us in the queue has loaded it
-                return serving, False, 0
+                return serving, False, LOAD_DURATION
             reload = self._has(need.model)
             while not self._make_room(need):
                 self._left.clear()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import wraps
 from typing import TypeVar
 
 from mochi_stub.answer import Answer, BodyHandler, Generation, Handler, Request, Result, Scheduled, Stub, on_body
 from mochi_stub.catalogue import Model
 from mochi_stub.fitting import TooLong
-from mochi_stub.scheduler import Lease, Need
+from mochi_stub.scheduler import Lease, Need, NotLoaded
 from mochi_stub.wire.ollama.gojson import dumps, quoted
 from mochi_stub.wire.ollama.gotypes import BadBody
 from mochi_stub.wire.ollama.names import BadName, find, parse_name, routed
@@ -41,15 +40,11 @@ def refusing(handler: BodyHandler) -> Handler:
 
 
 def refusing_all(handler: Handler) -> Handler:
-    """The handler, its refusals made into answers, also those that come when its model is loaded."""
+    """The handler, its refusals made into answers."""
 
     @wraps(handler)
     def answering(stub: Stub, request: Request) -> Result:
-        result = _told(lambda: handler(stub, request))
-        if not isinstance(result, Scheduled):
-            return result
-        then = result.then
-        return replace(result, then=lambda lease: _told(lambda: then(lease)))
+        return _told(lambda: handler(stub, request))
 
     return answering
 
@@ -66,8 +61,12 @@ def _told(attempt: Callable[[], _T]) -> _T | Answer:
 
 
 def scheduled(stub: Stub, need: Need, then: Callable[[Lease], Answer | Generation]) -> Scheduled:
-    """What is made when the model has been loaded; what hinders it is told like any refusal."""
-    return Scheduled(stub.scheduler, need, then, lambda error: json_answer({"error": error.message}, error.status))
+    """What is made when the model has been loaded; refusals that come only then are told like all others."""
+    return Scheduled(stub.scheduler, need, lambda lease: _told(lambda: then(lease)), _not_loaded)
+
+
+def _not_loaded(error: NotLoaded) -> Answer:
+    return json_answer({"error": error.message}, error.status)
 
 
 def local_model(stub: Stub, name: str, *, malformed: Refused, missing: Refused) -> Model:
