@@ -5,13 +5,13 @@ Pure and deterministic. Every reply says which rule made it and why those before
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from mochi_stub.config import Config, Script
 from mochi_stub.instructions import rounds
 from mochi_stub.prompt import Prompt
-from mochi_stub.reply import Reply
+from mochi_stub.reply import Part, Reply, ToolCalls
 from mochi_stub.responses import Asked, Error, Response, Vector, in_manner, in_pace
 from mochi_stub.unscripted import unscripted, without_answered_calls
 
@@ -47,17 +47,49 @@ def _instructed(prompt: Prompt, passed_over: list[str]) -> Reply | None:
     if prompt.operation == "embed":
         return None
     planned = rounds(prompt.user_text, thinks=prompt.thinks, choices=prompt.choices)
-    if planned is not None and _played(prompt) < len(planned):
-        return Reply(planned[_played(prompt)], rule="instruction block")
+    if planned is not None and _played(prompt, prompt.last_user) < len(planned):
+        return Reply(planned[_played(prompt, prompt.last_user)], rule="instruction block")
+    if planned is None and not prompt.choices and (round_ := _reminded(prompt)) is not None:
+        return Reply(round_, rule="instruction block of an earlier message")
     passed_over.append(
         "instruction block: none that can be read" if planned is None else "instruction block: all played"
     )
     return None
 
 
-def _played(prompt: Prompt) -> int:
-    """How many rounds of the instruction are over: each ended in tool calls and came back with their results."""
-    return sum(bool(message.tool_calls) for message in prompt.messages[prompt.last_user + 1 :])
+def _played(prompt: Prompt, asked: int) -> int:
+    """How many rounds of an instruction are over: each ended in tool calls and came back with their results."""
+    return sum(bool(message.tool_calls) for message in prompt.messages[asked + 1 :])
+
+
+def _reminded(prompt: Prompt) -> list[Part] | None:
+    """The next round of the latest instruction block, where the latest user message only reminds of it.
+
+    Programs that tell a model again what to do put that behind the history as a user message. It is taken for such a
+    reminder where nothing was said between, where results have just come back, or where the round calls tools that
+    are offered and none was called yet. What a person says next is none of these.
+    """
+    for asked in range(prompt.last_user - 1, -1, -1):
+        message = prompt.messages[asked]
+        planned = rounds(message.content, thinks=prompt.thinks) if message.role == "user" else None
+        if planned is None:
+            continue
+        played = _played(prompt, asked)
+        answers = [said for said in prompt.messages[asked + 1 :] if said.role == "assistant"]
+        if played < len(planned) and (
+            not answers or answers[-1].tool_calls or (not played and _calls_offered(planned[0], prompt))
+        ):
+            return planned[played]
+        return None
+    return None
+
+
+def _calls_offered(parts: list[Part], prompt: Prompt) -> bool:
+    """Whether a round calls tools, and only such as the request offers."""
+    functions = [tool.get("function", tool) for tool in prompt.tools]
+    offered = [function.get("name") for function in functions if isinstance(function, Mapping)]
+    called = [call.name for part in parts if isinstance(part, ToolCalls) for call in part.calls]
+    return bool(called) and all(name in offered for name in called)
 
 
 def _configured(prompt: Prompt, config: Config | None, passed_over: list[str]) -> Reply | None:

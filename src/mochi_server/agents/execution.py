@@ -103,8 +103,8 @@ class AgentExecutionService:
         done: list[Message] = []
         failure: MochiError | None = None
         try:
-            info = await self._find_model(task)
-            async with self._chats.opened(task.agent, info.name, task.session_id) as session:
+            name, info = await self._find_model(task)
+            async with self._chats.opened(task.agent, name, task.session_id) as session:
                 narrator = replace(narrator, session_id=session.session_id)
                 yield narrator.start()
                 async with aclosing(self._work(task, info, session, narrator, done)) as events:
@@ -128,7 +128,7 @@ class AgentExecutionService:
         try:
             await transcript.begin()
             model = self._chat_model(task, info, turn.session)
-            for warning in [*_fallback(task, info), *model.warnings(toolbox.schemas())]:
+            for warning in [*_fallback(task, model.name), *model.warnings(toolbox.schemas())]:
                 yield warning
             planning = await self._conversation(model, transcript, toolbox, "planning")
             async with aclosing(_told(planning.answer(), narrator, "planning")) as events:
@@ -154,13 +154,14 @@ class AgentExecutionService:
         wishes = Wishes(think=False, keep_alive=task.keep_alive)
         return ChatModel(self._client, self._windows, self._chats.store, info=info, session=session, wishes=wishes)
 
-    async def _find_model(self, task: AgentTask) -> ModelInfo:
+    async def _find_model(self, task: AgentTask) -> tuple[str, ModelInfo]:
+        """The agent's model by its name as written, or the one that stands in for it."""
         if task.agent.model is not None:
             try:
-                return await self._client.find_model(task.agent.model)
+                return task.agent.model, await self._client.find_model(task.agent.model)
             except ModelNotFound:
                 logger.info("Agent %s wants a model that is not there: %s", task.agent.name, task.agent.model)
-        return await self._client.find_model(task.model)
+        return task.model, await self._client.find_model(task.model)
 
 
 async def _told(
@@ -180,11 +181,11 @@ async def _interrupt(transcript: Transcript) -> None:
         logger.error("What an agent had done could not be stored: %s", error.message)
 
 
-def _fallback(task: AgentTask, info: ModelInfo) -> list[ChatEvent]:
+def _fallback(task: AgentTask, model: str) -> list[ChatEvent]:
     wanted = task.agent.model
-    if wanted is None or info.name.removesuffix(":latest") == wanted.removesuffix(":latest"):
+    if wanted is None or wanted == model:
         return []
-    message = f"Agent {task.agent.name!r}: its model {wanted!r} is not there; {info.name!r} answers."
+    message = f"Agent {task.agent.name!r}: its model {wanted!r} is not there; {model!r} answers."
     return [TurnWarning(ModelNotFound.code, message)]
 
 

@@ -1,0 +1,344 @@
+"""Agents over HTTP: found, called as one tool, planning and acting before the client's eyes, stored as sessions."""
+
+import threading
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from mochi_stub import StubServer
+from tests.support.agents import delegate, nested, notes, write_agent
+from tests.support.api import Api, Event, text_of
+from tests.support.instructions import calls, instruct, words
+from tests.support.server import RunningServer
+
+ACTING = [
+    "agent_start",
+    "agent_planning",
+    "agent_execution",
+    "agent_tool_call",
+    "agent_tool_result",
+    "agent_execution",
+    "agent_complete",
+    "content_delta",
+    "message_complete",
+    "done",
+]
+"""The specification's sequence, for an agent that says a word before it acts."""
+
+
+@pytest.fixture
+def server(stub: StubServer, tmp_path: Path) -> Iterator[RunningServer]:
+    write_agent(tmp_path)
+    with RunningServer(tmp_path, stub.url) as server:
+        yield server
+
+
+def session_with(api: Api, policy: str = "never_confirm", *agents: str, **fields: Any) -> str:
+    """A new session that may call agents."""
+    enabled = {"enabled_agents": list(agents or ["helper"])}
+    settings = {"tools": fields.pop("tools", []), "execution_policy": policy}
+    return str(api.create("mochi", agent_settings=enabled, tool_settings=settings, **fields)["session_id"])
+
+
+def kinds(events: list[Event]) -> list[str]:
+    """Event types, with runs of the same kind as one."""
+    return [kind for kind, _ in groupby(event.type for event in events)]
+
+
+def only(events: list[Event], kind: str) -> list[dict[str, Any]]:
+    return [event.data for event in events if event.type == kind]
+
+
+def roles(messages: list[dict[str, Any]]) -> list[str]:
+    return [message["role"] for message in messages]
+
+
+def agent_chat(api: Api, session_id: str) -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = api.ok(api.http.get(f"/agents/chats/{session_id}"))["messages"]
+    return messages
+
+
+def chats(api: Api) -> list[dict[str, Any]]:
+    listed: list[dict[str, Any]] = api.ok(api.http.get("/agents/chats"))["sessions"]
+    return listed
+
+
+def sent_to(stub: StubServer) -> list[dict[str, Any]]:
+    """The bodies of all chat requests, in order."""
+    return [e.body for e in stub.exchanges() if e.path == "/api/chat" and e.body is not None]
+
+
+def test_the_sequence_is_that_of_the_specification(api: Api, tmp_path: Path) -> None:
+    session_id = session_with(api)
+    does = (calls("note", text="hi"), words(2))
+
+    events = api.stream(session_id, nested(delegate(*does), words(3), label="M"))
+
+    assert kinds(events) == [kind for i, kind in enumerate(ACTING) if i not in (1, 2)]
+    (start,), (called,), (result,), (complete,) = (
+        only(events, f"agent_{kind}") for kind in ("start", "tool_call", "tool_result", "complete")
+    )
+    chat_id, call_id = start["agent_session_id"], api.messages(session_id)[1]["tool_calls"][0]["id"]
+    ours = {"agent_name": "helper", "agent_session_id": chat_id, "parent_call_id": call_id}
+    assert all(event.data | ours == event.data for event in events if event.type.startswith("agent_"))
+    assert start["instruction"] == instruct(*does, label="A")
+    assert (called["tool_name"], called["arguments"]) == ("note", {"text": "hi"})
+    assert (result["tool_name"], result["success"], result["result"]) == ("note", True, "Noted.")
+    assert (complete["session_id"], complete["success"]) == (chat_id, True)
+    assert complete["output"].splitlines()[0] == f"Session ID: {chat_id}"
+    assert text_of(events).startswith("M ")
+    assert notes(tmp_path) == ["hi"]
+
+
+def test_a_plan_and_an_announcement_come_before_the_acting(api: Api) -> None:
+    session_id = session_with(api)
+    events = api.stream(session_id, nested(delegate(words(3), calls("look"), words(2)), words(3)))
+    assert kinds(events) == ACTING
+
+
+def test_both_sessions_hold_what_was_said_and_nothing_ephemeral(api: Api, stub: StubServer) -> None:
+    session_id = session_with(api)
+    events = api.stream(session_id, nested(delegate(words(3), calls("look"), words(2)), words(3)))
+    complete = only(events, "agent_complete")[0]
+
+    user, asking, result, answer = api.messages(session_id)
+    assert [m["role"] for m in (user, asking, result, answer)] == ["user", "assistant", "tool", "assistant"]
+    assert (result["tool_name"], result["content"], result["success"]) == ("agent", complete["output"], True)
+    assert result["tool_call_id"] == asking["tool_calls"][0]["id"]
+
+    chat = api.ok(api.http.get(f"/agents/chats/{complete['session_id']}"))
+    assert (chat["agent_name"], chat["model"], chat["message_count"]) == ("helper", "mochi", 6)
+    system, instruction, plan, acting, looked, end = chat["messages"]
+    assert roles(chat["messages"]) == ["system", "user", "assistant", "assistant", "tool", "assistant"]
+    assert (system["content"], instruction["content"]) == (
+        "You are helper.",
+        only(events, "agent_start")[0]["instruction"],
+    )
+    assert "".join(e["content"] for e in only(events, "agent_planning")) == plan["content"]
+    assert "tool_calls" not in plan
+    assert (acting["tool_calls"][0]["id"], looked["content"]) == (looked["tool_call_id"], "Nothing to see.")
+    assert complete["output"].endswith(end["content"])
+    assert instruction["content"] not in complete["output"]
+
+    main, planning, *executing, after = sent_to(stub)
+    assert [tool["function"]["name"] for tool in main["tools"]] == ["agent"]
+    assert "tools" not in planning
+    assert planning["messages"][-1]["content"].startswith("Plan first")
+    for body in executing:
+        assert {tool["function"]["name"] for tool in body["tools"]} == {"note", "look", "much", "wait", "agent"}
+        assert body["messages"][-1]["role"] == "user"
+        assert body["messages"][-1]["content"].startswith("Now carry out your plan")
+    assert roles(after["messages"]) == ["user", "assistant", "tool"]
+    assert len({body["options"]["num_ctx"] for body in sent_to(stub)}) == 1
+
+
+def test_collected_the_call_is_listed_once_and_both_sessions_are_the_same(api: Api) -> None:
+    message = nested(delegate(words(2), calls("look"), words(2)), words(3))
+    streamed, collected = session_with(api), session_with(api)
+    api.stream(streamed, message)
+    answer = api.chat(collected, message)
+    (call,) = answer["tool_calls_executed"]
+    assert (call["tool_name"], call["call_index"], call["success"]) == ("agent", 0, True)
+    assert call["arguments"]["agent"] == "helper"
+    assert call["result"].startswith("Session ID: ")
+    one, other = chats(api)
+    assert one["message_count"] == other["message_count"] == 6
+    assert roles(api.messages(streamed)) == roles(api.messages(collected))
+
+
+def test_an_agent_that_only_talks_is_asked_once_more(api: Api) -> None:
+    session_id = session_with(api)
+    events = api.stream(session_id, nested(delegate(words(2)), words(2)))
+    chat = agent_chat(api, only(events, "agent_complete")[0]["session_id"])
+    assert roles(chat) == ["system", "user", "assistant", "assistant", "assistant"]
+
+
+def test_an_agent_that_acts_at_once_is_done_when_it_says_so(api: Api) -> None:
+    session_id = session_with(api)
+    events = api.stream(session_id, nested(delegate(calls("look"), words(2)), words(2)))
+    chat = agent_chat(api, only(events, "agent_complete")[0]["session_id"])
+    assert roles(chat) == ["system", "user", "assistant", "assistant", "tool", "assistant"]
+
+
+def test_the_next_turn_of_each_session_works(api: Api, stub: StubServer, tmp_path: Path) -> None:
+    session_id = session_with(api)
+    first = api.stream(session_id, nested(delegate(calls("note", text="one"), words(2)), words(2)))
+    chat_id = only(first, "agent_complete")[0]["session_id"]
+    assert api.chat(session_id, "And now?")["message"]["content"]
+
+    again = delegate(calls("note", text="two"), words(2), session_id=chat_id)
+    second = api.stream(session_id, nested(again, words(2)))
+
+    assert only(second, "agent_start")[0]["agent_session_id"] == chat_id
+    assert roles(agent_chat(api, chat_id)) == ["system", *["user", "assistant", "assistant", "tool", "assistant"] * 2]
+    output = only(second, "agent_complete")[0]["output"]
+    assert output.count("Calls note") == 1
+    assert notes(tmp_path) == ["one", "two"]
+    assert len(chats(api)) == 1
+
+
+def decide(api: Api, session_id: str, event: Event, **decision: Any) -> None:
+    body = {"confirmation_id": event.data["confirmation_id"], **decision}
+    api.ok(api.http.post(f"/chat/{session_id}/confirm-tool", json=body))
+
+
+def test_two_calls_continue_one_session_with_one_tool_approved_and_one_denied(
+    api: Api, server: RunningServer, tmp_path: Path
+) -> None:
+    session_id, other = session_with(api, "always_confirm"), server.api()
+    begun = api.stream(session_id, nested(delegate(words(2)), words(2)))
+    chat_id = only(begun, "agent_complete")[0]["session_id"]
+    message = nested(
+        delegate(calls("note", text="yes"), words(2), session_id=chat_id),
+        delegate(calls("note", text="no"), words(2), session_id=chat_id),
+        words(3),
+    )
+    events: list[Event] = []
+    with api.open_stream(session_id, message) as stream:
+        for event in stream:
+            events.append(event)
+            if event.type == "tool_call_confirmation_required":
+                assert event.data["agent_name"] == "helper"
+                (waiting,) = other.ok(other.http.get(f"/chat/{session_id}/confirmations"))["confirmations"]
+                assert waiting["agent_name"] == "helper"
+                decide(other, session_id, event, approved=event.data["arguments"]["text"] == "yes", reason="So be it.")
+    asked = [
+        "agent_start",
+        "agent_planning",
+        "tool_call_confirmation_required",
+        "agent_tool_result",
+        "agent_execution",
+        "agent_complete",
+    ]
+    assert [kind for kind in kinds(events) if kind != "agent_planning"] == [
+        *[kind for kind in asked if kind != "agent_planning"] * 2,
+        "content_delta",
+        "message_complete",
+        "done",
+    ]
+    assert [r["error_code"] for r in only(events, "agent_tool_result")] == [None, "TOOL_EXECUTION_DENIED"]
+    assert notes(tmp_path) == ["yes"]
+    tools = [m for m in agent_chat(api, chat_id) if m["role"] == "tool"]
+    assert [(m["success"], m["decided_by"]) for m in tools] == [(True, "user"), (False, "user")]
+    assert "So be it." in tools[1]["content"]
+    assert [m["tool_name"] for m in api.messages(session_id) if m["role"] == "tool"] == ["agent"] * 3
+    assert api.chat(session_id, "And now?")["message"]["content"]
+
+
+def test_an_approval_for_the_session_is_for_that_agent_alone(api: Api, server: RunningServer, tmp_path: Path) -> None:
+    write_agent(tmp_path, "other")
+    session_id, deciding = session_with(api, "always_confirm", "helper", "other"), server.api()
+    noting = (calls("note", text="x"), words(1))
+    message = nested(delegate(*noting), delegate(*noting, agent="other"), words(2))
+    asked = []
+    for _ in range(2):
+        with api.open_stream(session_id, message) as stream:
+            for event in stream:
+                if event.type == "tool_call_confirmation_required":
+                    asked.append(event.data["agent_name"])
+                    remember = "session" if asked[-1] == "helper" else "once"
+                    decide(deciding, session_id, event, approved=True, remember=remember)
+    assert asked == ["helper", "other", "other"]
+    assert len(notes(tmp_path)) == len(notes(tmp_path, "other")) == 2
+
+
+def test_confirm_destructive_goes_by_the_marks_of_the_agent(api: Api) -> None:
+    session_id = session_with(api, "confirm_destructive")
+    answer = api.chat(session_id, nested(delegate(calls("look"), calls("note", text="x"), words(2)), words(2)))
+    assert answer["tool_calls_executed"][0]["success"] is True
+    tools = [m for m in agent_chat(api, chats(api)[0]["session_id"]) if m["role"] == "tool"]
+    assert [m.get("error_code") for m in tools] == [None, "TOOL_EXECUTION_DENIED"]
+
+
+def test_a_collected_turn_can_wait_for_the_agents_approval(api: Api, server: RunningServer, tmp_path: Path) -> None:
+    session_id = session_with(api, "always_confirm")
+    message = nested(delegate(calls("note", text="waited"), words(2)), words(2))
+    answers: list[dict[str, Any]] = []
+    asking = threading.Thread(target=lambda: answers.append(api.chat(session_id, message, wait_for_confirmation=True)))
+    asking.start()
+    other = server.api()
+    pending: list[dict[str, Any]] = []
+    while not pending:
+        pending = other.ok(other.http.get(f"/chat/{session_id}/confirmations"))["confirmations"]
+    decide(other, session_id, Event("", "", pending[0]), approved=True)
+    asking.join(10)
+    assert answers[0]["tool_calls_executed"][0]["success"] is True
+    assert notes(tmp_path) == ["waited"]
+
+
+def test_the_whole_output_is_in_the_event_and_a_cut_one_goes_to_the_model(stub: StubServer, tmp_path: Path) -> None:
+    write_agent(tmp_path)
+    with RunningServer(tmp_path, stub.url, tool_output_limit_chars=1000) as server:
+        api = server.api()
+        session_id = session_with(api)
+        doing = delegate(calls("much"), calls("much"), words(2))
+        events = api.stream(session_id, nested(doing, words(2)))
+        output = only(events, "agent_complete")[0]["output"]
+        told = api.messages(session_id)[2]["content"]
+    assert len(output) > 2000
+    assert len(told) <= 1000
+    assert told.startswith("Session ID: ")
+    assert "characters left out" in told
+    assert told[-10:] == output[-10:]
+
+
+@pytest.mark.parametrize("phase", ["planning", "execution", "tool"])
+def test_stopping_stores_what_the_agent_had_done(tmp_path: Path, phase: str) -> None:
+    write_agent(tmp_path)
+    talk = words(400)
+    does = {"planning": [talk], "execution": [words(1), calls("look"), talk], "tool": [calls("look", "wait", "look")]}
+    until = {"planning": "agent_planning", "execution": "agent_tool_result", "tool": "agent_tool_result"}
+    with StubServer(speed=0 if phase == "tool" else 1) as stub, RunningServer(tmp_path, stub.url) as server:
+        api, other = server.api(), server.api()
+        session_id = session_with(api)
+        events: list[Event] = []
+        with api.open_stream(session_id, nested(delegate(*does[phase]), words(2))) as stream:
+            for event in stream:
+                events.append(event)
+                if event.type == until[phase]:
+                    other.ok(other.http.post(f"/chat/{session_id}/stop"))
+        assert kinds(events)[-1] == "done"
+        assert "agent_complete" not in kinds(events)
+        chat_id = only(events, "agent_start")[0]["agent_session_id"]
+        chat, main = agent_chat(api, chat_id), api.messages(session_id)
+    assert roles(main) == ["user", "assistant", "tool"]
+    assert "interrupted" in main[2]["content"]
+    for messages in (main, chat):
+        called = [call["id"] for m in messages for call in m.get("tool_calls", ())]
+        assert called == [m["tool_call_id"] for m in messages if m["role"] == "tool"]
+    if phase == "planning":
+        assert (roles(chat), chat[-1]["interrupted"]) == (["system", "user", "assistant"], True)
+    if phase == "tool":
+        assert [m["success"] for m in chat if m["role"] == "tool"] == [True, False, False]
+
+
+def test_after_a_stop_both_sessions_go_on(api: Api, server: RunningServer, tmp_path: Path) -> None:
+    session_id, other = session_with(api, "always_confirm"), server.api()
+    with api.open_stream(session_id, nested(delegate(calls("note", text="x")), words(2))) as stream:
+        for event in stream:
+            if event.type == "tool_call_confirmation_required":
+                other.ok(other.http.post(f"/chat/{session_id}/stop"))
+    chat_id = chats(api)[0]["session_id"]
+    assert other.ok(other.http.get(f"/chat/{session_id}/confirmations")) == {"confirmations": []}
+    again = delegate(calls("look"), words(2), session_id=chat_id)
+    api.ok(api.http.patch(f"/sessions/{session_id}", json={"tool_settings": {"execution_policy": "never_confirm"}}))
+    answer = api.chat(session_id, nested(again, words(2)))
+    assert answer["tool_calls_executed"][0]["success"] is True
+    assert notes(tmp_path) == []
+    assert len(chats(api)) == 1
+
+
+def test_the_agents_chats_are_ordinary_session_files(api: Api, tmp_path: Path) -> None:
+    session_id = session_with(api)
+    api.chat(session_id, nested(delegate(words(2)), words(2)))
+    (entry,) = chats(api)
+    assert (entry["agent_name"], entry["preview"][:6]) == ("helper", "Please")
+    file = orjson.loads((tmp_path / "agents" / "agent_chats" / f"{entry['session_id']}.json").read_bytes())
+    assert set(file) == {"metadata", "messages"}
+    assert file["metadata"]["format_version"] == "1.3"
+    assert file["metadata"]["agent_name"] == "helper"
+    assert [s["session_id"] for s in api.ok(api.http.get("/sessions"))["sessions"]] == [session_id]

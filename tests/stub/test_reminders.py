@@ -1,0 +1,47 @@
+"""Instruction blocks that go on behind a later user message, for programs that end each request with a prompt."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mochi_stub import Message, Prompt, Reply, ToolCall
+from mochi_stub.resolve import resolve
+from tests.support.instructions import calls, instruct, words
+
+PLAN = instruct(words(2), calls("look"), words(3))
+REMINDER = Message("user", "Now do it.")
+LOOKED = (Message("assistant", "ID", tool_calls=(ToolCall("look"),)), Message("tool", "Nothing.", tool_name="look"))
+
+
+def reply_to(*messages: Message, tools: tuple[str, ...] = ()) -> Reply:
+    offered: tuple[dict[str, Any], ...] = tuple({"type": "function", "function": {"name": name}} for name in tools)
+    return resolve(Prompt("mochi", messages=(Message("user", PLAN), *messages), tools=offered))
+
+
+def test_a_script_that_nobody_has_answered_is_played() -> None:
+    assert reply_to(REMINDER).text == "ID lorem ipsum ID"
+
+
+def test_calls_are_made_when_their_tools_are_offered() -> None:
+    reply = reply_to(Message("assistant", "I have a plan."), REMINDER, tools=("look", "note"))
+    assert [call.name for call in reply.tool_calls] == ["look"]
+
+
+def test_a_script_goes_on_when_the_results_have_come_back() -> None:
+    assert reply_to(Message("assistant", "I have a plan."), *LOOKED, REMINDER).text == "ID lorem ipsum dolor ID"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [(Message("assistant", "I cannot."),), (*LOOKED, Message("assistant", "Done."))],
+    ids=["without the tools", "after the end"],
+)
+def test_what_is_said_next_is_answered_as_ever(said: tuple[Message, ...]) -> None:
+    assert reply_to(*said, Message("user", "thanks")).text.endswith(" thanks")
+
+
+def test_tools_that_are_no_tools_offer_nothing() -> None:
+    messages = (Message("user", PLAN), Message("assistant", "I have a plan."), REMINDER)
+    assert resolve(Prompt("mochi", messages=messages, tools=({"function": "look"}, {"name": []}))).tool_calls == []

@@ -1,0 +1,79 @@
+"""Agents for tests, written into a data directory as a user would, and messages that have them called."""
+
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+from tests.support.instructions import instruct
+
+SAMPLES = Path(__file__).parents[2] / "agents"
+
+HELPER = '''
+    from pathlib import Path
+
+    HERE = Path(__file__).parent
+
+    def note(text: str) -> str:
+        """Write a note."""
+        with (HERE / "notes.txt").open("a") as notes:
+            notes.write(text + "\\n")
+        return "Noted."
+
+    def look() -> str:
+        """Look."""
+        return "Nothing to see."
+
+    def much() -> str:
+        """Say much."""
+        return "x" * 3000
+
+    async def wait() -> str:
+        """Wait for ever."""
+        import asyncio
+        await asyncio.Event().wait()
+        return "never"
+
+    def agent() -> str:
+        """A tool of that name."""
+        return "I am a tool."
+'''
+EXPORTS = """
+    from .{name} import agent, look, much, note, wait
+    __all__ = ["note", "look", "much", "wait", "agent"]
+    __read_only__ = ["look"]
+"""
+SKILL = "---\ndescription: Helps.\n---\nYou are {name}.\n"
+
+
+def write_agent(data_dir: Path, name: str = "helper", **files: str | None) -> Path:
+    """An agent's folder; ``files`` replace the usual ones by name without suffix, None leaves one out."""
+    directory = data_dir / "agents" / name
+    directory.mkdir(parents=True, exist_ok=True)
+    usual = {"SKILL": SKILL.format(name=name), name: HELPER, "__init__": EXPORTS.format(name=name)}
+    for file, text in (usual | files).items():
+        path = directory / f"{file}.{'md' if file == 'SKILL' else 'py'}"
+        path.unlink(missing_ok=True)
+        if text is not None:
+            path.write_text(dedent(text))
+    return directory
+
+
+def delegate(*does: dict[str, Any], agent: str = "helper", session_id: str | None = None) -> dict[str, Any]:
+    """A call of the agent, whose instruction tells the stub what the agent does."""
+    arguments = {"agent": agent, "instruction": instruct(*does, label="A") if does else "Please help."}
+    if session_id is not None:
+        arguments["session_id"] = session_id
+    return {"tool_call": [{"name": "agent", "args": arguments}]}
+
+
+def nested(*messages: dict[str, Any], label: str = "ID") -> str:
+    """A message as ``instruct`` makes it, whose block may hold other blocks: theirs are written as JSON escapes."""
+    head, _, rest = instruct(*messages, label=label).partition("<|instruction_start|>")
+    block = rest.removesuffix("<|instruction_end|>").replace("<|", "\\u003c|")
+    return f"{head}<|instruction_start|>{block}<|instruction_end|>"
+
+
+def notes(data_dir: Path, agent: str = "helper") -> list[str]:
+    """What an agent's tool ``note`` has written."""
+    file = data_dir / "agents" / agent / "notes.txt"
+    return file.read_text().split() if file.exists() else []
