@@ -10,8 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import orjson
-
+from mochi_stub.jsontext import dumps
 from mochi_stub.lorem import stable_hash
 from mochi_stub.prompt import ToolCall
 from mochi_stub.reply import Content, Cut, Failure, Gate, Logprob, Pace, Part, Pause, Reasoning, Reply, Text, ToolCalls
@@ -106,7 +105,7 @@ class _Characters(_Words):
         return len(content) if isinstance(content, str) else sum(map(len, content))
 
     def call(self, call: ToolCall) -> int:
-        return len(call.name) + len(orjson.dumps(dict(call.arguments)))
+        return len(call.name) + len(dumps(dict(call.arguments)).encode())
 
 
 def sliced(text: str, length: int) -> Iterator[str]:

@@ -44,7 +44,7 @@ def _shortened(reply: Reply, characters: int) -> Reply:
 
 def _ended(reply: Reply, index: int, part: Reasoning | Text, length: int, finish: Finish) -> Reply:
     parts: list[Part] = [*reply.parts[:index], replace(part, content=_cut(part.content, length))]
-    return replace(reply, parts=parts, finish=finish)
+    return replace(reply, parts=parts, finish=finish, frames=None)
 
 
 def _cut(content: Content, length: int) -> Content:

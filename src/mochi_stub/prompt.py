@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
-import orjson
+from mochi_stub.jsontext import dumps
 
 Operation = Literal["chat", "generate", "embed"]
 
@@ -80,13 +80,13 @@ def render(prompt: Prompt) -> str:
     """
     if prompt.raw:
         return prompt.user_text
-    lines = [f"tools: {orjson.dumps(list(prompt.tools)).decode()}"] if prompt.tools else []
+    lines = [f"tools: {dumps(list(prompt.tools))}"] if prompt.tools else []
     return "\n".join(lines + [message_line(message) for message in prompt.messages])
 
 
 def message_line(message: Message) -> str:
     """One message as it stands in the rendering."""
-    calls = [f"{call.name} {orjson.dumps(dict(call.arguments)).decode()}" for call in message.tool_calls]
+    calls = [f"{call.name} {dumps(dict(call.arguments))}" for call in message.tool_calls]
     return f"{message.role}: " + " ".join(filter(None, [message.content, *calls]))
 
 

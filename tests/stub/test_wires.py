@@ -285,6 +285,7 @@ ODD: list[Any] = [
     *(None, True, -1, 1.5, 10**30, "", "\ud800", [], [None], {"a": 1}, [{"role": "user"}], [{"type": "text"}]),
     *([{"parts": 3}], [{"role": [], "content": {}}]),
 ]
+DEEP = json.loads("[" * 300 + "]" * 300)
 FIELDS = [
     *("model", "messages", "contents", "input", "prompt", "tools", "tool_choice", "stop", "max_tokens", "n", "stream"),
     *("temperature", "response_format", "text", "reasoning", "stream_options", "system", "thinking", "stop_sequences"),
@@ -300,6 +301,22 @@ def test_no_value_of_any_field_brings_the_server_down(shared: StubServer, wire: 
             answer = ask(shared, "POST", PATHS[wire], {**body(wire), field: odd})
             assert answer.status in (200, 400, 404), (field, odd, answer.body)
             assert answer.status == 200 or message_of(wire, answer)[0]
+
+
+@pytest.mark.parametrize(
+    ("wire", "tool"),
+    [
+        ("chat", {"type": "function", "function": {"name": "x", "parameters": {"deep": DEEP}}}),
+        ("response", {"type": "function", "name": "x", "parameters": {"deep": DEEP}}),
+        ("message", {"name": "x", "input_schema": {"deep": DEEP}}),
+        ("gemini", {"functionDeclarations": [{"name": "x", "parameters": {"deep": DEEP}}]}),
+    ],
+)
+def test_deep_values_are_carried_in_and_out(shared: StubServer, wire: str, tool: dict[str, Any]) -> None:
+    plan = {"messages": [{"tool_call": [{"name": "x", "args": {"deep": DEEP}}]}]}
+    answer = post(shared, wire, f"<|instruction_start|>{json.dumps(plan)}<|instruction_end|>", tools=[tool])
+    assert answer.status == 200
+    assert b"[" * 300 in answer.body
 
 
 @pytest.mark.parametrize("wire", [wire for wire in PATHS if wire != "ollama"])

@@ -6,13 +6,13 @@ from typing import Any
 
 from mochi_stub.answer import Answer, Request, Result, Stub
 from mochi_stub.chunks import Piece
+from mochi_stub.jsontext import event
 from mochi_stub.plan import ALPHANUMERIC
 from mochi_stub.prompt import ToolCall, prompt_tokens
 from mochi_stub.reply import Failure, Reasoning, Reply, Text, joined
 from mochi_stub.wire.anthropic.errors import error_body, failure_answer, find_model, json_answer
 from mochi_stub.wire.anthropic.shapes import prompt_of
 from mochi_stub.wire.asking import Block, Subject, argument_pieces, asked, blocks, completed, played
-from mochi_stub.wire.jsontext import event
 
 EVENTS = b"text/event-stream; charset=utf-8"
 SIGNATURE_LENGTH = 64

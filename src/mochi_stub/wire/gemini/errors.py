@@ -7,10 +7,10 @@ from typing import Any
 
 from mochi_stub.answer import Answer, Stub
 from mochi_stub.catalogue import Model
+from mochi_stub.jsontext import dumps
 from mochi_stub.reply import Failure
 from mochi_stub.wire.asking import declared, headers_of
 from mochi_stub.wire.fields import Problem, Where
-from mochi_stub.wire.jsontext import dumps
 
 JSON = b"application/json; charset=UTF-8"
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from mochi_stub.answer import Answer, Request, Result, Stub
 from mochi_stub.catalogue import Model
 from mochi_stub.chunks import Piece
+from mochi_stub.jsontext import dumps
 from mochi_stub.plan import ALPHANUMERIC
 from mochi_stub.prompt import ToolCall
 from mochi_stub.reply import Failure, Reasoning, joined
@@ -14,7 +16,6 @@ from mochi_stub.wire.asking import Block, Subject, asked, blocks, played
 from mochi_stub.wire.fields import read
 from mochi_stub.wire.gemini.errors import JSON, error_body, failure_answer, json_answer
 from mochi_stub.wire.gemini.shapes import GENERATE, prompt_of, shows_thoughts
-from mochi_stub.wire.jsontext import dumps
 
 EVENTS = b"text/event-stream"
 _FINISH = {"stop": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY"}
@@ -25,6 +26,8 @@ def generate(stub: Stub, request: Request, model: Model, name: str, *, stream: b
     body = read(request.body, GENERATE)
     subject = asked(stub, model, prompt_of(body, name, model, stream=stream), request)
     events = request.query.get("alt") == "sse"
+    if stream and not events:  # what was recorded was recorded as events
+        subject = replace(subject, reply=replace(subject.reply, frames=None))
     return played(subject, Candidates(subject, shows_thoughts(body), events))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from mochi_stub.catalogue import Model
+from mochi_stub.jsontext import dumps
 from mochi_stub.prompt import Message, Prompt, ToolCall
 from mochi_stub.wire.fields import (
     Check,
@@ -23,7 +24,6 @@ from mochi_stub.wire.fields import (
     string,
 )
 from mochi_stub.wire.gemini.errors import Refused
-from mochi_stub.wire.jsontext import dumps
 
 
 def _camel(name: str) -> str:

@@ -8,11 +8,11 @@ from typing import Any
 from mochi_stub.answer import Answer, Request, Result, Stub
 from mochi_stub.catalogue import Model
 from mochi_stub.chunks import Piece
+from mochi_stub.jsontext import dumps, event
 from mochi_stub.plan import ALPHANUMERIC
 from mochi_stub.prompt import Prompt, ToolCall
 from mochi_stub.reply import Choice, Failure, Part, Reasoning, Reply
 from mochi_stub.wire.asking import Subject, argument_pieces, asked, played
-from mochi_stub.wire.jsontext import dumps, event
 from mochi_stub.wire.openai.errors import failure_answer, failure_error, find_model, json_answer
 from mochi_stub.wire.openai.shapes import check_chat, check_tools, messages, options
 from mochi_stub.wire.openai.usage import completion_usage

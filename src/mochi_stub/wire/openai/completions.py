@@ -8,11 +8,11 @@ from typing import Any
 
 from mochi_stub.answer import Answer, Request, Result, Stub
 from mochi_stub.chunks import Piece
+from mochi_stub.jsontext import dumps, event
 from mochi_stub.plan import ALPHANUMERIC
 from mochi_stub.prompt import Message, Prompt
 from mochi_stub.reply import Choice, Failure, Finish, Part, Reasoning, Text, ToolCalls, joined
 from mochi_stub.wire.asking import Counts, Subject, asked, played
-from mochi_stub.wire.jsontext import dumps, event
 from mochi_stub.wire.openai.chat import DONE, EVENTS
 from mochi_stub.wire.openai.errors import failure_answer, failure_error, find_model, json_answer
 from mochi_stub.wire.openai.shapes import options, texts

@@ -8,10 +8,10 @@ from typing import Any
 
 from mochi_stub.answer import Answer, Handler, Request, Result, Stub
 from mochi_stub.catalogue import Model
+from mochi_stub.jsontext import dumps
 from mochi_stub.reply import Failure
 from mochi_stub.wire.asking import Failed, declared, headers_of
 from mochi_stub.wire.fields import Check, Problem, Where, kind_of, read
-from mochi_stub.wire.jsontext import dumps
 
 JSON = b"application/json"
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 from mochi_stub.chunks import Piece
+from mochi_stub.jsontext import dumps, event
 from mochi_stub.plan import ALPHANUMERIC, Plan
 from mochi_stub.prompt import ToolCall
 from mochi_stub.reply import Reasoning
 from mochi_stub.wire.asking import argument_pieces
-from mochi_stub.wire.jsontext import dumps, event
 
 _IDS = 1000
 """Ids of items and of calls come from different numbers."""
