@@ -33,15 +33,17 @@ class Slots:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.cancelled():
-                self._waiting.remove(turn)
-            else:
+            if not turn.cancelled():
                 self.release()
+            elif turn in self._waiting:
+                self._waiting.remove(turn)
             raise
 
     def release(self) -> None:
         """Give the slot to whoever is next."""
-        if self._waiting:
-            self._waiting.popleft().set_result(None)
-        else:
-            self.taken -= 1
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.cancelled():  # it may be, and its task not yet know
+                turn.set_result(None)
+                return
+        self.taken -= 1
