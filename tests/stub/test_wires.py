@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import mochi_stub.wire
 from mochi_stub import Failure, Gate, Model, Prompt, Reply, StubServer, Text, ToolCall, Usage
 from mochi_stub.lorem import hash_sized, lorem
 from tests.stub.clients import (
@@ -441,7 +446,7 @@ def test_a_model_without_tools_refuses_them(shared: StubServer, wire: str, field
     assert post(shared, wire, **field).status == 200
 
 
-@pytest.mark.parametrize("wire", ["chat", "response", "message", "gemini"])
+@pytest.mark.parametrize("wire", ["chat", "completion", "response", "message", "gemini"])
 def test_a_model_that_only_embeds_does_not_chat(shared: StubServer, wire: str) -> None:
     answer = ask(shared, "POST", PATHS[wire].replace("mochi", "mochi-embed"), {**body(wire), "model": "mochi-embed"})
     assert answer.status in (400, 404)
@@ -459,12 +464,29 @@ def test_a_client_that_goes_cancels_its_reply(wire: str) -> None:
         stub.wait_for(lambda seen: seen[0].outcome == "cancelled")
 
 
-def test_servers_of_one_seed_write_the_same_bytes() -> None:
-    answers = []
-    for order in (1, -1):
-        with StubServer(speed=0) as stub:
-            wires = list(PATHS)[::order]
-            answers.append({wire: post(stub, wire, "same\nReason: x").body for wire in wires})
-    assert answers[0] == answers[1]
+def test_servers_of_one_seed_write_the_same_bytes_whatever_else_they_do() -> None:
+    wires = list(PATHS)
+    mixed = [
+        (wires[number % len(wires)], f"request {number % 50}\nReason: x", number % 2 == 0) for number in range(200)
+    ]
+
+    def one(stub: StubServer, number: int) -> bytes:
+        wire, text, stream = mixed[number]
+        return post(stub, wire, text, stream=stream).body
+
+    with StubServer(speed=0) as stub:
+        first = [one(stub, number) for number in range(200)]
+    with StubServer(speed=0) as stub, ThreadPoolExecutor(16) as pool:
+        assert list(pool.map(partial(one, stub), reversed(range(200)))) == first[::-1]
     with StubServer(speed=0, seed=1) as stub:
-        assert post(stub, "chat", "same\nReason: x").body != answers[0]["chat"]
+        assert one(stub, 1) != first[1]
+
+
+def test_no_wire_imports_another() -> None:
+    folder = Path(mochi_stub.wire.__file__).parent
+    names = [entry.name for entry in folder.iterdir() if (entry / "__init__.py").exists()]
+    assert {"ollama", "openai", "anthropic", "gemini"} <= set(names)
+    for name in names:
+        for file in (folder / name).rglob("*.py"):
+            imported = re.findall(r"^(?:from|import) mochi_stub\.wire\.(\w+)", file.read_text(), re.MULTILINE)
+            assert not set(imported) & (set(names) - {name}), file

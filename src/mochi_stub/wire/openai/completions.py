@@ -15,7 +15,7 @@ from mochi_stub.reply import Choice, Failure, Finish, Part, Reasoning, Text, Too
 from mochi_stub.wire.asking import Counts, Subject, asked, played
 from mochi_stub.wire.openai.chat import DONE, EVENTS
 from mochi_stub.wire.openai.errors import failure_answer, failure_error, find_model, json_answer
-from mochi_stub.wire.openai.shapes import options, texts
+from mochi_stub.wire.openai.shapes import check_chat, options, texts
 from mochi_stub.wire.openai.usage import completion_usage
 
 NO_PROMPT = "<|endoftext|>"
@@ -24,6 +24,7 @@ NO_PROMPT = "<|endoftext|>"
 def completions(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     """POST /v1/completions"""
     model = find_model(stub, body["model"])
+    check_chat(model, "v1/completions")
     prompts = [text for text in texts(body.get("prompt", NO_PROMPT)) for _ in range(body.get("n", 1))]
     subjects = [asked(stub, model, _prompt(body, text), request) for text in prompts]
     whole = _together(subjects, echo=body.get("echo", False))

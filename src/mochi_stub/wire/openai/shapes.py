@@ -196,5 +196,6 @@ def check_tools(model: Model, tools: object) -> None:
 def check_chat(model: Model, endpoint: str) -> None:
     """Raises Refused where the model does not answer at all."""
     if not model.can("completion"):
-        words = f"This is not a chat model and thus not supported in the {endpoint} endpoint."
+        kind = "completion" if endpoint == "v1/completions" else "chat"
+        words = f"This is not a {kind} model and thus not supported in the {endpoint} endpoint."
         raise Refused(404, words, param="model")
