@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mochi_stub.catalogue import DEFAULT_MODELS, Model, Remote
+    from mochi_stub.document import ConfigError
     from mochi_stub.journal import Exchange
     from mochi_stub.prompt import Message, Prompt, ToolCall
     from mochi_stub.reply import (
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
         Failure,
         Gate,
         Logprob,
+        Pace,
+        Pause,
         Reasoning,
         Reply,
         Text,
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "catalogue": ("DEFAULT_MODELS", "Model", "Remote"),
+    "document": ("ConfigError",),
     "journal": ("Exchange",),
     "prompt": ("Message", "Prompt", "ToolCall"),
     "reply": (
@@ -39,6 +43,8 @@ _HOMES = {
         "Failure",
         "Gate",
         "Logprob",
+        "Pace",
+        "Pause",
         "Reasoning",
         "Reply",
         "Text",
@@ -53,6 +59,7 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = [
     "DEFAULT_MODELS",
     "Choice",
+    "ConfigError",
     "Cut",
     "Durations",
     "Exchange",
@@ -62,6 +69,8 @@ __all__ = [
     "Machine",
     "Message",
     "Model",
+    "Pace",
+    "Pause",
     "Prompt",
     "Reasoning",
     "Remote",

@@ -6,6 +6,7 @@ It knows no provider: the wires give it routes.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from mochi_stub.answer import Answer, Request, Result, Routes, Stub, crashed
 from mochi_stub.conversation import Channel, Conversation, Playback, Receive, Scope, Send
@@ -17,11 +18,19 @@ logger = logging.getLogger("mochi_stub")
 
 
 class App:
-    """The server without its socket. `speed` scales the waiting; 0 removes it."""
+    """The server without its socket. `speed` scales the waiting; 0 removes it. `replay` is asked before the routes."""
 
     def __init__(
-        self, stub: Stub, routes: Routes, journal: Journal, *, speed: float = 1.0, clock: Clock | None = None
+        self,
+        stub: Stub,
+        routes: Routes,
+        journal: Journal,
+        *,
+        replay: Callable[[Stub, Request], Result | None],
+        speed: float = 1.0,
+        clock: Clock | None = None,
     ) -> None:
+        self.replay = replay
         self.stub = stub
         self.routes = routes
         self.journal = journal
@@ -52,11 +61,12 @@ class App:
         )
 
     def _handle(self, request: Request) -> Result:
-        found = preflight(request) or route(self.routes, request)
-        if isinstance(found, Answer):
-            return found
         try:
-            return found(self.stub, request)
+            answer = preflight(request) or self.replay(self.stub, request)
+            if answer is not None:
+                return answer
+            found = route(self.routes, request)
+            return found if isinstance(found, Answer) else found(self.stub, request)
         except Exception as error:
             logger.exception("%s %s", request.method, request.path)
             return crashed(error)

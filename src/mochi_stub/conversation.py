@@ -50,7 +50,7 @@ class Channel:
     send: Send
 
 
-class _Gone(BaseException):
+class Gone(BaseException):
     """The client has closed the connection."""
 
 
@@ -80,19 +80,19 @@ class Conversation:
             self.journal.note(self.exchange, **rule, **result.noted)
             if not result.stream and not self.playback.speed and not interrupted(result.reply):
                 return await self._answer(result.encoder.whole())
-            await self._watched(self._play(result))
-        except _Gone:
+            await watched(self._play(result), self.receive)
+        except Gone:
             pass
         finally:
             self._settle("cancelled")
 
     async def _made(self, scheduled: Scheduled) -> Answer | Generation:
-        """The result, when its model has been loaded and has a place. Raises _Gone."""
+        """The result, when its model has been loaded and has a place. Raises Gone."""
         scheduler, need = scheduled.scheduler, scheduled.need
         try:
             lease = scheduler.take(need)
             if lease is None:
-                lease = await self._watched(scheduler.acquire(need))
+                lease = await watched(scheduler.acquire(need), self.receive)
             self.lease = lease
             self.journal.note(self.exchange, num_ctx=lease.context, reload=lease.reload)
             return scheduled.then(lease)
@@ -101,20 +101,6 @@ class Conversation:
         except Exception as error:
             logger.exception("%s %s", self.exchange.method, self.exchange.path)
             return crashed(error)
-
-    async def _watched(self, playing: Coroutine[Any, Any, _T]) -> _T:
-        """Play until the end. Raises _Gone where the client goes first."""
-        play = asyncio.ensure_future(playing)
-        gone = asyncio.ensure_future(_disconnected(self.receive))
-        try:
-            await asyncio.wait({play, gone}, return_when=asyncio.FIRST_COMPLETED)
-            if not play.done():
-                raise _Gone
-            return play.result()
-        finally:
-            play.cancel()
-            gone.cancel()
-            await asyncio.gather(play, gone, return_exceptions=True)
 
     async def _play(self, generation: Generation) -> None:
         async with aclosing(paced(pieces(generation.reply), self.playback.clock, self.playback.speed)) as batches:
@@ -176,6 +162,21 @@ class Conversation:
             self.journal.close(self.exchange, outcome)
             if self.lease is not None:
                 self.lease.release()
+
+
+async def watched(playing: Coroutine[Any, Any, _T], receive: Receive) -> _T:
+    """Play until the end. Raises Gone where the client goes first."""
+    play = asyncio.ensure_future(playing)
+    gone = asyncio.ensure_future(_disconnected(receive))
+    try:
+        await asyncio.wait({play, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not play.done():
+            raise Gone
+        return play.result()
+    finally:
+        play.cancel()
+        gone.cancel()
+        await asyncio.gather(play, gone, return_exceptions=True)
 
 
 async def _disconnected(receive: Receive) -> None:

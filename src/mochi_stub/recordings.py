@@ -16,9 +16,12 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
+
+import orjson
 
 from mochi_stub.document import Item, parse
+from mochi_stub.matching import Asked, asked
 from mochi_stub.recorded import anthropic, gemini, ollama, openai
 from mochi_stub.recorded.gathered import Gathered, get
 from mochi_stub.reply import Failure, Frames, Pace, Part, Pause, Reply, joined
@@ -63,28 +66,46 @@ class Recording:
         return urlsplit(self.url).path
 
 
+def asked_by(recording: Recording) -> Asked:
+    """The request of a recording, as requests are compared."""
+    parts = urlsplit(recording.url)
+    body = recording.request
+    data = b"" if body is None else body.encode() if isinstance(body, str) else orjson.dumps(body)
+    return asked(recording.method, unquote(parts.path), parts.query, data)
+
+
 def wire_of(path: str) -> str | None:
     """The wire that a path belongs to; None where what it answers is no reply of a model."""
     return next((wire for end, (wire, *_) in _READERS.items() if path.rstrip("/").endswith(end)), None)
 
 
+@dataclass(frozen=True)
+class Recorded:
+    """What is in a recorded file, the reply that it holds, and the request as requests are compared."""
+
+    file: Path
+    recording: Recording
+    reply: Reply
+    asked: Asked
+
+
 def reply_of(path: Path) -> Reply:
     """The reply that was recorded in a file, read again when the file has changed. Raises ConfigError."""
-    return _watched(path).current()[1]
+    return recorded(path).reply
 
 
-def recording_of(path: Path) -> Recording:
-    """The exchange that was recorded in a file. Raises ConfigError."""
-    return _watched(path).current()[0]
+def recorded(path: Path) -> Recorded:
+    """What was recorded in a file. Raises ConfigError."""
+    return _watched(path).current()
 
 
-@lru_cache(maxsize=1024)
-def _watched(path: Path) -> Watched[tuple[Recording, Reply]]:
-    return Watched(path, lambda data: _both(read_recording(parse(data, str(path)))))
+@lru_cache(maxsize=4096)
+def _watched(path: Path) -> Watched[Recorded]:
+    return Watched(path, lambda data: _made(path, read_recording(parse(data, str(path)))))
 
 
-def _both(recording: Recording) -> tuple[Recording, Reply]:
-    return recording, to_reply(recording)
+def _made(path: Path, recording: Recording) -> Recorded:
+    return Recorded(path, recording, to_reply(recording), asked_by(recording))
 
 
 def read_recording(item: Item) -> Recording:

@@ -8,7 +8,7 @@ import socket
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -21,10 +21,14 @@ from mochi_stub.journal import Exchange, Journal
 from mochi_stub.library import Library
 from mochi_stub.live import ConfiguredLibrary, LiveConfig
 from mochi_stub.prompt import Prompt
+from mochi_stub.replay import Replay
 from mochi_stub.reply import Reply
 from mochi_stub.resolve import resolver
 from mochi_stub.scheduler import Machine, Scheduler
 from mochi_stub.wires import ROUTES
+
+if TYPE_CHECKING:
+    from mochi_stub.recorder import Recorder
 
 DAY = 24 * 3600
 
@@ -37,7 +41,8 @@ class StubServer:
     `config` names a file of models and what they answer; without it and without `models` there are the default ones.
     `resolve` scripts the replies; where it returns None the configuration answers, or the default behaviour. The same
     `seed` and request give the same bytes. `speed` 2 is twice as fast, 0 does not wait at all.
-    `machine` is what Ollama's scheduler has to do with; by default nothing ever waits for anything else.
+    `machine` is what Ollama's scheduler has to do with; by default nothing ever waits for anything else. `record`
+    (made by `mochi_stub.recorder.record`) passes every request on to a real server and writes down what it says.
 
         with StubServer(speed=0) as stub:
             ollama.Client(stub.url).chat("mochi", messages=[...])
@@ -55,6 +60,7 @@ class StubServer:
         seed: int = 0,
         speed: float = 1.0,
         machine: Machine | None = None,
+        record: Recorder | None = None,
     ) -> None:
         self.host = host
         self.port = port
@@ -64,6 +70,7 @@ class StubServer:
         self._script = resolve
         self._seed = seed
         self._speed = speed
+        self._record = record
         self.machine = machine or Machine()
         self._journal = Journal()
         self._thread: threading.Thread | None = None
@@ -125,7 +132,9 @@ class StubServer:
     def _config(self) -> uvicorn.Config:
         scheduler = Scheduler(self.machine, wait=self._load)
         stub = Stub(self._library(), resolver(self._configuration, self._script), scheduler, self._journal, self._seed)
-        app: Any = App(stub, ROUTES, self._journal, speed=self._speed)
+        app: Any = App(stub, ROUTES, self._journal, replay=Replay(self._configuration, ROUTES), speed=self._speed)
+        if self._record is not None:
+            app = self._record.app(self._journal)
         return uvicorn.Config(
             app,
             http=_QuietProtocol,

@@ -25,9 +25,9 @@ def replay(frames: Frames, generation: Generation) -> Generation:
     return replace(generation, reply=played, encoder=FrameEncoder(frames), stream=frames.stream)
 
 
-def generation_of(frames: Frames) -> Generation:
-    """The frames alone."""
-    return replay(frames, Generation(Reply(), FrameEncoder(frames), frames.stream))
+def generation_of(frames: Frames, name: str) -> Generation:
+    """The frames alone; `name` is what the recording is called."""
+    return replay(frames, Generation(Reply(rule=f"recording {name}"), FrameEncoder(frames), frames.stream))
 
 
 class FrameEncoder:

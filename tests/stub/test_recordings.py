@@ -1,0 +1,296 @@
+"""Recorded files of every wire: replayed as they are on their own, translated for the others, in either mode."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from mochi_stub import Failure, Pause, Reasoning, Reply, StubServer, Text, ToolCall, Usage
+from mochi_stub.recordings import reply_of
+from tests.stub.talk import ask, chat
+
+DATA = Path(__file__).parent / "data"
+EXAMPLE = DATA / "fixtures" / "example.yaml"
+
+
+def recorded(folder: Path, url: str, body: Any, name: str = "recorded.json", **response: Any) -> Path:
+    file = folder / name
+    told = {
+        "duration_ms": 300,
+        "request": {"method": "POST", "url": url, "body": {}},
+        "response": {"status": 200, "body": body, "is_streaming": isinstance(body, list), **response},
+    }
+    file.write_text(json.dumps(told) if name.endswith("json") else yaml.safe_dump(told))
+    return file
+
+
+def contents(reply: Reply) -> tuple[str, str, list[ToolCall]]:
+    return reply.reasoning, reply.text, reply.tool_calls
+
+
+@pytest.fixture
+def replaying(tmp_path: Path) -> Callable[[], StubServer]:
+    (tmp_path / "config.yaml").write_text("models: {any: [{_default: {type: file, path: recorded.json}}]}")
+    return lambda: StubServer(config=tmp_path / "config.yaml", speed=0)
+
+
+def test_the_specification_s_example_is_replayed_word_for_word_on_its_wire() -> None:
+    with StubServer(config=DATA / "spec-config.yaml", speed=0) as stub:
+        body = {"model": "gpt-4", "messages": [{"role": "user", "content": "load fixture"}], "stream": True}
+        answer = ask(stub, "POST", "/v1/chat/completions", body)
+    assert answer.headers["content-type"] == "text/event-stream"
+    *events, done = answer.body.decode().removesuffix("\n\n").split("\n\n")
+    assert done == "data: [DONE]"
+    assert [json.loads(event.removeprefix("data: ")) for event in events] == yaml.safe_load(EXAMPLE.read_text())[
+        "response"
+    ]["body"][:-1]
+
+
+def test_the_specification_s_example_is_translated_for_other_wires_and_the_other_mode() -> None:
+    messages = [{"role": "user", "content": "load fixture"}]
+    with StubServer(config=DATA / "spec-config.yaml", speed=0) as stub:
+        whole = ask(stub, "POST", "/v1/chat/completions", {"model": "gpt-4", "messages": messages}).json
+        assert whole["choices"][0]["message"]["content"] == "Hello!"
+        assert (whole["usage"]["prompt_tokens"], whole["usage"]["completion_tokens"]) == (10, 5)
+        anthropic = ask(stub, "POST", "/v1/messages", {"model": "gpt-4", "messages": messages, "max_tokens": 9}).json
+        assert anthropic["content"][0]["text"] == "Hello!"
+        assert anthropic["usage"]["output_tokens"] == 5
+        lines = chat(stub, "load fixture", "gpt-4").lines
+        assert [line["message"]["content"] for line in lines] == ["Hello!", ""]
+        assert lines[-1]["prompt_eval_count"] == 10
+
+
+OLLAMA_CALL = {"id": "c1", "function": {"index": 0, "name": "now", "arguments": {"a": 1}}}
+EXCHANGES: dict[str, tuple[str, Any]] = {
+    "ollama stream": (
+        "http://x/api/chat",
+        [
+            {"message": {"role": "assistant", "content": "", "thinking": "hm"}, "done": False},
+            {"message": {"role": "assistant", "content": "Hi"}, "done": False},
+            {"message": {"role": "assistant", "content": "", "tool_calls": [OLLAMA_CALL]}, "done": False},
+            {"done": True, "done_reason": "stop", "prompt_eval_count": 7, "eval_count": 9},
+        ],
+    ),
+    "ollama whole": (
+        "http://x/api/chat",
+        {
+            "message": {"role": "assistant", "content": "Hi", "thinking": "hm", "tool_calls": [OLLAMA_CALL]},
+            **{"done": True, "prompt_eval_count": 7, "eval_count": 9},
+        },
+    ),
+    "openai stream": (
+        "https://x/v1/chat/completions",
+        [
+            {"choices": [{"index": 0, "delta": {"role": "assistant", "reasoning_content": "hm"}}]},
+            {"choices": [{"index": 0, "delta": {"content": "Hi"}}]},
+            {
+                "choices": [
+                    {"delta": {"tool_calls": [{"index": 0, "id": "c1", "function": {"name": "now", "arguments": ""}}]}}
+                ]
+            },
+            {"choices": [{"delta": {"tool_calls": [{"index": 0, "function": {"arguments": '{"a":'}}]}}]},
+            {"choices": [{"delta": {"tool_calls": [{"index": 0, "function": {"arguments": "1}"}}]}}]},
+            {"choices": [{"delta": {}, "finish_reason": "tool_calls"}]},
+            {"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 9}},
+            {"done": True},
+        ],
+    ),
+    "openai whole": (
+        "https://x/v1/chat/completions",
+        {
+            "choices": [
+                {
+                    "message": {
+                        "content": "Hi",
+                        "reasoning": "hm",
+                        "tool_calls": [{"id": "c1", "function": {"name": "now", "arguments": '{"a":1}'}}],
+                    },
+                    "finish_reason": "tool_calls",
+                }
+            ],
+            "usage": {"prompt_tokens": 7, "completion_tokens": 9},
+        },
+    ),
+    "responses stream": (
+        "https://x/v1/responses",
+        [
+            {"type": "response.created", "response": {}},
+            {"type": "response.reasoning_summary_text.delta", "delta": "hm"},
+            {"type": "response.output_text.delta", "delta": "Hi"},
+            {
+                "type": "response.output_item.added",
+                "item": {"type": "function_call", "id": "i", "call_id": "c1", "name": "now"},
+            },
+            {"type": "response.function_call_arguments.delta", "item_id": "i", "delta": '{"a":1}'},
+            {"type": "response.completed", "response": {"usage": {"input_tokens": 7, "output_tokens": 9}}},
+        ],
+    ),
+    "responses whole": (
+        "https://x/v1/responses",
+        {
+            "output": [
+                {"type": "reasoning", "summary": [{"text": "hm"}]},
+                {"type": "message", "content": [{"type": "output_text", "text": "Hi"}]},
+                {"type": "function_call", "id": "i", "call_id": "c1", "name": "now", "arguments": '{"a":1}'},
+            ],
+            "usage": {"input_tokens": 7, "output_tokens": 9},
+        },
+    ),
+    "anthropic stream": (
+        "https://x/v1/messages",
+        [
+            {"type": "message_start", "message": {"usage": {"input_tokens": 7, "output_tokens": 1}}},
+            {"type": "content_block_start", "index": 0, "content_block": {"type": "thinking", "thinking": ""}},
+            {"type": "content_block_delta", "index": 0, "delta": {"type": "thinking_delta", "thinking": "hm"}},
+            {"type": "content_block_delta", "index": 1, "delta": {"type": "text_delta", "text": "Hi"}},
+            {
+                "type": "content_block_start",
+                "index": 2,
+                "content_block": {"type": "tool_use", "id": "c1", "name": "now", "input": {}},
+            },
+            {
+                "type": "content_block_delta",
+                "index": 2,
+                "delta": {"type": "input_json_delta", "partial_json": '{"a":1}'},
+            },
+            {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 9}},
+            {"type": "message_stop"},
+        ],
+    ),
+    "anthropic whole": (
+        "https://x/v1/messages",
+        {
+            "type": "message",
+            "content": [
+                {"type": "thinking", "thinking": "hm"},
+                {"type": "text", "text": "Hi"},
+                {"type": "tool_use", "id": "c1", "name": "now", "input": {"a": 1}},
+            ],
+            "usage": {"input_tokens": 7, "output_tokens": 9},
+        },
+    ),
+    "gemini stream": (
+        "https://x/v1beta/models/m:streamGenerateContent?alt=sse",
+        [
+            {"candidates": [{"content": {"parts": [{"text": "hm", "thought": True}]}}]},
+            {"candidates": [{"content": {"parts": [{"text": "Hi"}]}}]},
+            {
+                "candidates": [
+                    {"content": {"parts": [{"functionCall": {"id": "c1", "name": "now", "args": {"a": 1}}}]}}
+                ],
+                "usageMetadata": {"promptTokenCount": 7, "candidatesTokenCount": 9},
+            },
+        ],
+    ),
+    "gemini whole": (
+        "https://x/v1beta/models/m:generateContent",
+        {
+            "candidates": [
+                {
+                    "content": {
+                        "parts": [
+                            {"text": "hm", "thought": True},
+                            {"text": "Hi"},
+                            {"functionCall": {"id": "c1", "name": "now", "args": {"a": 1}}},
+                        ]
+                    },
+                    "finishReason": "STOP",
+                }
+            ],
+            "usageMetadata": {"promptTokenCount": 7, "candidatesTokenCount": 9},
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EXCHANGES)
+def test_every_wire_s_recording_says_the_same(tmp_path: Path, name: str) -> None:
+    url, body = EXCHANGES[name]
+    for ending in ("json", "yaml"):
+        reply = reply_of(recorded(tmp_path, url, body, f"{name}.{ending}".replace(" ", "-")))
+        assert contents(reply) == ("hm", "Hi", [ToolCall("now", {"a": 1}, "c1")])
+        assert reply.usage == Usage(7, 9)
+        assert reply.finish == "stop"
+
+
+@pytest.mark.parametrize("name", EXCHANGES)
+@pytest.mark.parametrize("stream", [True, False])
+def test_every_recording_can_be_had_on_ollama_s_wire_in_either_mode(
+    tmp_path: Path, replaying: Callable[[], StubServer], name: str, stream: bool
+) -> None:
+    url, body = EXCHANGES[name]
+    recorded(tmp_path, url, body)
+    with replaying() as stub:
+        lines = chat(stub, "x", "any", stream=stream).lines
+    messages = [line.get("message", {}) for line in lines]
+    assert "".join(message.get("thinking", "") for message in messages) == "hm"
+    assert "".join(message.get("content", "") for message in messages) == "Hi"
+    (call,) = [call for message in messages for call in message.get("tool_calls", [])]
+    assert call == OLLAMA_CALL
+    assert (lines[-1]["prompt_eval_count"], lines[-1]["eval_count"]) == (7, 9)
+
+
+def test_a_stream_comes_in_its_recorded_time(tmp_path: Path) -> None:
+    url, body = EXCHANGES["ollama stream"]
+    spread = reply_of(recorded(tmp_path, url, body, "spread.json"))
+    assert [part.seconds for part in spread.parts if isinstance(part, Pause)] == [0.075, 0.075, 0.15]
+    given = reply_of(recorded(tmp_path, url, body, "given.json", at_ms=[10, 10, 200, 300]))
+    assert [type(part) for part in given.parts][:3] == [Pause, Reasoning, Text]
+    assert [part.seconds for part in given.parts if isinstance(part, Pause)] == [0.01, 0.29]
+
+
+def test_a_recorded_error_is_an_error_everywhere(tmp_path: Path, replaying: Callable[[], StubServer]) -> None:
+    body = {"error": {"message": "Slow down", "type": "rate_limit_error"}}
+    file = recorded(tmp_path, "https://x/v1/chat/completions", body, status=429, headers={"Retry-After": "7"})
+    assert Failure("Slow down", 429, (("retry-after", "7"),)) in reply_of(file).parts
+    asked = {"model": "any", "messages": [{"role": "user", "content": "x"}]}
+    with replaying() as stub:
+        same, other = ask(stub, "POST", "/v1/chat/completions", asked), chat(stub, "x", "any")
+    assert (same.status, same.json, same.headers["retry-after"]) == (429, body, "7")
+    assert (other.status, other.json, other.headers["retry-after"]) == (429, {"error": "Slow down"}, "7")
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "expected"),
+    [
+        ("[]", 1, "a recorded exchange"),
+        ("response: {body: {}}", 1, "a request in the recorded exchange"),
+        ("request: {url: http://x/api/chat}\nresponse: 5", 2, "response as a mapping"),
+        ("request: {}\nresponse: {body: {}}", 1, "a url in request"),
+        (
+            "request: {url: http://x/api/chat}\nresponse: {body: {}, is_streaming: true}",
+            2,
+            "a list, for it is a stream",
+        ),
+        ("request: {url: http://x/api/chat}\nresponse: {body: {}, status: x}", 2, "a whole number"),
+        ("request: {url: http://x/api/chat}\nresponse: {body: [1], at_ms: [1, 2]}", 2, "1 moments"),
+        ("duration_ms: -1\nrequest: {url: http://x/api/chat}\nresponse: {body: {}}", 1, "a number of at least 0"),
+    ],
+)
+def test_a_malformed_recording_is_told_with_its_line(
+    tmp_path: Path, replaying: Callable[[], StubServer], text: str, line: int, expected: str
+) -> None:
+    (tmp_path / "recorded.json").write_text(text)
+    with replaying() as stub:
+        answer = chat(stub, "x", "any")
+    assert answer.status == 500
+    assert answer.json["error"].startswith(f"{tmp_path / 'recorded.json'}:{line}: expected {expected}")
+
+
+@pytest.mark.parametrize("body", [5, "text", [], [1, None, "x"], {"choices": 7}, {"message": 5}, {"message": {}}])
+@pytest.mark.parametrize("url", sorted({url for url, _ in EXCHANGES.values()}))
+def test_a_body_that_makes_no_sense_crashes_nothing(tmp_path: Path, url: str, body: Any) -> None:
+    assert isinstance(reply_of(recorded(tmp_path, url, body)), Reply)
+
+
+def test_what_is_no_reply_of_a_model_is_refused(tmp_path: Path, replaying: Callable[[], StubServer]) -> None:
+    recorded(tmp_path, "http://x/api/tags", {"models": []})
+    with replaying() as stub:
+        answer = chat(stub, "x", "any")
+    assert answer.status == 500
+    assert "/api/tags is not the reply of a model" in answer.json["error"]

@@ -1,0 +1,257 @@
+"""Recording from a server (here another stub) and replaying what was recorded."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import ollama
+import openai
+import pytest
+import yaml
+
+from mochi_stub import Gate, Reply, StubServer, Text
+from mochi_stub.matching import asked, nearest
+from mochi_stub.recorder import record
+from tests.stub.talk import Answered, ask, chat, streaming
+
+TOOLS = [{"type": "function", "function": {"name": "now", "parameters": {"type": "object"}}}]
+CALL = '<|instruction_start|>{"messages":[{"tool_call":[{"name":"now","args":{"at":"<1>"}}]}]}<|instruction_end|>'
+HELLO = [{"role": "user", "content": "héllo\nReason: \U0001f361 why"}]
+REQUESTS: list[tuple[str, str, Any]] = [
+    ("GET", "/", None),
+    ("GET", "/api/tags", None),
+    ("POST", "/api/show", {"model": "mochi"}),
+    ("GET", "/api/nothing", None),
+    ("POST", "/api/chat", {"model": "mochi", "messages": HELLO}),
+    ("POST", "/api/chat", {"model": "mochi", "messages": HELLO, "stream": False}),
+    ("POST", "/api/chat", {"model": "mochi", "messages": [{"role": "user", "content": CALL}], "tools": TOOLS}),
+    ("POST", "/api/chat", {"model": "mochi", "messages": HELLO, "options": {"num_predict": 3}}),
+    ("POST", "/api/chat", {"model": "nope", "messages": HELLO}),
+    ("POST", "/api/generate", {"model": "mochi", "prompt": "hello"}),
+    ("POST", "/api/embed", {"model": "mochi-embed", "input": ["a", "b"]}),
+    ("POST", "/v1/chat/completions", {"model": "mochi", "messages": HELLO, "stream": True}),
+    ("POST", "/v1/chat/completions", {"model": "mochi", "messages": HELLO}),
+    ("POST", "/v1/responses", {"model": "mochi", "input": "hello", "stream": True}),
+    ("POST", "/v1/messages", {"model": "mochi", "messages": HELLO, "max_tokens": 9, "stream": True}),
+    ("POST", "/v1beta/models/mochi:streamGenerateContent?alt=sse", {"contents": [{"parts": [{"text": "hello"}]}]}),
+    ("POST", "/v1beta/models/mochi:generateContent", {"contents": [{"parts": [{"text": "hello"}]}]}),
+]
+
+
+@contextmanager
+def recording(upstream: StubServer, folder: Path) -> Iterator[StubServer]:
+    with StubServer(record=record(upstream.url, folder), speed=0) as stub:
+        yield stub
+
+
+@pytest.fixture
+def folder(tmp_path: Path, shared: StubServer) -> Path:
+    """Recordings of all the requests."""
+    with recording(shared, tmp_path / "made") as recorder:
+        for method, path, body in REQUESTS:
+            passed, direct = ask(recorder, method, path, body), ask(shared, method, path, body)
+            assert (passed.status, passed.body) == (direct.status, direct.body)
+    return tmp_path / "made"
+
+
+def replaying(folder: Path) -> StubServer:
+    return StubServer(config=folder / "config.yaml", speed=0)
+
+
+def meaning(answer: Answered) -> Any:
+    """What the bytes say, whatever their blanks."""
+    text = answer.body.decode()
+    if answer.headers.get("content-type", "").startswith("text/event-stream"):
+        data = [line.removeprefix("data:").strip() for line in text.splitlines() if line.startswith("data:")]
+        return [line if line == "[DONE]" else json.loads(line) for line in data]
+    try:
+        return [json.loads(line) for line in text.splitlines() if line]
+    except json.JSONDecodeError:
+        return text
+
+
+def test_a_recording_replays_its_own_request_and_loses_nothing(folder: Path, shared: StubServer) -> None:
+    with replaying(folder) as stub:
+        for method, path, body in REQUESTS:
+            again, direct = ask(stub, method, path, body), ask(shared, method, path, body)
+            assert again.status == direct.status, path
+            assert meaning(again) == meaning(direct), path
+            assert again.headers["content-type"].partition(";")[0] == direct.headers["content-type"].partition(";")[0]
+            if path.startswith("/api"):
+                assert again.body == direct.body
+        assert all(exchange.rule.startswith("recording ") for exchange in stub.exchanges())
+
+
+def test_a_file_is_in_the_specification_s_form_with_the_time_of_every_object(folder: Path) -> None:
+    (file,) = (
+        one
+        for one in folder.glob("api-chat-*.yaml")
+        if CALL in one.read_text().replace("\n", "") or "tools:" in one.read_text()
+    )
+    told = yaml.safe_load(file.read_text())
+    assert list(told) == ["timestamp", "duration_ms", "request", "response"]
+    assert list(told["request"]) == ["method", "url", "headers", "body"]
+    assert told["response"]["is_streaming"] is True
+    (call,) = told["response"]["body"][0]["message"]["tool_calls"]
+    assert call["id"].startswith("call_")
+    assert told["response"]["body"][-1]["eval_count"]
+    at = told["response"]["at_ms"]
+    assert len(at) == len(told["response"]["body"])
+    assert at == sorted(at)
+    assert at[-1] <= told["duration_ms"]
+
+
+def test_what_was_recorded_in_one_mode_is_replayed_in_the_other(tmp_path: Path, shared: StubServer) -> None:
+    with recording(shared, tmp_path) as recorder:
+        streamed = chat(recorder, "one", stream=True).lines
+        whole = chat(recorder, "two", stream=False).json
+    with replaying(tmp_path) as stub:
+        told = chat(stub, "one", stream=False).json
+        assert told["message"]["content"] == "".join(line["message"]["content"] for line in streamed)
+        assert told["eval_count"] == streamed[-1]["eval_count"]
+        assert told["total_duration"] == streamed[-1]["total_duration"]
+        lines = chat(stub, "two", stream=True).lines
+        assert "".join(line["message"]["content"] for line in lines) == whole["message"]["content"]
+        assert len(lines) > 2
+
+
+def test_the_same_request_is_recorded_once(tmp_path: Path, shared: StubServer) -> None:
+    with recording(shared, tmp_path) as recorder:
+        for _ in range(3):
+            chat(recorder, "hello")
+        chat(recorder, "other")
+    assert len(list(tmp_path.glob("api-chat-*.yaml"))) == 2
+
+
+def test_a_stream_is_passed_on_while_it_comes(tmp_path: Path) -> None:
+    gate = Gate()
+    reply = Reply([Text(("one",)), gate, Text((" two",))])
+    body = {"model": "mochi", "messages": [{"role": "user", "content": "x"}]}
+    with (
+        StubServer(resolve=lambda _: reply, speed=0) as upstream,
+        recording(upstream, tmp_path) as recorder,
+        streaming(recorder, "/api/chat", body) as response,
+    ):
+        assert json.loads(response.readline())["message"]["content"] == "one"
+        assert not list(tmp_path.glob("api-chat-*.yaml"))
+        gate.open()
+        assert len(response.readlines()) == 2
+    assert len(list(tmp_path.glob("api-chat-*.yaml"))) == 1
+
+
+def test_a_client_that_goes_leaves_no_recording_and_ends_the_request(tmp_path: Path) -> None:
+    body = {"model": "mochi", "messages": [{"role": "user", "content": "x"}]}
+    with (
+        StubServer(resolve=lambda _: Reply([Text(("one",)), Gate()]), speed=0) as upstream,
+        recording(upstream, tmp_path) as recorder,
+    ):
+        with streaming(recorder, "/api/chat", body) as response:
+            assert response.readline()
+        upstream.wait_for(lambda seen: seen[0].outcome == "cancelled")
+        recorder.wait_for(lambda seen: seen[0].outcome == "cancelled")
+    assert not list(tmp_path.glob("api-chat-*.yaml"))
+
+
+def test_credentials_are_masked_and_do_not_count(tmp_path: Path, shared: StubServer) -> None:
+    secret = "sk-very-secret-0123456789"
+    body = {"model": "mochi", "messages": HELLO, "api_key": secret}
+    headers = {"Authorization": f"Bearer {secret}", "x-api-key": secret, "Cookie": f"a={secret}"}
+    with recording(shared, tmp_path) as recorder:
+        ask(recorder, "POST", f"/v1/chat/completions?key={secret}", body, headers)
+    (file,) = tmp_path.glob("v1-*.yaml")
+    assert secret not in file.read_text()
+    with replaying(tmp_path) as stub:
+        other = {**body, "api_key": "another"}
+        assert ask(stub, "POST", "/v1/chat/completions?key=another", other).status == 200
+
+
+def test_a_miss_is_refused_with_what_sets_it_apart_in_the_provider_s_form(folder: Path) -> None:
+    with replaying(folder) as stub:
+        missed = chat(stub, "hello", stream=False)
+        assert missed.status == 404
+        assert "no recording of this request; the nearest is api-chat-" in missed.json["error"]
+        assert "asked 'hello'" in missed.json["error"]
+        body = {"model": "mochi", "messages": [{"role": "user", "content": "other"}]}
+        with (
+            openai.OpenAI(base_url=f"{stub.url}/v1", api_key="x", max_retries=0) as client,
+            pytest.raises(openai.NotFoundError, match="nearest is v1-chat-completions-"),
+        ):
+            client.chat.completions.create(**body)  # type: ignore[call-overload]  # a mapping, for once
+        with (
+            anthropic.Anthropic(base_url=stub.url, api_key="x", max_retries=0) as client_2,
+            pytest.raises(anthropic.NotFoundError, match="nearest is v1-messages-"),
+        ):
+            client_2.messages.create(**body, max_tokens=9)  # type: ignore[call-overload]  # the same
+        assert "nearest is" in ask(stub, "POST", "/api/show", {"model": "other"}).json["error"]
+        assert "nearest is" in ask(stub, "POST", "/api/embed", {"model": "m", "input": "c"}).json["error"]
+        assert stub.exchanges()[0].rule == "no recording"
+
+
+def test_models_of_the_configuration_answer_what_was_not_recorded(tmp_path: Path, shared: StubServer) -> None:
+    with recording(shared, tmp_path) as recorder:
+        chat(recorder, "recorded")
+    (tmp_path / "config.yaml").write_text("recordings: .\nmodels: {mochi: [{_default: configured}]}")
+    with replaying(tmp_path) as stub:
+        assert chat(stub, "recorded").lines[0]["message"]["content"] != "configured"
+        assert chat(stub, "other").lines[0]["message"]["content"] == "configured"
+
+
+def test_a_recording_that_cannot_be_read_is_told_of_in_a_miss(tmp_path: Path, shared: StubServer) -> None:
+    with recording(shared, tmp_path) as recorder:
+        chat(recorder, "recorded")
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "broken.yaml").write_text("request: {")
+    with replaying(tmp_path) as stub:
+        assert f"{tmp_path / 'below' / 'broken.yaml'}:1: expected YAML" in chat(stub, "other").json["error"]
+        assert chat(stub, "recorded").status == 200
+
+
+def test_a_server_that_is_not_there_is_a_502(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        upstream = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        with StubServer(record=record(upstream, tmp_path), speed=0) as recorder:
+            answer = chat(recorder, "hello")
+            assert answer.status == 502
+            assert answer.json["error"].startswith(f"{upstream} cannot be reached")
+    assert not list(tmp_path.glob("api-chat-*.yaml"))
+
+
+@pytest.mark.parametrize("upstream", ["", "localhost:11434", "ftp://x", "http://"])
+def test_what_is_no_server_is_refused(tmp_path: Path, upstream: str) -> None:
+    with pytest.raises(ValueError, match="not the URL of a server"):
+        record(upstream, tmp_path)
+
+
+def test_the_official_client_notices_nothing(tmp_path: Path, shared: StubServer) -> None:
+    def told(stub: StubServer) -> list[str]:
+        client = ollama.Client(stub.url)
+        try:
+            return [part.message.content or "" for part in client.chat("mochi", HELLO, stream=True, think=True)]
+        finally:
+            client._client.close()
+
+    with recording(shared, tmp_path) as recorder:
+        first = told(recorder)
+    with replaying(tmp_path) as stub:
+        assert told(stub) == first == told(shared)
+
+
+def test_the_prefix_and_the_order_of_keys_do_not_count() -> None:
+    one = asked("POST", "/ollama/api/chat", "", b'{"model":"m","messages":[],"stream":true}')
+    other = asked("POST", "/api/chat", "", b'{"messages":[],  "model":"m"}')
+    assert one.stamp == other.stamp
+    assert (
+        one.in_other_mode.stamp == asked("POST", "/api/chat", "", b'{"messages":[],"model":"m","stream":false}').stamp
+    )
+
+
+def test_without_any_recording_a_miss_says_so() -> None:
+    wanted = asked("POST", "/api/chat", "", b"{}")
+    assert nearest(wanted, []) == "there is no recording of any POST request"
