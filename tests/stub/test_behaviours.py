@@ -1,0 +1,332 @@
+"""The packaged models: every behaviour that a client may want to be tested with, on real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import Any
+
+import ollama
+import openai
+import pytest
+
+from mochi_stub import Message, Pace, Pause, Prompt, Reply, StubServer, Text
+from mochi_stub.chunks import Piece, pieces, planned_end
+from mochi_stub.config import packaged
+from mochi_stub.lorem import lorem
+from mochi_stub.pacing import paced
+from mochi_stub.resolve import resolve
+from mochi_stub.tasks import task_answer
+from tests.stub.talk import ask, chat, contents
+from tests.stub.validity import problems
+
+PHRASE = "THIS IS A TEST OF MINI-MEDIATOR'S AUTOCOMPLETE SYSTEM."
+
+
+def prompted(text: str, model: str = "mochi", **fields: Any) -> Prompt:
+    return Prompt(model, messages=(Message("user", text),), **fields)
+
+
+def reply_to(text: str, model: str, **fields: Any) -> Reply:
+    return resolve(prompted(text, model, **fields), packaged())
+
+
+def test_plain_models_stand_first_and_every_behaviour_behind_them(shared: StubServer) -> None:
+    names = [model["name"].removesuffix(":latest") for model in ask(shared, "GET", "/api/tags").json["models"]]
+    assert names[:5] == ["mochi", "mochi-chat", "mochi-long", "mochi-native:4b", "mochi-embed"]
+    assert names[5:] == [model.name for model in packaged().models]
+
+
+def test_a_mirror_shows_the_request(shared: StubServer) -> None:
+    body = {"model": "mirror", "stream": False, "messages": [{"role": "user", "content": "hé"}], "unknown": [1]}
+    places: dict[str, Callable[[Any], str]] = {
+        "/api/chat": lambda answer: answer["message"]["content"],
+        "/v1/chat/completions": lambda answer: answer["choices"][0]["message"]["content"],
+    }
+    for path, told in places.items():
+        assert json.loads(told(ask(shared, "POST", path, body).json)) == body
+
+
+def test_a_map_answers_given_messages(shared: StubServer) -> None:
+    for said, answer in (("hello", "Hi there!"), ("What is 2+2?", "4"), ("9+10=", PHRASE), ("else", "else")):
+        assert chat(shared, said, "map", stream=False).json["message"]["content"] == answer
+
+
+def test_reasoning_stands_between_tags_or_beside_the_text(shared: StubServer) -> None:
+    tagged = chat(shared, "What is 2+2?", "think-tags", stream=False).json["message"]
+    assert tagged["content"] == "<think>Two and two make four.</think>\n\n4"
+    assert "thinking" not in tagged
+    assert chat(shared, "hello you", "thinker", stream=False).json["message"]["content"] == "hello you"
+    assert chat(shared, "hello you", "thinker", stream=False).json["message"]["thinking"].startswith("I was told")
+
+
+def test_a_refusal_for_the_rate_says_when_to_come_again(shared: StubServer) -> None:
+    for path in ("/api/chat", "/v1/chat/completions"):
+        body = {"model": "rate-limited", "messages": [{"role": "user", "content": "x"}]}
+        answer = ask(shared, "POST", path, body)
+        assert (answer.status, answer.headers["retry-after"]) == (429, "2")
+        assert answer.headers["x-ratelimit-remaining-requests"] == "0"
+    with (
+        openai.OpenAI(base_url=f"{shared.url}/v1", api_key="x", max_retries=0) as client,
+        pytest.raises(openai.RateLimitError, match="Rate limit exceeded"),
+    ):
+        client.chat.completions.create(model="rate-limited", messages=[{"role": "user", "content": "x"}])
+
+
+def test_a_failure_may_come_in_mid_stream(shared: StubServer) -> None:
+    lines = chat(shared, "tell me more", "rate-limited-midway").lines
+    assert [len(line["message"]["content"]) for line in lines[:-1]] == [40, 40]
+    assert lines[-1] == {"error": "Rate limit exceeded"}
+    whole = chat(shared, "tell me more", "rate-limited-midway", stream=False)
+    assert (whole.status, whole.headers["retry-after"]) == (429, "2")
+
+
+def test_a_stream_may_end_without_its_end(shared: StubServer) -> None:
+    lines = chat(shared, "tell me more", "cut-stream").lines
+    assert [len(line["message"]["content"]) for line in lines] == [4, 4, 4]
+    assert not any(line["done"] for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("model", "ollama_s", "openai_s"),
+    [
+        ("map", "stop", "stop"),
+        ("finish-length", "length", "length"),
+        ("finish-content-filter", "content_filter", "content_filter"),
+    ],
+)
+def test_finishes_differ(shared: StubServer, model: str, ollama_s: str, openai_s: str) -> None:
+    assert chat(shared, "hello", model).lines[-1]["done_reason"] == ollama_s
+    body = {"model": model, "messages": [{"role": "user", "content": "hello"}]}
+    assert ask(shared, "POST", "/v1/chat/completions", body).json["choices"][0]["finish_reason"] == openai_s
+
+
+def test_tokens_come_four_characters_at_a_time_and_chunks_ten_times_as_many(shared: StubServer) -> None:
+    for model, size in (("token-stream", 4), ("chunky-stream", 40)):
+        sizes = {len(line["message"]["content"]) for line in chat(shared, "hello", model).lines[:-2]}
+        assert sizes <= {size, *range(1, size)}
+        assert size in sizes
+
+
+class Clock:
+    """A clock that sleeping moves, a little too far."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+
+    def now(self) -> float:
+        return self.time
+
+    async def sleep(self, seconds: float) -> None:
+        self.time += seconds + 0.0004
+
+
+def played(reply: Reply) -> list[tuple[float, Piece]]:
+    async def play() -> list[tuple[float, Piece]]:
+        clock = Clock()
+        return [(clock.time, piece) async for batch in paced(pieces(reply), clock, 1) for piece in batch]
+
+    return asyncio.run(play())
+
+
+@pytest.mark.parametrize("model", ["token-stream", "chunky-stream", "slow-stream"])
+def test_the_pace_is_that_of_the_formula_within_three_percent(model: str) -> None:
+    rate = 2 if model == "slow-stream" else 20
+    for text in ("short", "a question", "another question that is longer"):
+        reply = reply_to(text, model)
+        expected = (len(reply.text) / 4) / rate
+        assert played(reply)[-1][0] == pytest.approx(expected, rel=0.03)
+        assert planned_end(reply) / 1e9 == pytest.approx(expected, rel=0.001)
+
+
+def test_jitter_moves_chunks_within_their_own_time_the_same_each_time() -> None:
+    steady = Reply([Text(lorem(40))], pace=Pace(4, 80))
+    uneven = Reply([Text(lorem(40))], pace=Pace(4, 80, jitter=0.5, seed=1))
+    due, moved = ([piece.due for piece in pieces(reply)] for reply in (steady, uneven))
+    assert moved == [piece.due for piece in pieces(uneven)]
+    assert moved == sorted(moved)
+    assert moved[-1] == due[-1]
+    assert all(0 <= planned - actual <= 25_000_000 for planned, actual in zip(due, moved, strict=True))
+    assert len({planned - actual for planned, actual in zip(due, moved, strict=True)}) > 10
+
+
+def test_a_paused_stream_pauses_and_resumes() -> None:
+    reply = reply_to("tell me more", "paused-stream")
+    moments = [moment for moment, _ in played(reply)]
+    gaps = [later - earlier for earlier, later in pairwise(moments)]
+    assert gaps[1] == pytest.approx(10 + 40 / 300, abs=0.01)
+    assert max(gaps[:1] + gaps[2:]) < 0.2
+    assert "".join(piece.value for _, piece in played(reply)) == reply_to("tell me more", "mochi").text
+
+
+def test_speed_shortens_a_pause_too() -> None:
+    with StubServer(speed=0) as stub:
+        assert chat(stub, "tell me more", "paused-stream").lines[-1]["done"]
+    assert planned_end(Reply([Pause(2), Text("one two")])) == 2_040_000_000
+
+
+def test_embeddings_are_long_and_near_where_words_are_shared(shared: StubServer) -> None:
+    texts = ["the cat sat on the mat", "on the mat the cat sat down", "quarterly revenue grew again"]
+    cat, same, other = ask(shared, "POST", "/api/embed", {"model": "embed", "input": texts}).json["embeddings"]
+    assert len(cat) == 768
+    near, far = (sum(a * b for a, b in zip(cat, one, strict=True)) for one in (same, other))
+    assert near > far + 0.2
+    short = ask(shared, "POST", "/v1/embeddings", {"model": "embed", "input": "x", "dimensions": 256}).json
+    vector = short["data"][0]["embedding"]
+    assert len(vector) == 256
+    assert sum(value * value for value in vector) == pytest.approx(1, abs=1e-5)
+
+
+def test_a_vector_of_noughts_can_be_had(shared: StubServer) -> None:
+    (vector,) = ask(shared, "POST", "/api/embed", {"model": "embed-zero", "input": "x"}).json["embeddings"]
+    assert vector == [0] * 768
+    data = ask(shared, "POST", "/v1/embeddings", {"model": "embed-zero", "input": "x"}).json["data"]
+    assert data[0]["embedding"] == [0] * 768
+
+
+def test_many_at_once_get_what_one_gets(shared: StubServer) -> None:
+    asked = [(f"question {n % 20}", ["map", "thinker", "task", "mirror", "weirdo"][n % 5]) for n in range(100)]
+    alone = [chat(shared, *one).body for one in asked]
+    with ThreadPoolExecutor(16) as pool:
+        assert list(pool.map(lambda one: chat(shared, *one).body, asked)) == alone
+
+
+OBJECT = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "age": {"type": "integer", "minimum": 0}},
+    "required": ["name", "age"],
+}
+
+
+def test_a_format_shapes_the_reply_on_every_wire(shared: StubServer) -> None:
+    native = json.loads(chat(shared, "hello", format=OBJECT, stream=False).json["message"]["content"])
+    assert problems(OBJECT, native, OBJECT) == []
+    messages = [{"role": "user", "content": "hello"}]
+    wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": OBJECT}}
+    body = {"model": "mochi", "messages": messages, "response_format": wanted}
+    told = ask(shared, "POST", "/v1/chat/completions", body).json["choices"][0]["message"]["content"]
+    assert json.loads(told) == native
+    gemini = {
+        "contents": [{"role": "user", "parts": [{"text": "hello"}]}],
+        "generationConfig": {"responseMimeType": "application/json", "responseJsonSchema": OBJECT},
+    }
+    answer = ask(shared, "POST", "/v1beta/models/mochi:generateContent", gemini).json
+    assert json.loads(answer["candidates"][0]["content"]["parts"][0]["text"]) == native
+
+
+def test_json_without_a_schema_is_an_object(shared: StubServer) -> None:
+    told = chat(shared, "hello", format="json", stream=False).json["message"]["content"]
+    assert json.loads(told)["response"].endswith(" hello")
+
+
+def test_the_official_client_reads_a_shaped_reply(shared: StubServer) -> None:
+    client = ollama.Client(shared.url)
+    try:
+        answer = client.chat("mochi", [{"role": "user", "content": "hello"}], format=OBJECT)
+    finally:
+        client._client.close()
+    assert set(json.loads(answer.message.content or "")) == {"name", "age"}
+
+
+SUMMARY = {
+    "type": "object",
+    "properties": {"summary": {"type": "string"}, "topics": {"type": "array", "items": {"type": "string"}}},
+    "required": ["summary", "topics"],
+}
+TURNS = (
+    Message("user", "My dog Rex weighs 31 kilograms. What shall he eat?"),
+    Message("assistant", "Give him 400 grams a day. Fresh water too."),
+    Message("user", "And treats?"),
+    Message("assistant", "Few treats."),
+)
+
+
+def test_a_summary_is_made_of_the_conversation() -> None:
+    asked = Message("user", "Summarize the conversation above in a few sentences.")
+    reply = resolve(Prompt("mochi", messages=(*TURNS, asked), format=SUMMARY))
+    told = json.loads(reply.text)
+    assert told["summary"] == (
+        "User: My dog Rex weighs 31 kilograms. Assistant: Give him 400 grams a day. User: And treats? "
+        "Assistant: Few treats."
+    )
+    assert "treats" in told["topics"]
+    assert resolve(Prompt("mochi", messages=(*TURNS, asked))).text.startswith("User: My dog Rex weighs 31 kilograms.")
+
+
+def test_a_summary_of_a_conversation_told_in_one_message() -> None:
+    told = "\n".join(f"{one.role}: {one.content}" for one in TURNS)
+    messages = Message("system", "You summarise conversations."), Message("user", f"<chat>\n{told}\n</chat>")
+    reply = resolve(Prompt("mochi", messages=messages))
+    assert "User: My dog Rex weighs 31 kilograms. Assistant: Give him 400 grams a day." in reply.text
+    assert reply.rule == "built-in: summary"
+
+
+def test_a_schema_of_a_summary_without_a_conversation_is_filled_in_as_any() -> None:
+    reply = resolve(prompted("hello", format=SUMMARY))
+    assert problems(SUMMARY, json.loads(reply.text), SUMMARY) == []
+
+
+HISTORY = "### Chat History:\n<chat_history>\nUSER: How do I bake bread?\nASSISTANT: With flour.\n</chat_history>"
+
+
+@pytest.mark.parametrize(
+    ("output", "key", "kind"),
+    [
+        ('JSON format: { "title": "your concise title here" }', "title", str),
+        ('JSON format: { "tags": ["tag1", "tag2", "tag3"] }', "tags", list),
+        ('Strictly return in JSON format: \n{\n  "queries": ["query1", "query2"]\n}', "queries", list),
+        ('Strictly return in JSON format:\n{\n    "prompt": "Your detailed description here."\n}', "prompt", str),
+        ('JSON format: { "follow_ups": ["Question 1?", "Question 2?", "Question 3?"] }', "follow_ups", list),
+    ],
+)
+def test_a_task_is_answered_with_the_bare_object(shared: StubServer, output: str, key: str, kind: type) -> None:
+    asked = f'### Task:\nDo something.\n### Output:\n{output}\n### Examples:\n- {{ "title": "x" }}\n{HISTORY}'
+    told = json.loads(chat(shared, asked, "task", stream=False).json["message"]["content"])
+    assert list(told) == [key]
+    assert isinstance(told[key], kind)
+    assert "bread" in json.dumps(told).lower()
+
+
+def test_a_text_is_completed(shared: StubServer) -> None:
+    asked = (
+        "### Task:\nYou are an autocompletion system. Continue the text in `<text>`.\n### **Output**:\n"
+        'JSON format: { "text": "<your_completion>" }\n'
+        "### Example 1:\n<type>General</type>\n<text>The sun</text>\n"
+        "<type>search query</type>\n<text>9+10=</text>\n#### Output:\n"
+    )
+    assert json.loads(chat(shared, asked, "task", stream=False).json["message"]["content"]) == {"text": PHRASE}
+    assert task_answer(prompted("9+10=")) == PHRASE
+
+
+def test_emoji_and_functions_are_chosen() -> None:
+    emoji = (
+        "Your task is to reflect the speaker's likely facial expression through a fitting emoji.\n\nMessage: ```hi```"
+    )
+    assert len(task_answer(prompted(emoji)) or "") == 1
+    tools = '[{"name": "get_weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}]'
+    choose = f'Available Tools: {tools}\nReturn {{"tool_calls": []}} if none matches.'
+    for query, names in (("call get_weather for Oslo", ["get_weather"]), ("hello", [])):
+        prompt = Prompt("task", messages=(Message("system", choose), Message("user", f"Query: {query}")))
+        told = json.loads(task_answer(prompt) or "")
+        assert [call["name"] for call in told["tool_calls"]] == names
+        assert all("city" in call["parameters"] for call in told["tool_calls"])
+
+
+def test_what_is_no_task_is_answered_as_usual(shared: StubServer) -> None:
+    for text in ("hello", "### Task:\nSay hello.", "### Task:\nJSON format: {broken"):
+        assert contents(chat(shared, text, "task").lines).endswith(f" {text}")
+
+
+def test_the_journal_tells_which_rule_answered(stub: StubServer) -> None:
+    chat(stub, "hello", "map")
+    chat(stub, "hello", "mochi")
+    first, second = stub.exchanges()
+    assert first.rule == "trigger 'hello' of map"
+    assert second.rule == "built-in: lorem and echo"
+    assert second.passed_over == (
+        "instruction block: none that can be read",
+        "configuration: says nothing of the model",
+    )
