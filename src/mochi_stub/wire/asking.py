@@ -51,10 +51,13 @@ class Counts:
     cache_creation: int
 
 
-def declared(models: Iterable[Model], name: str) -> Model | None:
+def declared(models: Sequence[Model], name: str) -> Model | None:
     """The model of that name, with or without the tag that Ollama's clients put behind it."""
-    by_name = {model.name: model for model in models}
-    return by_name.get(name) or by_name.get(name.removesuffix(DEFAULT_TAG)) or by_name.get(name + DEFAULT_TAG)
+    for wanted in (name, name.removesuffix(DEFAULT_TAG), name + DEFAULT_TAG):
+        for model in models:
+            if model.name == wanted:
+                return model
+    return None
 
 
 def listed(models: Iterable[Model]) -> list[Model]:
@@ -64,7 +67,7 @@ def listed(models: Iterable[Model]) -> list[Model]:
 
 def asked(stub: Stub, model: Model, prompt: Prompt, request: Request) -> Subject:
     """What the model makes of the prompt. Ids and moments come from the model's name and the request's body."""
-    prompt = replace(completed(prompt, model), request=request.body)
+    prompt = completed(prompt, model, request.body)
     reply = limited(_resolved(stub, prompt), prompt.options, model.chars_per_token)
     plan = stub.plan(prompt.model.encode(errors="replace") + request.body)
     return Subject(model, prompt, reply, counted(reply, prompt, model), plan)
@@ -79,11 +82,12 @@ def _resolved(stub: Stub, prompt: Prompt) -> Reply:
         return Reply([Failure(f"the stub failed: {error!r}")])
 
 
-def completed(prompt: Prompt, model: Model) -> Prompt:
+def completed(prompt: Prompt, model: Model, request: bytes = b"") -> Prompt:
     """The prompt with the model's own system message and parameters, where it has none of its own."""
-    if model.system and not any(message.role == "system" for message in prompt.messages):
-        prompt = replace(prompt, messages=(Message("system", model.system), *prompt.messages))
-    return replace(prompt, options={**model.parameters, **prompt.options})
+    messages = prompt.messages
+    if model.system and not any(message.role == "system" for message in messages):
+        messages = (Message("system", model.system), *messages)
+    return replace(prompt, messages=messages, options={**model.parameters, **prompt.options}, request=request)
 
 
 def played(subject: Subject, encoder: Encoder) -> Generation:
