@@ -146,6 +146,19 @@ def test_the_line_of_an_unclosed_action_is_told(stub: StubServer) -> None:
     assert ask(stub, "POST", "/api/create", {**body, "stream": False}).status == 400
 
 
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ({"from": "a b"}, "invalid model name"),
+        ({"license": 5}, "license must be a string or an array of strings"),
+        ({"parameters": {"num_ctx": "x"}}, 'option "num_ctx" must be of type integer'),
+    ],
+)
+def test_a_model_is_not_created_of_what_is_wrong(stub: StubServer, wrong: Any, text: str) -> None:
+    refused = ask(stub, "POST", "/api/create", {"model": "z", "from": "mochi", **wrong})
+    assert (refused.status, refused.json) == (400, {"error": text})
+
+
 def test_creating_from_an_unknown_model_tries_to_pull_it(stub: StubServer) -> None:
     tried = statuses(stub, "/api/create", {"model": "z", "from": "nope"})
     assert tried == ["pulling manifest", "pull model manifest: file does not exist"]

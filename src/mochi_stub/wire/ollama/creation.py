@@ -17,6 +17,7 @@ from mochi_stub.wire.ollama.models import short_name
 from mochi_stub.wire.ollama.names import Name, find, parse_name
 from mochi_stub.wire.ollama.progress import Step, progress
 from mochi_stub.wire.ollama.refusals import INVALID_NAME, Refused
+from mochi_stub.wire.ollama.requests import BadOptions, effective_options
 
 BLOBS = "/usr/share/ollama/.ollama/models/blobs"
 FIELDS: dict[str, Read] = {
@@ -40,7 +41,10 @@ def create(stub: Stub, data: bytes) -> Result:
     modified_at = timestamp(stub.plan(data).start)
     if not body.get("from"):
         return _from_files(stub, body, name, modified_at, stream)
-    source = find(stub.models, parse_name(body["from"]) or name)
+    named = parse_name(body["from"])
+    if named is None:
+        raise INVALID_NAME
+    source = find(stub.models, named)
     if source is None:
         return progress([{"status": "pulling manifest"}], stream=stream, failure=NO_MANIFEST)
     origin = replace(source, weights=source.blob_digest, parent=short_name(source), info=source.model_info)
@@ -93,6 +97,12 @@ def _made(origin: Model, body: Mapping[str, Any], name: Name, modified_at: str) 
 def _problem(body: Mapping[str, Any]) -> Failure | None:
     if not body.get("from") and not body.get("files"):
         return NOTHING
+    if not isinstance(body.get("license", ""), (str, list)):
+        return Failure("license must be a string or an array of strings", 400)
+    try:
+        effective_options(Model(""), body.get("parameters", {}))
+    except BadOptions as error:
+        return Failure(str(error), 400)
     template = body.get("template", "")
     opened = template.rfind("{{")
     if opened > template.rfind("}}"):
