@@ -9,7 +9,10 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from mochi_stub.recorder import Recorder
 
 DEFAULT_PORT = 11998
 DEFAULT_PORT_HELP = "(default: PORT or 11998)"
@@ -32,9 +35,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     """Serve until SIGINT or SIGTERM."""
+    if bool(options.record) != bool(options.to):
+        return _complain("--record and --to go together", 2)
     import logging
 
-    from mochi_stub.document import ConfigError
     from mochi_stub.scheduler import Machine
     from mochi_stub.server import StubServer
 
@@ -48,6 +52,7 @@ def _run(options: argparse.Namespace) -> int:
             config=options.config,
             seed=options.seed,
             speed=options.speed,
+            record=_recorder(options),
             machine=Machine(
                 parallel=options.parallel or None,
                 max_loaded_models=options.max_loaded_models or None,
@@ -55,14 +60,24 @@ def _run(options: argparse.Namespace) -> int:
                 context_length=options.context_length or None,
             ),
         ).start()
-    except ConfigError as error:
+    except ValueError as error:  # a mistake in the configuration, or in the URL to be recorded
         return _complain(str(error).replace("\n", "; "))
     except OSError as error:
+        if error.filename:
+            raise
         return _complain(f"cannot listen on {options.host}:{options.port}: {error.strerror}")
     try:
         return _serve(stub.url, stub.port, options, ended)
     finally:
         stub.stop()
+
+
+def _recorder(options: argparse.Namespace) -> Recorder | None:
+    if not options.record:
+        return None
+    from mochi_stub.recorder import record
+
+    return record(options.record, options.to)
 
 
 def _serve(url: str, port: int, options: argparse.Namespace, ended: threading.Event) -> int:
@@ -154,13 +169,13 @@ def _again(options: argparse.Namespace) -> list[str]:
     return [text for name, value in given.items() for text in (f"--{name.replace('_', '-')}", str(value))]
 
 
-def _complain(message: str) -> int:
+def _complain(message: str, code: int = 1) -> int:
     print(f"mochi-stub: {message}", file=sys.stderr)
-    return 1
+    return code
 
 
 _SERVING = (
-    *("host", "port", "config", "speed", "seed", "log_level", "pid_file"),
+    *("host", "port", "config", "speed", "seed", "log_level", "pid_file", "record", "to"),
     *("parallel", "max_loaded_models", "max_queue", "context_length"),
 )
 
@@ -212,6 +227,10 @@ def _serving_options() -> _Parser:
         parser.add_argument(
             f"--{name}", type=_number, default=default, metavar="N", help=f"{text} (default: %(default)s)"
         )
+    parser.add_argument(
+        "--record", metavar="URL", help="pass requests on to the server there and write down its replies"
+    )
+    parser.add_argument("--to", type=Path, metavar="FOLDER", help="where recordings are written")
     parser.add_argument(
         "--log-level", default="info", choices=("debug", "info", "warning", "error"), help="(default: %(default)s)"
     )

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
+from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
@@ -76,6 +77,8 @@ def test_help_and_version_load_no_server() -> None:
         ("stop", "--port", "x"),
         ("check",),
         ("run", "--parallel", "-1"),
+        ("run", "--record", "http://localhost:11434"),
+        ("run", "--to", "recordings"),
     ],
 )
 def test_wrong_arguments_are_one_line_and_code_2(arguments: tuple[str, ...]) -> None:
@@ -110,3 +113,21 @@ def test_the_port_may_come_from_the_environment() -> None:
     with serving(env={"PORT": str(port)}) as (_, line):
         assert line == f"mochi-stub on http://127.0.0.1:{port}\n"
     assert run(env={"PORT": "x"}).returncode == 2
+
+
+def test_what_cannot_be_recorded_is_one_line(tmp_path: Path) -> None:
+    printed = run("run", "--port", "0", "--record", "nowhere", "--to", str(tmp_path))
+    assert (printed.returncode, printed.stdout) == (1, "")
+    assert printed.stderr == "mochi-stub: not the URL of a server: 'nowhere'\n"
+
+
+def test_the_command_records_what_a_server_says(tmp_path: Path) -> None:
+    with (
+        StubServer(speed=0) as real,
+        serving("run", "--port", "0", "--record", real.url, "--to", str(tmp_path)) as (_, line),
+    ):
+        body = b'{"model": "mochi", "messages": [{"role": "user", "content": "hello"}]}'
+        with urlopen(f"{line.split()[-1]}/api/chat", body) as response:
+            assert response.read().endswith(b"}\n")
+    assert {path.suffix for path in tmp_path.iterdir()} == {".yaml"}
+    assert len(list(tmp_path.iterdir())) == 2  # the recording, and a configuration that replays it
