@@ -1,0 +1,51 @@
+"""Verification, with another stub in the place of a real server: equal ones are equal, and differences are told."""
+
+from __future__ import annotations
+
+import socket
+
+import httpx
+import pytest
+
+from mochi_stub import DEFAULT_MODELS, Failure, Prompt, Reply, StubServer
+from mochi_stub.verify import model_of, verify
+
+
+@pytest.mark.parametrize("model", [model.name for model in DEFAULT_MODELS])
+def test_a_server_like_the_stub_differs_in_nothing(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with StubServer(models=[one for one in DEFAULT_MODELS if one.name == model], speed=0) as real:
+        assert verify(real.url, model) == 0
+    assert capsys.readouterr().out == f"0 differences between {real.url} and the stub, model {model}\n"
+
+
+def test_every_difference_is_told_with_its_probe(capsys: pytest.CaptureFixture[str]) -> None:
+    def wrong(prompt: Prompt) -> Reply | None:
+        return Reply([Failure("kaput", 503)]) if prompt.operation == "generate" else None
+
+    with StubServer(models=DEFAULT_MODELS[:1], resolve=wrong, speed=0) as real:
+        assert verify(real.url, "mochi") == 1
+    told = capsys.readouterr().out.splitlines()
+    assert "generate, streamed: status: 503 there, 200 here" in told
+    assert any(line.startswith('generate, whole: object 1: {"error": "kaput"} there') for line in told)
+    assert not any(line.startswith("chat") for line in told)
+    assert told[-1].startswith(f"{len(told) - 1} differences")
+
+
+def test_the_model_is_made_like_the_one_there(shared: StubServer) -> None:
+    with httpx.Client(base_url=shared.url) as client:
+        model = model_of(client, "mochi-native:4b")
+    assert model.habit == "native"
+    assert model.capabilities == ("tools", "thinking", "completion")
+    assert model.context_length == 32768
+
+
+def test_without_a_server_or_a_model_there_is_nothing_to_compare(
+    shared: StubServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert verify(shared.url, "nope") == 2
+    assert "does not show the model nope" in capsys.readouterr().err
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        assert verify(f"http://127.0.0.1:{taken.getsockname()[1]}", "mochi") == 2
+    assert "cannot be probed" in capsys.readouterr().err
+    assert verify("nonsense", "mochi") == 2
