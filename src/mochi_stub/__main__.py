@@ -153,6 +153,12 @@ def _check(options: argparse.Namespace) -> int:
     return 1 if problems else 0
 
 
+def _verify(options: argparse.Namespace) -> int:
+    from mochi_stub.verify import verify
+
+    return verify(options.url, options.model)
+
+
 def _pid_file(options: argparse.Namespace) -> Path:
     from mochi_stub.daemon import pid_file_of
 
@@ -192,6 +198,9 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     _add(commands, "status", _status, "tell whether it runs (exit code 0) or not (3)", finding)
     checking = _add(commands, "check", _check, "look for mistakes in a configuration", None)
     checking.add_argument("file", type=Path, metavar="FILE", help="a config.yaml")
+    verifying = _add(commands, "verify", _verify, "compare a real Ollama with the stub", None)
+    verifying.add_argument("url", metavar="URL", help="a server like http://127.0.0.1:11434")
+    verifying.add_argument("--model", required=True, metavar="NAME", help="a model that it has")
     return parser.parse_args(argv)
 
 

@@ -131,3 +131,9 @@ def test_the_command_records_what_a_server_says(tmp_path: Path) -> None:
             assert response.read().endswith(b"}\n")
     assert {path.suffix for path in tmp_path.iterdir()} == {".yaml"}
     assert len(list(tmp_path.iterdir())) == 2  # the recording, and a configuration that replays it
+
+
+def test_a_stub_is_no_other_than_itself_and_what_is_not_there_cannot_be_compared() -> None:
+    with StubServer(speed=0) as stub:
+        assert run("verify", stub.url, "--model", "mochi").returncode == 0
+        assert run("verify", stub.url, "--model", "nope").returncode == 2
