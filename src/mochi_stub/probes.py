@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,19 @@ import httpx
 
 MISSING = "mochi-stub-probe-that-does-not-exist"
 HELLO = [{"role": "user", "content": "Say hello."}]
+REASONED = [{"role": "user", "content": "Say hello.\nReason: it is polite."}]
+"""A model that thinks does so here, and the stub's too."""
+CALLING = [
+    {
+        "role": "user",
+        "content": "What is the weather in Oslo? Call the tool get_weather.\n"
+        '<|instruction_start|>{"messages": [{"tool_call": [{"name": "get_weather", "args": {"city": "Oslo"}}]}]}'
+        "<|instruction_end|>",
+    }
+]
+"""The stub obeys the block, a real model the sentence."""
 BRIEF = {"num_predict": 8, "temperature": 0, "seed": 1}
+ENOUGH = {**BRIEF, "num_predict": 256}
 TOOL = {
     "type": "function",
     "function": {
@@ -20,7 +32,7 @@ TOOL = {
         "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
     },
 }
-KEPT = {"done", "done_reason", "role", "error", "model", "status", "object"}
+KEPT: Set[str] = {"done", "done_reason", "role", "error", "model", "status", "object"}
 """Fields whose values are compared, not only their kinds."""
 HEADERS = ("content-type", "allow", "location")
 
@@ -63,10 +75,11 @@ def _chatting(model: str) -> list[Probe]:
     return [
         chat("streamed", think=False),
         chat("whole", think=False, stream=False),
-        chat("thinking", "thinking", think=True),
-        chat("thinking, whole", "thinking", think=True, stream=False),
+        chat("thinking", "thinking", think=True, messages=REASONED),
+        chat("thinking, whole", "thinking", think=True, stream=False, messages=REASONED),
         chat("a wrong wish to think", think="none"),
-        chat("tools", "tools", tools=[TOOL], think=False, stream=False),
+        chat("tools", "tools", tools=[TOOL], think=False, stream=False, messages=CALLING, options=ENOUGH),
+        chat("tools, streamed", "tools", tools=[TOOL], think=False, messages=CALLING, options=ENOUGH),
         chat("JSON", format="json", think=False, stream=False),
         chat("a wrong format", format="xml"),
         chat("log probabilities", logprobs=True, top_logprobs=2, think=False, stream=False),
@@ -145,14 +158,14 @@ def _body(data: bytes) -> dict[str, Any]:
     return {f"object {number}": kind for number, kind in enumerate(kinds, 1)}
 
 
-def shape(value: Any, name: str = "") -> Any:
+def shape(value: Any, name: str = "", kept: Set[str] = KEPT) -> Any:
     """The value without what differs from model to model: kinds of values, and the fields' order."""
     if isinstance(value, Mapping):
         if name in ("model_info", "arguments"):
             return "object"
-        return {key: shape(item, key) for key, item in value.items()}
+        return {key: shape(item, key, kept) for key, item in value.items()}
     if isinstance(value, list):
-        return [shape(value[0])] if value else []
-    if name in KEPT:
+        return [shape(value[0], "", kept - {"model"})] if value else []
+    if name in kept:
         return value
     return {bool: "boolean", int: "number", float: "number", str: "text"}.get(type(value), "null")
