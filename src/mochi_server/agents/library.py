@@ -13,10 +13,11 @@ from mochi_server.tools.library import IMPORT_SECONDS
 
 
 class AgentLibrary:
-    """One discovery service, asked without blocking; an agent that cannot be imported hides no other."""
+    """One discovery service, asked without blocking. ``import_seconds`` is for each agent."""
 
-    def __init__(self, discovery: AgentDiscoveryService) -> None:
+    def __init__(self, discovery: AgentDiscoveryService, *, import_seconds: float = IMPORT_SECONDS) -> None:
         self._discovery = discovery
+        self._import_seconds = import_seconds
         self._agents: dict[str, AgentDefinition] | None = None
 
     async def agents(self) -> dict[str, AgentDefinition]:
@@ -46,8 +47,8 @@ class AgentLibrary:
 
     async def _find(self, name: str, slots: asyncio.Semaphore) -> AgentDefinition:
         try:
-            with anyio.fail_after(IMPORT_SECONDS):
+            with anyio.fail_after(self._import_seconds):
                 return await in_thread(partial(self._discovery.find, name), slots)
         except (TimeoutError, Raised) as error:
-            message = str(error) or f"importing took longer than {IMPORT_SECONDS} seconds"
+            message = str(error) or f"importing took longer than {self._import_seconds:g} seconds"
             return AgentDefinition(name, valid=False, error_message=f"__init__.py: {message}")

@@ -1,0 +1,151 @@
+"""Agents without a server, and the samples at work."""
+
+import time
+from pathlib import Path
+
+import anyio
+import pytest
+
+from mochi_server.agents import AgentDiscoveryService, AgentExecutionService, AgentResult, AgentTask, PromptLoader
+from mochi_server.events import AgentComplete, AgentStart
+from mochi_server.ollama import AsyncOllamaClient
+from mochi_server.services import WindowRegistry
+from mochi_server.sessions import FileSessionStore, ToolExecutionPolicy
+from mochi_stub import StubServer
+from tests.support.agents import SAMPLES, delegate, nested, notes, write_agent
+from tests.support.instructions import calls, instruct, words
+from tests.support.server import RunningServer
+
+
+def execute(stub: StubServer, data_dir: Path, task: AgentTask) -> AgentResult:
+    async def run() -> AgentResult:
+        client, store = AsyncOllamaClient(stub.url), FileSessionStore(data_dir / "chats")
+        try:
+            return await AgentExecutionService(client, store, WindowRegistry(client.loaded_windows)).execute(task)
+        finally:
+            await store.aclose()
+            await client.aclose()
+
+    return anyio.run(run)
+
+
+def test_an_agent_runs_without_a_server(stub: StubServer, tmp_path: Path) -> None:
+    write_agent(tmp_path)
+    agent = AgentDiscoveryService(tmp_path / "agents").get("helper")
+    instruction = instruct(words(1), calls("note", text="alone"), words(2))
+    task = AgentTask(agent, instruction, model="mochi", policy=ToolExecutionPolicy.NEVER_CONFIRM)
+    result = execute(stub, tmp_path, task)
+    assert (result.error_code, notes(tmp_path)) == (None, ["alone"])
+    assert result.output.startswith(f"Session ID: {result.session_id}\n\nID lorem ID\n\n")
+    assert (tmp_path / "chats" / f"{result.session_id}.json").is_file()
+
+
+def test_with_nobody_to_ask_calls_that_need_approval_are_denied(stub: StubServer, tmp_path: Path) -> None:
+    write_agent(tmp_path)
+    agent = AgentDiscoveryService(tmp_path / "agents").get("helper")
+    result = execute(stub, tmp_path, AgentTask(agent, instruct(calls("note", text="x"), words(2)), model="mochi"))
+    assert "denied" in result.output
+    assert notes(tmp_path) == []
+
+
+def test_its_events_can_be_followed(stub: StubServer, tmp_path: Path) -> None:
+    write_agent(tmp_path)
+    agent = AgentDiscoveryService(tmp_path / "agents").get("helper")
+
+    async def run() -> list[object]:
+        client, store = AsyncOllamaClient(stub.url), FileSessionStore(tmp_path / "chats")
+        service = AgentExecutionService(client, store, WindowRegistry(client.loaded_windows))
+        try:
+            return [step async for step in service.run(AgentTask(agent, instruct(words(1)), model="mochi"))]
+        finally:
+            await store.aclose()
+            await client.aclose()
+
+    first, *_, complete, result = anyio.run(run)
+    assert isinstance(first, AgentStart)
+    assert isinstance(complete, AgentComplete)
+    assert isinstance(result, AgentResult)
+    assert complete.output == result.output
+
+
+def test_a_model_that_nobody_has_is_an_error_in_the_result(stub: StubServer, tmp_path: Path) -> None:
+    write_agent(tmp_path)
+    agent = AgentDiscoveryService(tmp_path / "agents").get("helper")
+    result = execute(stub, tmp_path, AgentTask(agent, "Help.", model="gone"))
+    assert (result.error_code, result.session_id) == ("MODEL_NOT_FOUND", None)
+    assert "ollama pull gone" in result.output
+
+
+def test_packaged_prompts_stand_in_for_files_that_cannot_be_used(tmp_path: Path) -> None:
+    packaged = PromptLoader()
+    (tmp_path / "empty.md").write_text(" \n")
+    (tmp_path / "latin.md").write_bytes(b"caf\xe9")
+    for bad in (tmp_path / "none.md", tmp_path / "empty.md", tmp_path / "latin.md", tmp_path):
+        loader = PromptLoader(bad, bad)
+        assert (loader.planning(), loader.execution()) == (packaged.planning(), packaged.execution())
+    assert packaged.planning() != packaged.execution()
+
+
+def test_the_samples_work_as_they_are(stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MOCHI_FILES_ROOT", str(tmp_path / "workspace"))
+    monkeypatch.setenv("MOCHI_API_KEYS", "secret")
+    does = delegate(
+        calls("write_file", path="src/a.py", content="print(1)\n"),
+        calls("insert_replace_text", path="src/a.py", old_text="1", new_text="2"),
+        calls("insert_replace_text", path="src/a.py", new_text="# two", after_line=0),
+        calls("read_file", path="src/a.py"),
+        calls("run_cli_command", command="cat src/a.py; echo key $MOCHI_API_KEYS; exit 3"),
+        calls("run_cli_command", command="cat", timeout_seconds=5),
+        calls("read_file", path="../secret"),
+        calls("delete_rename_file", path="src/a.py", new_path="b.py"),
+        calls("delete_rename_file", path="b.py"),
+        calls("list_dir"),
+        words(1),
+        agent="coder",
+    )
+    chats = tmp_path / "chats"
+    with RunningServer(tmp_path, stub.url, agents_dir=SAMPLES, agent_chats_dir=chats, api_keys=()) as server:
+        api = server.api()
+        enabled = {"enabled_agents": ["coder", "agent_builder"]}
+        settings = {"execution_policy": "never_confirm"}
+        session_id = api.create("mochi", agent_settings=enabled, tool_settings=settings)["session_id"]
+        events = api.stream(session_id, nested(does, words(1)))
+    results = [e.data["result"] or e.data["error_message"] for e in events if e.type == "agent_tool_result"]
+    assert results == [
+        "Wrote 9 characters to src/a.py.",
+        "Changed src/a.py.",
+        "Changed src/a.py.",
+        "# two\nprint(2)\n",
+        "Exit code 3\n# two\nprint(2)\nkey",
+        "Exit code 0",
+        "read_file failed: ValueError: ../secret is outside the workspace",
+        "Renamed src/a.py to b.py.",
+        "Deleted b.py.",
+        "src/",
+    ]
+
+
+def test_a_command_that_does_not_end_is_killed_with_what_it_started(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("MOCHI_FILES_ROOT", str(tmp_path))
+    run = AgentDiscoveryService(SAMPLES).get("coder").tools["run_cli_command"]
+
+    async def hang() -> str:
+        return str(await run("(while :; do sleep 1; done) & echo $! > child; wait", timeout_seconds=1))
+
+    assert anyio.run(hang) == "Killed after 1 seconds."
+    child = Path("/proc", (tmp_path / "child").read_text().strip(), "stat")
+    deadline = time.monotonic() + 5
+    while child.exists() and child.read_text().split()[2] != "Z":
+        assert time.monotonic() < deadline
+
+
+def test_the_agent_builder_stays_out_of_conversations() -> None:
+    tools = AgentDiscoveryService(SAMPLES).get("agent_builder").tools
+    assert "coder/" in tools["list_dir"]()
+    assert "description:" in tools["read_file"]("coder/SKILL.md")
+    with pytest.raises(ValueError, match="not for you"):
+        tools["read_file"]("agent_chats/0123456789.json")
+    with pytest.raises(ValueError, match="outside"):
+        tools["list_dir"]("..")

@@ -1,0 +1,159 @@
+"""Finding agents in a directory, and saying which file is wrong with those that cannot be used."""
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from mochi_server.agents import AgentDiscoveryService
+from mochi_server.agents.library import AgentLibrary
+from mochi_server.agents.skill import BadSkill, parse_skill
+from mochi_server.errors import AgentInvalid, AgentNotFound
+from tests.support.agents import SAMPLES, write_agent
+
+
+def discovery(data_dir: Path) -> AgentDiscoveryService:
+    return AgentDiscoveryService(data_dir / "agents")
+
+
+def test_an_agent_has_a_description_a_prompt_a_model_and_tools(tmp_path: Path) -> None:
+    write_agent(
+        tmp_path, SKILL='---\ndescription: "Reads: and writes"\nmodel: qwen3:8b\n---\n\nYou help.\n---\nAlways.\n'
+    )
+    agent = discovery(tmp_path).get("helper")
+    assert (agent.valid, agent.error_message) == (True, None)
+    assert (agent.description, agent.model) == ("Reads: and writes", "qwen3:8b")
+    assert agent.system_prompt == "You help.\n---\nAlways."
+    assert list(agent.tools) == ["note", "look", "much", "wait", "agent"]
+    assert agent.tools["look"]() == "Nothing to see."
+
+
+def test_files_hidden_folders_and_the_chats_are_no_agents(tmp_path: Path) -> None:
+    for name in ("_draft", ".git", "agent_chats"):
+        (tmp_path / "agents" / name).mkdir(parents=True)
+    (tmp_path / "agents" / "README.md").write_text("Read me.")
+    assert discovery(tmp_path).discover() == {}
+    assert AgentDiscoveryService(tmp_path / "none").discover() == {}
+    elsewhere = AgentDiscoveryService(tmp_path / "agents", tmp_path / "agents" / "_draft")
+    assert "reserved" in str(elsewhere.discover()["agent_chats"].error_message)
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"SKILL": None}, "SKILL.md is missing"),
+        ({"helper": None}, "helper.py is missing"),
+        ({"__init__": None}, "__init__.py is missing"),
+        ({"SKILL": None, "helper": None}, "SKILL.md is missing; helper.py is missing"),
+        ({"__init__": "__all__ = []"}, "__init__.py: no usable tool in __all__"),
+        ({"__init__": "x = 1"}, "__all__: it must be a list of names"),
+        ({"__init__": "from .helper import nothing"}, "ImportError"),
+        ({"helper": "def broken(:"}, "helper.py: SyntaxError"),
+        ({"helper": "import sys; sys.exit(3)"}, "SystemExit"),
+    ],
+)
+def test_what_is_missing_or_broken_is_named(tmp_path: Path, files: dict[str, str | None], message: str) -> None:
+    write_agent(tmp_path, "helper", **files)
+    write_agent(tmp_path, "good")
+    agents = discovery(tmp_path).discover()
+    assert (agents["helper"].valid, agents["good"].valid) == (False, True)
+    assert message in str(agents["helper"].error_message)
+    with pytest.raises(AgentInvalid, match="helper"):
+        discovery(tmp_path).get("helper")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "no front matter"),
+        ("You are helpful.", "no front matter"),
+        ("---\ndescription: x\nYou are helpful.", "no end"),
+        ("\ufeff---\ndescription: x\n---\n", "byte order mark"),
+        ("---\ndescription: Build: things\n---\n", "in line 2); quote values that hold a colon"),
+        ("---\ndescription: [unclosed\n---\n", "not YAML"),
+        ("---\n- a\n- list\n---\n", "lines of `name: value`"),
+        ("---\n---\nYou are helpful.", "lines of `name: value`"),
+        ("---\nmodel: x\n---\n", "no description"),
+        ("---\ndescription: '  '\n---\n", "no description"),
+        ("---\ndescription: 5\n---\n", "description must be text, not int"),
+        ("---\ndescription:\n  a: b\n---\n", "description must be text, not dict"),
+        ("---\ndescription: x\nmodel: [a]\n---\n", "model must be text, not list"),
+        ("---\ndescription: x\nmodel: 2026-01-01\n---\n", "model must be text, not date"),
+        ("---\ndescription: 2026-13-45\n---\n", "month must be in 1..12"),
+        ("---\ndescription: !!python/object/apply:os.system ['true']\n---\n", "not YAML"),
+    ],
+)
+def test_a_bad_skill_says_which_file_and_why(text: str, reason: str) -> None:
+    with pytest.raises(BadSkill) as bad:
+        parse_skill(text)
+    assert str(bad.value).startswith("SKILL.md: ")
+    assert reason in str(bad.value)
+
+
+def test_bytes_that_are_no_text_make_an_invalid_agent(tmp_path: Path) -> None:
+    (write_agent(tmp_path) / "SKILL.md").write_bytes(b"---\ndescription: caf\xe9\n---\n")
+    assert "SKILL.md: it is not UTF-8" in str(discovery(tmp_path).discover()["helper"].error_message)
+
+
+def test_windows_line_ends_and_long_descriptions_are_read() -> None:
+    skill = parse_skill("---\r\ndescription: >\r\n  Does this\r\n  and that.\r\n---\r\nYou help.\r\n")
+    assert (skill.description, skill.model, skill.system_prompt) == ("Does this and that.", None, "You help.")
+
+
+@pytest.mark.parametrize("name", ["chats", "reload"])
+def test_names_of_routes_are_taken(tmp_path: Path, name: str) -> None:
+    write_agent(tmp_path, name)
+    assert "reserved" in str(discovery(tmp_path).discover()[name].error_message)
+
+
+def test_a_link_out_of_the_directory_is_not_followed(tmp_path: Path) -> None:
+    outside = write_agent(tmp_path / "elsewhere", "secret")
+    (tmp_path / "agents").mkdir()
+    (tmp_path / "agents" / "secret").symlink_to(outside)
+    assert "leads out" in str(discovery(tmp_path).discover()["secret"].error_message)
+
+
+def test_agents_are_looked_for_once_and_again_at_a_reload(tmp_path: Path) -> None:
+    write_agent(tmp_path)
+    agents = discovery(tmp_path)
+    assert list(agents.discover()) == ["helper"]
+    write_agent(tmp_path, "second")
+    with pytest.raises(AgentNotFound):
+        agents.get("second")
+    assert list(agents.reload_agents()) == ["helper", "second"]
+
+
+def test_what_the_skill_says_now_counts(tmp_path: Path) -> None:
+    directory = write_agent(tmp_path)
+    agents = discovery(tmp_path)
+    agent = agents.get("helper")
+    (directory / "SKILL.md").write_text("---\ndescription: New.\n---\nYou are new.")
+    assert agents.refreshed(agent).system_prompt == "You are new."
+    (directory / "SKILL.md").unlink()
+    with pytest.raises(AgentInvalid, match=r"SKILL\.md: it cannot be read"):
+        agents.refreshed(agent)
+
+
+def test_an_agent_that_takes_for_ever_to_import_is_given_up(tmp_path: Path) -> None:
+    write_agent(tmp_path, helper="import threading; threading.Event().wait(2)")
+    agents = anyio.run(AgentLibrary(discovery(tmp_path), import_seconds=0.2).agents)
+    assert "longer than 0.2 seconds" in str(agents["helper"].error_message)
+
+
+def test_the_samples_are_valid_and_mark_what_changes_things() -> None:
+    agents = AgentDiscoveryService(SAMPLES).discover()
+    assert [(name, agent.valid, agent.catalogue.problems) for name, agent in agents.items()] == [
+        ("agent_builder", True, ()),
+        ("coder", True, ()),
+    ]
+    for agent in agents.values():
+        assert list(agent.tools) == [
+            "read_file",
+            "write_file",
+            "insert_replace_text",
+            "list_dir",
+            "delete_rename_file",
+            "run_cli_command",
+        ]
+        harmless = [name for name, tool in agent.catalogue.tools.items() if not tool.destructive]
+        assert harmless == ["read_file", "list_dir"]
