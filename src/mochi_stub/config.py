@@ -23,7 +23,7 @@ from mochi_stub.document import ConfigError, Item, parse, read
 from mochi_stub.inheritance import lineage
 from mochi_stub.reading import manner, response
 from mochi_stub.recordings import reply_of
-from mochi_stub.responses import File, Manner, Response
+from mochi_stub.responses import NOTHING, File, Manner, Response
 
 __all__ = ["Config", "ConfigError", "Script", "check", "load", "packaged"]
 
@@ -40,7 +40,7 @@ class Script:
     default: Response | None = None
     parent: Item | None = None
     properties: dict[str, Any] = field(default_factory=dict)
-    manner: Manner = field(default_factory=Manner)
+    manner: Manner = NOTHING
     described: bool = False
 
 
@@ -70,7 +70,7 @@ class Config:
 
     def manner(self, model: str) -> Manner:
         """How the model streams where a response does not say."""
-        found = Manner()
+        found = NOTHING
         for script in self.lineage(model):
             found = found.over(script.manner)
         return found

@@ -10,7 +10,20 @@ from typing import Any
 from mochi_stub.document import Item
 from mochi_stub.prompt import ToolCall
 from mochi_stub.reply import Content, Failure, Finish, Usage
-from mochi_stub.responses import CHARACTERS, Echo, Error, File, Lorem, Manner, Message, Mirror, Response, Task, Vector
+from mochi_stub.responses import (
+    CHARACTERS,
+    NOTHING,
+    Echo,
+    Error,
+    File,
+    Lorem,
+    Manner,
+    Message,
+    Mirror,
+    Response,
+    Task,
+    Vector,
+)
 
 MANNER = ("profile", "tokens_per_second", "jitter", "pause", "fail", "cut_after")
 _SAID = ("type", "reasoning", "tool_calls", "usage", "finish", "think_tags", *MANNER)
@@ -95,7 +108,8 @@ def manner(entries: Mapping[str, Item]) -> Manner:
         "fail": lambda item: (_after(item), failure(item, "after")),
         "cut_after": lambda item: item.whole(0),
     }
-    return Manner(**{name: read(entries[name]) for name, read in readers.items() if name in entries})
+    said = {name: read(entries[name]) for name, read in readers.items() if name in entries}
+    return Manner(**said) if said else NOTHING
 
 
 def _pause(item: Item) -> tuple[int, float]:

@@ -12,7 +12,7 @@ from mochi_stub.config import Config, Script
 from mochi_stub.instructions import rounds
 from mochi_stub.prompt import Prompt
 from mochi_stub.reply import Part, Reply, ToolCalls
-from mochi_stub.responses import Asked, Error, Response, Vector, in_manner, in_pace
+from mochi_stub.responses import NOTHING, Asked, Error, Response, Vector, in_manner, in_pace
 from mochi_stub.unscripted import unscripted, without_answered_calls
 
 MAX_SHOWN = 60
@@ -21,11 +21,15 @@ MAX_SHOWN = 60
 def resolve(prompt: Prompt, config: Config | None = None) -> Reply:
     """The reply to a prompt; an empty one to an embedding request for which nothing is configured."""
     passed_over: list[str] = []
-    reply = _instructed(prompt, passed_over) or _configured(prompt, config, passed_over)
+    reply = _instructed(prompt, passed_over)
     if reply is None:
+        configured = _configured(prompt, config, passed_over)
+        if configured is not None:
+            return configured
         reply = unscripted(prompt)
-    if config is not None and reply.pace is None:
-        reply = in_pace(reply, config.manner(prompt.model), config.chars_per_token(prompt.model), prompt)
+    manner = config.manner(prompt.model) if config else NOTHING
+    if config is not None and manner is not NOTHING:
+        reply = in_pace(reply, manner, config.chars_per_token(prompt.model), prompt)
     return replace(reply, passed_over=tuple(passed_over))
 
 
@@ -107,7 +111,8 @@ def _configured(prompt: Prompt, config: Config | None, passed_over: list[str]) -
             continue
         asked = Asked(prompt, config.model(prompt.model), unscripted)
         reply = in_manner(response.reply(asked), response.manner.over(config.manner(prompt.model)), asked)
-        return without_answered_calls(replace(reply, rule=rule), prompt)
+        reply = replace(reply, unasked=True, rule=rule, passed_over=tuple(passed_over))
+        return without_answered_calls(reply, prompt)
     return None
 
 

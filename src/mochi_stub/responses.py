@@ -38,8 +38,14 @@ class Manner:
 
     def over(self, other: Manner) -> Manner:
         """What is said here, and of the rest what is said there."""
+        if self is NOTHING or other is NOTHING:
+            return other if self is NOTHING else self
         said = {name: value for name, value in vars(self).items() if value is not None}
         return replace(other, **said)
+
+
+NOTHING = Manner()
+"""The one manner that says nothing, so that it is quickly told."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +76,7 @@ class Message:
     usage: Usage = field(default_factory=Usage)
     finish: Finish = "stop"
     think_tags: bool = False
-    manner: Manner = Manner()
+    manner: Manner = NOTHING
 
     def reply(self, asked: Asked) -> Reply:
         del asked
@@ -123,7 +129,7 @@ class Vector:
     """The embedding of a text: these numbers, or as many noughts as the model's embeddings have numbers."""
 
     numbers: tuple[float, ...] | None = None
-    manner: Manner = Manner()
+    manner: Manner = NOTHING
 
     def reply(self, asked: Asked) -> Reply:
         return Reply(embedding=self.numbers or (0.0,) * asked.model.embedding_length)
@@ -134,7 +140,7 @@ class Error:
     """A failure instead of a reply."""
 
     failure: Failure
-    manner: Manner = Manner()
+    manner: Manner = NOTHING
 
     def reply(self, asked: Asked) -> Reply:
         del asked
@@ -146,7 +152,7 @@ class File:
     """A recorded reply. A file that cannot be used is a failure that says why."""
 
     path: Path
-    manner: Manner = Manner()
+    manner: Manner = NOTHING
 
     def reply(self, asked: Asked) -> Reply:
         del asked
@@ -166,14 +172,16 @@ def mirrored(prompt: Prompt) -> str:
 
 def in_manner(reply: Reply, manner: Manner, asked: Asked) -> Reply:
     """The reply, streaming as told."""
-    made = replace(in_pace(reply, manner, asked.model.chars_per_token, asked.prompt), unasked=True)
+    if manner is NOTHING:
+        return reply
+    made = replace(in_pace(reply, manner, asked.model.chars_per_token, asked.prompt), frames=None)
     if manner.pause:
         made = _after(made, manner.pause[0], Pause(manner.pause[1]))
     if manner.cut_after is not None:
         made = _after(made, manner.cut_after, Cut())
     if manner.fail:
         made = _after(made, manner.fail[0], manner.fail[1])
-    return made if manner == Manner() else replace(made, frames=None)
+    return made
 
 
 def in_pace(reply: Reply, manner: Manner, chars_per_token: float, prompt: Prompt) -> Reply:

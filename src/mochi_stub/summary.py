@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from mochi_stub.prompt import Prompt
+from mochi_stub.prompt import Message, Prompt
 
 MAX_SENTENCE = 200
 MAX_TOPICS = 5
@@ -32,7 +32,7 @@ _COMMON = {
 
 def summarised(prompt: Prompt) -> tuple[str, list[str]] | None:
     """A summary and its topics; None where the prompt wants none, or has no conversation to be summarised."""
-    wanted = wants_summary(prompt.format) or any(_ASKS.search(message.content) for message in _instructions(prompt))
+    wanted = wants_summary(prompt.format) or any(map(_asks, _instructions(prompt)))
     turns = _turns(prompt) if wanted else []
     if not turns:
         return None
@@ -52,7 +52,12 @@ def wants_summary(schema: Any) -> bool:
 _KEYS = ("summary", "topics")
 
 
-def _instructions(prompt: Prompt) -> list[Any]:
+def _asks(message: Message) -> bool:
+    """Whether it asks for a summary; the search is slow, and few messages have the word."""
+    return "ummar" in message.content.lower() and _ASKS.search(message.content) is not None
+
+
+def _instructions(prompt: Prompt) -> list[Message]:
     """Where a prompt says what it wants: its system messages and the last of the user."""
     last = [prompt.messages[prompt.last_user]] if prompt.last_user >= 0 else []
     return [message for message in prompt.messages if message.role == "system"] + last
