@@ -170,9 +170,15 @@ class City(BaseModel):
 
 
 def test_structured_answers_come_as_text_in_their_form() -> None:
+    async def ask(url: str) -> ChatResponse:
+        client = AsyncInstructorOllamaClient(url)
+        try:
+            return await client.structured_response("mochi", HELLO, City)
+        finally:
+            await client.aclose()
+
     with StubServer(speed=0, resolve=lambda _: Reply.of('{"name": "Oslo"}')) as stub:
-        client = AsyncInstructorOllamaClient(stub.url)
-        answer = asyncio.run(client.structured_response("mochi", HELLO, City))
+        answer = asyncio.run(ask(stub.url))
         (sent,) = [exchange.body for exchange in stub.exchanges() if exchange.path == "/api/chat"]
     assert City.model_validate_json(answer.message["content"]) == City(name="Oslo")
     assert sent is not None
