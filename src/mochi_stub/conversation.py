@@ -61,6 +61,7 @@ class Conversation:
         self.playback = playback
         self.journal = journal
         self.path: str = channel.scope["path"]
+        self.query: bytes = channel.scope["query_string"]
         self.head = channel.scope["method"] == "HEAD"
         self.cors = OPEN_CORS if any(name == b"origin" for name, _ in channel.scope["headers"]) else ()
         self.receive = channel.receive
@@ -75,7 +76,7 @@ class Conversation:
                 result = await self._made(result)
             if isinstance(result, Answer):
                 return await self._answer(result)
-            result = verbatim(result, self.path)
+            result = verbatim(result, self.path, self.query)
             rule = {"rule": result.reply.rule, "passed_over": result.reply.passed_over}
             self.journal.note(self.exchange, **rule, **result.noted)
             if not result.stream and not self.playback.speed and not interrupted(result.reply):

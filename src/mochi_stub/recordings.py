@@ -175,7 +175,8 @@ def _translated(recording: Recording) -> Reply:
         for into.at, one in zip(recording.at, recording.body, strict=True):
             chunk(one, into)
         return into.reply()
-    whole(recording.body, into)
+    for one in recording.body if isinstance(recording.body, list) else [recording.body]:  # Gemini streams a list
+        whole(one, into)
     reply = into.reply()
     length = len(reply.reasoning) + len(reply.text)
     seconds = recording.at[-1] / 1e9

@@ -11,10 +11,12 @@ from mochi_stub.recordings import wire_of
 from mochi_stub.reply import Failure, Frames, Pace, Part, Pause, Reply, Text
 
 
-def verbatim(generation: Generation, path: str) -> Generation:
+def verbatim(generation: Generation, path: str, query: bytes) -> Generation:
     """The generation, with its recorded bytes where the request at `path` can have them."""
     frames = generation.reply.frames
     if frames is None or frames.stream is not generation.stream or frames.wire != wire_of(path):
+        return generation
+    if frames.wire == "gemini" and frames.stream and b"alt=sse" not in query:  # then it is a list that is streamed
         return generation
     return replay(frames, generation)
 

@@ -288,6 +288,21 @@ def test_a_body_that_makes_no_sense_crashes_nothing(tmp_path: Path, url: str, bo
     assert isinstance(reply_of(recorded(tmp_path, url, body)), Reply)
 
 
+def test_gemini_s_stream_is_events_or_a_list_as_it_is_asked_for(
+    tmp_path: Path, replaying: Callable[[], StubServer]
+) -> None:
+    url, body = EXCHANGES["gemini stream"]
+    recorded(tmp_path, url, body)
+    asked = {"contents": [{"parts": [{"text": "x"}]}]}
+    with replaying() as stub:
+        path = "/v1beta/models/any:streamGenerateContent"
+        events = ask(stub, "POST", f"{path}?alt=sse", asked).body.decode().split("\r\n\r\n")
+        assert [json.loads(event.removeprefix("data: ")) for event in events if event] == body
+        listed = ask(stub, "POST", path, asked).json
+        assert "Hi" in [part.get("text") for one in listed for part in one["candidates"][0]["content"]["parts"]]
+    assert contents(reply_of(recorded(tmp_path, url, body, is_streaming=False)))[:2] == ("hm", "Hi")
+
+
 def test_what_is_no_reply_of_a_model_is_refused(tmp_path: Path, replaying: Callable[[], StubServer]) -> None:
     recorded(tmp_path, "http://x/api/tags", {"models": []})
     with replaying() as stub:
