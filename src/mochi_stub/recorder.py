@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import ssl
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import lru_cache
@@ -30,6 +30,8 @@ from mochi_stub.recordings import asked_by, read_recording
 logger = logging.getLogger("mochi_stub")
 
 REPLAYING = "# mochi-stub run --config {} answers with what is recorded here.\nrecordings: .\n"
+OWN = ("/health", "/stub/")
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 _HOP = {
     *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "transfer-encoding"),
     *("upgrade", "host", "content-length", "content-encoding", "accept-encoding", "date", "server"),
@@ -44,9 +46,9 @@ class Recorder:
     upstream: str
     folder: Path
 
-    def app(self, journal: Journal) -> RecordingApp:
-        """The application that records."""
-        return RecordingApp(self, journal)
+    def app(self, journal: Journal, own: Application) -> RecordingApp:
+        """The application that records; `own` answers what is asked about the stub itself."""
+        return RecordingApp(self, journal, own)
 
     def prepare(self) -> None:
         """Make the folder. Raises OSError."""
@@ -69,11 +71,17 @@ def record(upstream: str, folder: Path) -> Recorder:
 class RecordingApp:
     """The application while it records."""
 
-    def __init__(self, recorder: Recorder, journal: Journal) -> None:
+    def __init__(self, recorder: Recorder, journal: Journal, own: Application) -> None:
         self.recorder = recorder
         self.journal = journal
+        self.own = own
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"].startswith(OWN):
+            return await self.own(scope, receive, send)
+        return await self._record(scope, receive, send)
+
+    async def _record(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = await _body(receive)
         query = scope["query_string"]
         exchange = self.journal.open(

@@ -11,6 +11,7 @@ when each of them came, in milliseconds after the request; else they are spread 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -20,7 +21,7 @@ from urllib.parse import unquote, urlsplit
 
 import orjson
 
-from mochi_stub.document import Item, parse
+from mochi_stub.document import ConfigError, Item, parse
 from mochi_stub.matching import Asked, asked
 from mochi_stub.recorded import anthropic, gemini, ollama, openai
 from mochi_stub.recorded.gathered import Gathered, get
@@ -29,6 +30,7 @@ from mochi_stub.watch import Watched
 from mochi_stub.wire.ollama.gojson import dumps
 
 MILLISECOND = 1_000_000
+ENDINGS = (".yaml", ".yml", ".json")
 _Read = Callable[[Any, Gathered], None]
 _READERS: Mapping[str, tuple[str, _Read, _Read]] = {
     "/api/chat": ("ollama.chat", ollama.read, ollama.read),
@@ -97,6 +99,20 @@ def reply_of(path: Path) -> Reply:
 def recorded(path: Path) -> Recorded:
     """What was recorded in a file. Raises ConfigError."""
     return _watched(path).current()
+
+
+def recordings_below(folder: Path, besides: Path) -> tuple[list[Recorded], list[str]]:
+    """The recordings below a folder, and what is wrong with those that cannot be read; `besides` is none of them."""
+    found: list[Recorded] = []
+    problems: list[str] = []
+    for place, folders, names in os.walk(folder):
+        folders.sort()
+        for file in (Path(place, name) for name in sorted(names) if name.endswith(ENDINGS) and name != besides.name):
+            try:
+                found.append(recorded(file))
+            except ConfigError as error:
+                problems.append(str(error))
+    return found, problems
 
 
 @lru_cache(maxsize=4096)

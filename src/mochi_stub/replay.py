@@ -6,27 +6,23 @@ apart from the nearest recording, in the words of its provider, unless the confi
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
-from pathlib import Path
 
 from mochi_stub.answer import Answer, Request, Result, Routes, Stub
 from mochi_stub.catalogue import Model
 from mochi_stub.config import Config
 from mochi_stub.declared import declared
-from mochi_stub.document import ConfigError
 from mochi_stub.library import Library
 from mochi_stub.matching import Asked, asked, nearest
-from mochi_stub.recordings import Recorded, frames, recorded, wire_of
+from mochi_stub.recordings import frames, recordings_below, wire_of
 from mochi_stub.reply import Failure, Reply
 from mochi_stub.routing import route
 from mochi_stub.verbatim import generation_of
 from mochi_stub.wire.ollama.gojson import dumps
 
 NOT_RECORDED = 404
-ENDINGS = (".yaml", ".yml", ".json")
 _EMBEDDING = ("/embed", "/embeddings", ":embedContent", ":batchEmbedContents")
 
 
@@ -75,17 +71,3 @@ def _refusal(path: str, reply: Reply) -> Answer:
 @lru_cache(maxsize=256)
 def _model(name: str) -> Model:
     return declared(name or "recorded", {}, 0)
-
-
-def recordings_below(folder: Path, besides: Path) -> tuple[list[Recorded], list[str]]:
-    """The recordings below a folder, and what is wrong with those that cannot be read; `besides` is none of them."""
-    found: list[Recorded] = []
-    problems: list[str] = []
-    for place, folders, names in os.walk(folder):
-        folders.sort()
-        for file in (Path(place, name) for name in sorted(names) if name.endswith(ENDINGS) and name != besides.name):
-            try:
-                found.append(recorded(file))
-            except ConfigError as error:
-                problems.append(str(error))
-    return found, problems

@@ -134,7 +134,7 @@ class StubServer:
         stub = Stub(self._library(), resolver(self._configuration, self._script), scheduler, self._journal, self._seed)
         app: Any = App(stub, ROUTES, self._journal, replay=Replay(self._configuration, ROUTES), speed=self._speed)
         if self._record is not None:
-            app = self._record.app(self._journal)
+            app = self._record.app(self._journal, app)
         return uvicorn.Config(
             app,
             http=_QuietProtocol,

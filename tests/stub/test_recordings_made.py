@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from mochi_stub import Gate, Reply, StubServer, Text
+from mochi_stub.config import check
 from mochi_stub.matching import asked, nearest
 from mochi_stub.recorder import record
 from tests.stub.talk import Answered, ask, chat, streaming
@@ -210,6 +211,8 @@ def test_a_recording_that_cannot_be_read_is_told_of_in_a_miss(tmp_path: Path, sh
     with replaying(tmp_path) as stub:
         assert f"{tmp_path / 'below' / 'broken.yaml'}:1: expected YAML" in chat(stub, "other").json["error"]
         assert chat(stub, "recorded").status == 200
+    (problem,) = check(tmp_path / "config.yaml")
+    assert "broken.yaml:1: expected YAML" in problem
 
 
 def test_a_server_that_is_not_there_is_a_502(tmp_path: Path) -> None:
@@ -221,6 +224,14 @@ def test_a_server_that_is_not_there_is_a_502(tmp_path: Path) -> None:
             assert answer.status == 502
             assert answer.json["error"].startswith(f"{upstream} cannot be reached")
     assert not list(tmp_path.glob("api-chat-*.yaml"))
+
+
+def test_what_is_asked_about_the_stub_is_not_passed_on(tmp_path: Path, shared: StubServer) -> None:
+    with recording(shared, tmp_path) as recorder:
+        chat(recorder, "hello")
+        assert ask(recorder, "GET", "/health").json == {"status": "ok"}
+        assert ask(recorder, "GET", "/stub/requests").status == 200
+    assert [file.name.split("-")[0] for file in sorted(tmp_path.iterdir())] == ["api", "config.yaml"]
 
 
 @pytest.mark.parametrize("upstream", ["", "localhost:11434", "ftp://x", "http://"])
