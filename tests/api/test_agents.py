@@ -112,6 +112,7 @@ def test_both_sessions_hold_what_was_said_and_nothing_ephemeral(api: Api, stub: 
 
     chat = api.ok(api.http.get(f"/agents/chats/{complete['session_id']}"))
     assert (chat["agent_name"], chat["model"], chat["message_count"]) == ("helper", "mochi", 6)
+    assert chat["context_window_config"]["current_window"] == 8192
     system, instruction, plan, acting, looked, end = chat["messages"]
     assert roles(chat["messages"]) == ["system", "user", "assistant", "assistant", "tool", "assistant"]
     assert (system["content"], instruction["content"]) == (

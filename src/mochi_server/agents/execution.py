@@ -20,8 +20,8 @@ from mochi_server.errors import MochiError, ModelNotFound, SessionBusy, SessionN
 from mochi_server.events import ChatEvent, TurnWarning
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.types import ModelInfo
-from mochi_server.services.context_window import WindowRegistry
-from mochi_server.sessions.session import ChatSession, user_message
+from mochi_server.services.context_window import WindowDecision, WindowRegistry
+from mochi_server.sessions.session import ChatSession, now, user_message
 from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.types import Message, ToolExecutionPolicy
 from mochi_server.tools.execution import ToolExecutionService
@@ -138,6 +138,7 @@ class AgentExecutionService:
             async with aclosing(_told(acting.events(), narrator, "execution")) as events:
                 async for event in events:
                     yield event
+            await self._remember_window(turn.session, model.window)
         except BaseException:
             # However it ends early, what the agent has done stays, with a result for each of its calls.
             await _interrupt(transcript)
@@ -153,6 +154,11 @@ class AgentExecutionService:
     def _chat_model(self, task: AgentTask, info: ModelInfo, session: ChatSession) -> ChatModel:
         wishes = Wishes(think=False, keep_alive=task.keep_alive)
         return ChatModel(self._client, self._windows, self._chats.store, info=info, session=session, wishes=wishes)
+
+    async def _remember_window(self, session: ChatSession, decision: WindowDecision | None) -> None:
+        if decision is not None:
+            config = self._windows.adjusted(session.metadata.context_window_config, decision, now())
+            await self._chats.store.patch(session.session_id, {"context_window_config": config})
 
     async def _find_model(self, task: AgentTask) -> tuple[str, ModelInfo]:
         """The agent's model by its name as written, or the one that stands in for it."""
