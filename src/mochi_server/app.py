@@ -11,7 +11,7 @@ from starlette.middleware.cors import CORSMiddleware
 from mochi_server import __version__
 from mochi_server.config import MochiServerSettings
 from mochi_server.ollama.requests import is_loopback
-from mochi_server.routers import api
+from mochi_server.routers import aliases, api
 from mochi_server.routers.errors import add_handlers
 from mochi_server.security import LOCAL_ORIGINS, HostGuard, KeyGuard, OriginGuard, SizeLimits, host_of
 from mochi_server.wiring import build_services
@@ -45,6 +45,7 @@ def create_app(settings: MochiServerSettings | None = None, *, insecure: bool = 
     app.state.services = build_services(settings)
     add_handlers(app)
     app.include_router(api)
+    app.include_router(aliases)
     return app
 
 

@@ -8,6 +8,7 @@ from mochi_server.agents.library import AgentLibrary
 from mochi_server.chat.confirmation import ConfirmationBroker
 from mochi_server.chat.runs import RunRegistry
 from mochi_server.ollama.async_client import AsyncOllamaClient
+from mochi_server.services.compare import CompareService
 from mochi_server.services.sessions import SessionService
 from mochi_server.services.summarization import SummarizationService
 from mochi_server.services.system_prompts import SystemPromptService
@@ -67,6 +68,10 @@ def _summaries(services: ServicesDep) -> SummarizationService:
     return services.summaries
 
 
+def _compare(services: ServicesDep) -> CompareService:
+    return services.compare
+
+
 def _runs(services: ServicesDep) -> RunRegistry:
     return services.runs
 
@@ -82,3 +87,4 @@ AgentChatsDep = Annotated[SessionStore, Depends(_agent_chats)]
 ExecutionDep = Annotated[ToolExecutionService, Depends(_execution)]
 ConfirmationsDep = Annotated[ConfirmationBroker, Depends(_confirmations)]
 SummariesDep = Annotated[SummarizationService, Depends(_summaries)]
+CompareDep = Annotated[CompareService, Depends(_compare)]

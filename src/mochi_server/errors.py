@@ -21,6 +21,7 @@ MochiError
 ├── PromptNotFound         PROMPT_NOT_FOUND       404   no such system prompt
 ├── PromptExists           PROMPT_EXISTS          409   a prompt file of that name exists
 ├── ValidationFailed       VALIDATION_ERROR       422   the request is not what the route takes
+├── InvalidComparison      VALIDATION_ERROR       400   a comparison's request breaks one of its own rules
 ├── StorageFailed          STORAGE_FAILED         500   the data directory cannot be read or written
 ├── ShuttingDown           SHUTTING_DOWN          503   the server takes no new turns
 ├── Unauthorized           UNAUTHORIZED           401   no API key, or a wrong one
@@ -204,6 +205,10 @@ class PromptExists(MochiError):
 
 class ValidationFailed(MochiError):
     code, status = "VALIDATION_ERROR", HTTPStatus.UNPROCESSABLE_ENTITY
+
+
+class InvalidComparison(MochiError):
+    code, status = "VALIDATION_ERROR", HTTPStatus.BAD_REQUEST
 
 
 class StorageFailed(MochiError):

@@ -14,6 +14,7 @@ from mochi_server.chat.runs import RunRegistry
 from mochi_server.chat.toolboxes import Toolboxes
 from mochi_server.config import MochiServerSettings
 from mochi_server.ollama.async_client import AsyncInstructorOllamaClient, AsyncOllamaClient
+from mochi_server.services.compare import CompareService
 from mochi_server.services.context_window import WindowRegistry
 from mochi_server.services.sessions import SessionService
 from mochi_server.services.summarization import SummarizationService
@@ -41,6 +42,7 @@ class Services:
     agent_chats: FileSessionStore
     instructor: AsyncInstructorOllamaClient
     summaries: SummarizationService
+    compare: CompareService
     runs: RunRegistry
 
     async def aclose(self) -> None:
@@ -113,5 +115,6 @@ def build_services(settings: MochiServerSettings) -> Services:
         agent_chats=agent_chats,
         instructor=instructor,
         summaries=summaries,
+        compare=CompareService(client, windows),
         runs=runs,
     )

@@ -1,5 +1,6 @@
 """What can go wrong with agents: the model is told in words, the turn goes on, and nobody else notices."""
 
+import socket
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
@@ -11,6 +12,7 @@ from mochi_stub import StubServer
 from tests.support.agents import HELPER, delegate, nested, notes, write_agent
 from tests.support.api import Api, Event, error_of
 from tests.support.instructions import calls, words
+from tests.support.raw_ollama import RawOllama, line, stream_head
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
 
@@ -291,3 +293,27 @@ def test_prompts_of_the_data_directory_win(api: Api, stub: StubServer, tmp_path:
     api.chat(session_id, nested(delegate(words(1), calls("look"), words(2)), words(2)))
     bodies = [e.body for e in stub.exchanges() if e.path == "/api/chat" and e.body is not None]
     assert [b["messages"][-1]["content"] for b in bodies[1:-1]] == ["Make a plan.", "Act.", "Act."]
+
+
+def test_an_answer_that_breaks_off_ends_the_agent_and_not_the_turn(tmp_path: Path) -> None:
+    write_agent(tmp_path)
+    called = (
+        b'{"message":{"role":"assistant","content":"","tool_calls":[{"function":{"name":"agent","arguments":'
+        b'{"agent":"helper","instruction":"Help."}}}]},"done":true,"done_reason":"stop"}\n'
+    )
+    answers = iter([called, line("Half a pl"), line("So be it.", done=True)])
+
+    def chat(connection: socket.socket) -> None:
+        connection.sendall(stream_head() + next(answers))
+
+    with RawOllama(chat) as ollama, RunningServer(tmp_path, ollama.url) as server:
+        api = server.api()
+        session_id = api.create("raw", agent_settings={"enabled_agents": ["helper"]})["session_id"]
+        events = api.stream(session_id, "Go.")
+        complete = next(event.data for event in events if event.type == "agent_complete")
+        messages = api.ok(api.http.get(f"/agents/chats/{complete['session_id']}"))["messages"]
+        assert api.messages(session_id)[-1]["content"] == "So be it."
+    assert complete["error_code"] == "OLLAMA_ERROR"
+    assert "Half a pl\n\nThe agent could not go on: " in complete["output"]
+    assert (messages[-1]["content"], messages[-1]["interrupted"]) == ("Half a pl", True)
+    assert events[-1].type == "done"

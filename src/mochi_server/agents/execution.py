@@ -1,71 +1,32 @@
 """An agent at work: it plans without tools, then acts with them. Both phases are conversations like any other."""
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
 
 import anyio.to_thread
 
 from mochi_server.agents.chats import AgentChats
-from mochi_server.agents.config import AgentDefinition
-from mochi_server.agents.narration import Narrator, Phase, output_text
+from mochi_server.agents.narration import Narrator, Phase
 from mochi_server.agents.prompt_loader import PromptLoader
+from mochi_server.agents.task import AgentResult, AgentTask, result_of
 from mochi_server.chat.loop import Conversation, Limits
 from mochi_server.chat.model import ChatModel, Wishes
 from mochi_server.chat.transcript import Transcript
 from mochi_server.chat.turn import Turn, TurnRequest
-from mochi_server.errors import MochiError, ModelNotFound, SessionBusy, SessionNotFound
+from mochi_server.errors import MochiError, ModelNotFound
 from mochi_server.events import ChatEvent, TurnWarning
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.services.context_window import WindowDecision, WindowRegistry
 from mochi_server.sessions.session import ChatSession, now, user_message
 from mochi_server.sessions.store import SessionStore
-from mochi_server.sessions.types import Message, ToolExecutionPolicy
+from mochi_server.sessions.types import Message
 from mochi_server.tools.execution import ToolExecutionService
-from mochi_server.tools.toolbox import Approver, Call, ConfirmingToolbox, FunctionToolbox
+from mochi_server.tools.toolbox import ConfirmingToolbox, FunctionToolbox
 
 logger = logging.getLogger(__name__)
-
-
-class Nobody:
-    """An approver that nobody stands behind: what needs approval is denied."""
-
-    def ask(self, _: Call, __: Callable[[dict[str, Any]], None]) -> None:
-        """There is nobody to be asked."""
-
-    def remembers(self, _: str) -> bool:
-        return False
-
-    async def remember(self, _: str) -> None:
-        """Nothing was approved of."""
-
-
-@dataclass(frozen=True)
-class AgentTask:
-    """What an agent is to do. ``model`` answers for an agent that names none, or one that is gone."""
-
-    agent: AgentDefinition
-    instruction: str
-    model: str
-    session_id: str | None = None
-    """Continues that conversation; None begins a new one."""
-    policy: ToolExecutionPolicy = ToolExecutionPolicy.ALWAYS_CONFIRM
-    approver: Approver = field(default_factory=Nobody)
-    keep_alive: str | float | None = None
-    call_id: str = ""
-    """The call that asked for it; its events carry it."""
-
-
-@dataclass(frozen=True, slots=True)
-class AgentResult:
-    """What came of a task. ``output`` begins with the session's id where there is a session."""
-
-    output: str
-    session_id: str | None = None
-    error_code: str | None = None
 
 
 class AgentExecutionService:
@@ -114,7 +75,7 @@ class AgentExecutionService:
             failure = error
         if narrator.session_id is None:
             yield narrator.start()
-        result = _result(task, narrator.session_id, done, failure)
+        result = result_of(task, narrator.session_id, done, failure)
         yield narrator.complete(result.output, result.error_code)
         yield result
 
@@ -193,23 +154,3 @@ def _fallback(task: AgentTask, model: str) -> list[ChatEvent]:
         return []
     message = f"Agent {task.agent.name!r}: its model {wanted!r} is not there; {model!r} answers."
     return [TurnWarning(ModelNotFound.code, message)]
-
-
-def _result(
-    task: AgentTask, session_id: str | None, done: Sequence[Message], failure: MochiError | None
-) -> AgentResult:
-    told = _explain(task, failure) if failure is not None else None
-    if session_id is None:
-        return AgentResult(told or "", None, failure.code if failure else None)
-    output = "\n\n".join(filter(None, [output_text(session_id, done), told]))
-    return AgentResult(output, session_id, failure.code if failure else None)
-
-
-def _explain(task: AgentTask, failure: MochiError) -> str:
-    """What went wrong, in words for the model that called."""
-    name, session_id = task.agent.name, task.session_id
-    if isinstance(failure, SessionNotFound):
-        return f"Agent {name!r} has no session {session_id!r}. Leave session_id out to begin a new one."
-    if isinstance(failure, SessionBusy):
-        return f"Session {session_id!r} of agent {name!r} is in use. Leave session_id out to begin a new one."
-    return f"The agent could not go on: {failure.message}"

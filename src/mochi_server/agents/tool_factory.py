@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mochi_server.agents.config import AgentDefinition
-from mochi_server.agents.execution import AgentExecutionService, AgentResult, AgentTask
+from mochi_server.agents.execution import AgentExecutionService
 from mochi_server.agents.library import AgentLibrary
 from mochi_server.agents.narration import Narrator
+from mochi_server.agents.task import AgentResult, AgentTask
 from mochi_server.chat.confirmation import SessionApprover
 from mochi_server.errors import AgentInvalid, AgentNotFound, ToolExecutionFailed
 from mochi_server.events import ChatEvent

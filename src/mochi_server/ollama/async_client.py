@@ -70,7 +70,7 @@ class AsyncOllamaClient:
         except ModelNotFound:
             tags = await self._fetch_tags()
             listed, digest = ModelShelf(tags, self._details).find(name)
-        if digest not in self._details:
+        if digest not in self._details and not listed.remote_host:
             self._details[digest] = await self.show_model_details(listed.name)
         model, _ = ModelShelf(tags, self._details).find(name)
         if not model.can("completion"):

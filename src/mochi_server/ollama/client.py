@@ -56,7 +56,7 @@ class OllamaClient:
         """One installed model that can chat, by name. Raises ``ModelNotFound``."""
         shelf = ModelShelf(self._call("GET", "/api/tags"), self._details)
         listed, digest = shelf.find(name)
-        if digest not in self._details:
+        if digest not in self._details and not listed.remote_host:
             self._details[digest] = self.show_model_details(listed.name)
         model, _ = shelf.find(name)
         if not model.can("completion"):

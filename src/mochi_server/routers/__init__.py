@@ -3,8 +3,12 @@
 from fastapi import APIRouter
 
 from mochi_server.constants import API_PREFIX
-from mochi_server.routers import agents, chat, health, models, sessions, system_prompts, tools
+from mochi_server.routers import agents, chat, compare, health, models, sessions, system_prompts, tools
 
 api = APIRouter(prefix=API_PREFIX)
-for module in (health, models, sessions, chat, tools, agents, system_prompts):
+for module in (health, compare, models, sessions, chat, tools, agents, system_prompts):
     api.include_router(module.router)
+
+aliases = APIRouter(include_in_schema=False)
+"""Paths without the prefix, for frontends written for somebody else's document."""
+aliases.include_router(compare.router)

@@ -105,6 +105,15 @@ class WindowRegistry:
             reason = _quiet_reason(model, previous_model, changed=before not in (None, window))
         return WindowDecision(window, reason, model.context_length)
 
+    async def borrow(self, model: ModelInfo, need: int) -> int | None:
+        """The window for a request that belongs to no chat: the one that is loaded, wherever ``need`` fits into it."""
+        if not self.dynamic:
+            return None
+        loaded = (await self._loaded()).get(qualified(model.name), 0)
+        if loaded >= need * BUFFER:
+            return loaded
+        return (await self.decide(model, {}, "", previous_model=model.name, need=need)).window
+
     def grow(self, model: ModelInfo, need: int) -> bool:
         """Take the next rung that ``need`` fits into, as far as there is one; whether the window has grown."""
         entry = self._entry(model.name)

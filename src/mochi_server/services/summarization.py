@@ -13,7 +13,7 @@ from mochi_server.ollama.async_client import AsyncInstructorOllamaClient, AsyncO
 from mochi_server.ollama.types import ChatMessage
 from mochi_server.services.context_window import WindowRegistry
 from mochi_server.services.summary_model import SummaryModelManager
-from mochi_server.sessions.session import ChatSession, previous_model
+from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.types import Message
 
@@ -24,6 +24,7 @@ _INSTRUCTION = (
 _MAX_SUMMARY_CHARS = 4000
 _SHARE_OF_WINDOW = 0.6
 _ANSWER_TOKENS = 600
+_UNKNOWN_WINDOW = 4096
 
 logger = logging.getLogger(__name__)
 
@@ -146,13 +147,10 @@ class SummarizationService:
     async def _make(self, session: ChatSession, name: str, work: _Work) -> ConversationSummary:
         """Ask a model for a summary, once more with the error when the first is none."""
         model = await self._client.find_model(name)
-        config = session.metadata.context_window_config
-        decision = await self._windows.decide(
-            model, config, session.session_id, previous_model=previous_model(session.messages)
-        )
-        room = int((decision.window or 4096) * _SHARE_OF_WINDOW)
+        window = await self._windows.borrow(model, _ANSWER_TOKENS)
+        room = int((window or _UNKNOWN_WINDOW) * _SHARE_OF_WINDOW)
         messages = _request(session, work.covered, lambda text: self._windows.estimate(model, len(text)) <= room)
-        options = {} if decision.window is None else {"num_ctx": decision.window, "num_predict": _ANSWER_TOKENS}
+        options = {} if window is None else {"num_ctx": window, "num_predict": _ANSWER_TOKENS}
         error = ""
         for _ in range(2):
             try:

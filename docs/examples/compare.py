@@ -1,0 +1,41 @@
+"""Ask up to three models the same and print their answers side by side.
+
+    uv run python docs/examples/compare.py http://127.0.0.1:5099 "Why is the sky blue?" 1 2
+
+Models are named, or numbered in the list of models from 1.
+"""
+
+import json
+import sys
+import textwrap
+from itertools import zip_longest
+
+import httpx
+
+WIDTH = 38
+
+
+def main(address: str, message: str, *models: str) -> None:
+    """Print a column for each model: its name, its speed, its answer."""
+    columns: dict[str, list[str]] = {}
+    body = {"modelIds": list(models), "message": message}
+    with httpx.stream("POST", f"{address}/api/v1/models/test", json=body, timeout=600) as response:
+        event = ""
+        for line in response.iter_lines():
+            if line.startswith("event: "):
+                event = line.removeprefix("event: ")
+            elif line.startswith("data: "):
+                data = json.loads(line.removeprefix("data: "))
+                if event == "metadata":
+                    columns[data["modelId"]] = [data["modelName"]]
+                elif event == "error":
+                    columns[data["modelId"]].append(f"failed: {data['error']}")
+                elif event == "done":
+                    columns[data["modelId"]].append(f"{data['tokensPerSecond']} tokens/s, {data['totalMs']:.0f} ms")
+                    columns[data["modelId"]].extend(["", *textwrap.wrap(data["response"], WIDTH)])
+    for row in zip_longest(*columns.values(), fillvalue=""):
+        print(" | ".join(cell.ljust(WIDTH) for cell in row))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,70 @@
+"""What an agent is asked to do, and what came of it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mochi_server.agents.config import AgentDefinition
+from mochi_server.agents.narration import output_text
+from mochi_server.errors import MochiError, SessionBusy, SessionNotFound
+from mochi_server.sessions.types import Message, ToolExecutionPolicy
+from mochi_server.tools.toolbox import Approver, Call
+
+
+class Nobody:
+    """An approver that nobody stands behind: what needs approval is denied."""
+
+    def ask(self, _: Call, __: Callable[[dict[str, Any]], None]) -> None:
+        """There is nobody to be asked."""
+
+    def remembers(self, _: str) -> bool:
+        return False
+
+    async def remember(self, _: str) -> None:
+        """Nothing was approved of."""
+
+
+@dataclass(frozen=True)
+class AgentTask:
+    """What an agent is to do. ``model`` answers for an agent that names none, or one that is gone."""
+
+    agent: AgentDefinition
+    instruction: str
+    model: str
+    session_id: str | None = None
+    """Continues that conversation; None begins a new one."""
+    policy: ToolExecutionPolicy = ToolExecutionPolicy.ALWAYS_CONFIRM
+    approver: Approver = field(default_factory=Nobody)
+    keep_alive: str | float | None = None
+    call_id: str = ""
+    """The call that asked for it; its events carry it."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentResult:
+    """What came of a task. ``output`` begins with the session's id where there is a session."""
+
+    output: str
+    session_id: str | None = None
+    error_code: str | None = None
+
+
+def result_of(
+    task: AgentTask, session_id: str | None, done: Sequence[Message], failure: MochiError | None
+) -> AgentResult:
+    """What came of a task that added these messages to its session, and perhaps failed."""
+    told = _explain(task, failure) if failure is not None else None
+    if session_id is None:
+        return AgentResult(told or "", None, failure.code if failure else None)
+    output = "\n\n".join(filter(None, [output_text(session_id, done), told]))
+    return AgentResult(output, session_id, failure.code if failure else None)
+
+
+def _explain(task: AgentTask, failure: MochiError) -> str:
+    """What went wrong, in words for the model that called."""
+    name, session_id = task.agent.name, task.session_id
+    if isinstance(failure, SessionNotFound):
+        return f"Agent {name!r} has no session {session_id!r}. Leave session_id out to begin a new one."
+    if isinstance(failure, SessionBusy):
+        return f"Session {session_id!r} of agent {name!r} is in use. Leave session_id out to begin a new one."
+    return f"The agent could not go on: {failure.message}"

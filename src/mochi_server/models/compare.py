@@ -1,0 +1,46 @@
+"""Schema of a comparison, with the names of the document that describes it."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+from mochi_server.constants import MAX_MESSAGE_CHARS
+from mochi_server.errors import InvalidComparison, ValidationFailed
+from mochi_server.models.common import Body, Options, Text, ThinkLevel
+from mochi_server.ollama.types import ChatMessage
+from mochi_server.services.compare import CompareService, Comparison
+
+
+class HistoryMessage(BaseModel):
+    """An earlier message of the conversation."""
+
+    role: Literal["system", "user", "assistant"]
+    content: Text
+
+
+class CompareRequest(Body):
+    """One prompt for one to three models, named, or numbered in the list of models from 1."""
+
+    modelIds: Any = Field(default=None, examples=[["qwen3:14b", 2]])
+    message: Any = Field(default=None, examples=["What is the capital of France?"])
+    systemPrompt: Text | None = None
+    chatHistory: list[HistoryMessage] | None = None
+    think: ThinkLevel | None = None
+    options: Options | None = None
+
+    async def comparison(self, service: CompareService) -> Comparison:
+        """The request, checked. Raises ``InvalidComparison`` with the words of the document."""
+        if not isinstance(self.message, str) or not self.message.strip():
+            raise InvalidComparison("message is required")
+        if len(self.message) > MAX_MESSAGE_CHARS:
+            raise ValidationFailed(f"message must have at most {MAX_MESSAGE_CHARS} characters.")
+        models = await service.find(self.modelIds)
+        return Comparison(models, self._messages(), self.think, self.options or {})
+
+    def _messages(self) -> list[ChatMessage]:
+        messages: list[ChatMessage] = []
+        if self.systemPrompt and self.systemPrompt.strip():
+            messages.append({"role": "system", "content": self.systemPrompt})
+        messages.extend({"role": m.role, "content": m.content} for m in self.chatHistory or ())
+        messages.append({"role": "user", "content": str(self.message)})
+        return messages

@@ -1,0 +1,27 @@
+"""/models/test"""
+
+from typing import Any
+
+from fastapi import APIRouter, Response
+
+from mochi_server.dependencies import CompareDep
+from mochi_server.errors import InvalidComparison, OllamaError, OllamaUnreachable, ValidationFailed
+from mochi_server.models.compare import CompareRequest
+from mochi_server.routers.errors import responses
+from mochi_server.routers.sse import EventsResponse
+
+router = APIRouter(tags=["models"])
+_STREAM: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "Events, `complete` the last.",
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+    }
+}
+_RESPONSES = _STREAM | responses(InvalidComparison, ValidationFailed, OllamaUnreachable, OllamaError)
+
+
+@router.post("/models/test", response_class=Response, responses=_RESPONSES)
+@router.post("/models/test/", response_class=Response, include_in_schema=False)
+async def compare_models(body: CompareRequest, compare: CompareDep) -> EventsResponse:
+    """Put one prompt to up to three models, one after the other; nothing is stored."""
+    return EventsResponse(compare.run(await body.comparison(compare)))

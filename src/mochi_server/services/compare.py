@@ -1,0 +1,219 @@
+"""The same prompt put to several models, one after the other. Nothing is stored."""
+
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
+
+from mochi_server.errors import InvalidComparison, MochiError, ModelNotFound
+from mochi_server.ollama.async_client import AsyncOllamaClient
+from mochi_server.ollama.requests import chat_payload
+from mochi_server.ollama.stream import Line
+from mochi_server.ollama.types import ChatMessage, ModelInfo
+from mochi_server.services.context_window import WindowRegistry
+
+MAX_MODELS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """A model's turn begins."""
+
+    modelId: str
+    modelName: str
+    provider: str
+    type: ClassVar[str] = "metadata"
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The model is asked."""
+
+    modelId: str
+    type: ClassVar[str] = "start"
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A piece of the answer, or of the thinking before it."""
+
+    modelId: str
+    delta: str
+    type: ClassVar[str] = "chunk"
+
+
+@dataclass(frozen=True, slots=True)
+class ThinkingChunk(Chunk):
+    """A piece of thinking; it is no part of the response."""
+
+    kind: str = "thinking"
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The model has finished."""
+
+    modelId: str
+    type: ClassVar[str] = "end"
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The whole response; times in milliseconds, tokens as Ollama counted them."""
+
+    modelId: str
+    response: str
+    inputTokens: int | None
+    outputTokens: int | None
+    firstTokenMs: float | None
+    totalMs: float
+    tokensPerSecond: float | None
+    type: ClassVar[str] = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The model has failed; nothing more of it comes."""
+
+    modelId: str
+    error: str
+    type: ClassVar[str] = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """All models have had their turn."""
+
+    message: str = "All models completed"
+    type: ClassVar[str] = "complete"
+
+
+CompareEvent = Metadata | Start | Chunk | End | Answered | Failed | Complete
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A checked request: which models, as asked and as found, and what they are told."""
+
+    models: Sequence[tuple[str, ModelInfo]]
+    messages: list[ChatMessage]
+    think: bool | str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+class CompareService:
+    """Compares models of one Ollama, in the windows they have anyway."""
+
+    def __init__(self, client: AsyncOllamaClient, windows: WindowRegistry) -> None:
+        self._client = client
+        self._windows = windows
+
+    async def find(self, model_ids: object) -> list[tuple[str, ModelInfo]]:
+        """The models that ids mean: names, or numbers of the list of models from 1. Raises ``InvalidComparison``."""
+        if not isinstance(model_ids, list) or not model_ids:
+            raise InvalidComparison("modelIds must be a non-empty array")
+        if len(model_ids) > MAX_MODELS:
+            raise InvalidComparison(f"maximum {MAX_MODELS} models allowed")
+        if all(model_id in (None, "") for model_id in model_ids):
+            raise InvalidComparison("at least 1 model required")
+        return [(_shown(model_id), await self._model(model_id)) for model_id in model_ids]
+
+    async def run(self, comparison: Comparison) -> AsyncGenerator[CompareEvent, None]:
+        """The events of all models in the order asked; one that fails does not keep the others from answering."""
+        for model_id, model in comparison.models:
+            yield Metadata(model_id, model.name, _provider(model))
+            yield Start(model_id)
+            try:
+                async with aclosing(self._answer(model_id, model, comparison)) as events:
+                    async for event in events:
+                        yield event
+            except MochiError as error:
+                yield Failed(model_id, error.message)
+        yield Complete()
+
+    async def _model(self, model_id: object) -> ModelInfo:
+        try:
+            if isinstance(model_id, str) and not _is_number(model_id):
+                return await self._client.find_model(model_id)
+            if isinstance(model_id, bool) or not isinstance(model_id, int | str):
+                raise InvalidComparison(f"Invalid model ID: {_shown(model_id)}")
+            return (await self._client.list_models())[_position(model_id)]
+        except (ModelNotFound, IndexError) as error:
+            raise InvalidComparison(f"Invalid model ID: {_shown(model_id)}") from error
+
+    async def _answer(
+        self, model_id: str, model: ModelInfo, comparison: Comparison
+    ) -> AsyncGenerator[CompareEvent, None]:
+        began, first = time.monotonic(), None
+        response: list[str] = []
+        last: Line = {}
+        async with aclosing(self._client.chat_lines(await self._payload(model, comparison))) as batches:
+            async for lines in batches:
+                first = first or time.monotonic()
+                for line in lines:
+                    for chunk in _chunks(model_id, line, response):
+                        yield chunk
+                last = lines[-1]
+        yield End(model_id)
+        yield _answered(model_id, "".join(response), last, began, first)
+
+    async def _payload(self, model: ModelInfo, comparison: Comparison) -> dict[str, Any]:
+        characters = sum(len(message["content"]) for message in comparison.messages)
+        window = await self._windows.borrow(model, self._windows.estimate(model, characters))
+        return chat_payload(
+            model.name,
+            comparison.messages,
+            think=(comparison.think or False) if model.can("thinking") else None,
+            context_window=window,
+            options=comparison.options,
+        )
+
+
+def _chunks(model_id: str, line: Line, response: list[str]) -> list[CompareEvent]:
+    message = line.get("message")
+    message = message if isinstance(message, dict) else {}
+    chunks: list[CompareEvent] = []
+    if isinstance(thinking := message.get("thinking"), str) and thinking:
+        chunks.append(ThinkingChunk(model_id, thinking))
+    if isinstance(content := message.get("content"), str) and content:
+        response.append(content)
+        chunks.append(Chunk(model_id, content))
+    return chunks
+
+
+def _answered(model_id: str, response: str, last: Line, began: float, first: float | None) -> Answered:
+    now = time.monotonic()
+    tokens, nanoseconds = last.get("eval_count"), last.get("eval_duration")
+    speed = (
+        tokens / nanoseconds * 1e9 if isinstance(tokens, int) and isinstance(nanoseconds, int) and nanoseconds else None
+    )
+    return Answered(
+        model_id,
+        response,
+        inputTokens=last.get("prompt_eval_count"),
+        outputTokens=tokens,
+        firstTokenMs=None if first is None else round((first - began) * 1000, 3),
+        totalMs=round((now - began) * 1000, 3),
+        tokensPerSecond=None if speed is None else round(speed, 2),
+    )
+
+
+def _provider(model: ModelInfo) -> str:
+    return (urlsplit(model.remote_host).hostname or model.remote_host) if model.remote_host else "Ollama"
+
+
+def _is_number(value: str) -> bool:
+    return value.isascii() and value.isdigit()
+
+
+def _position(value: int | str) -> int:
+    number = int(value) if len(str(value)) < 10 else 0
+    if number < 1:
+        raise IndexError
+    return number - 1
+
+
+def _shown(model_id: object) -> str:
+    return str(model_id)[:200]

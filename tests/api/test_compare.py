@@ -1,0 +1,164 @@
+"""Comparing models over one stream."""
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+
+from mochi_stub import StubServer
+from mochi_stub.catalogue import Model, Remote
+from mochi_stub.prompt import Prompt
+from mochi_stub.reply import Failure, Gate, Reply, Text
+from tests.support.api import Api, error_of
+from tests.support.server import RunningServer
+
+Events = list[tuple[str, dict[str, Any]]]
+
+
+def compare(url: str, body: dict[str, Any], path: str = "/api/v1/models/test") -> Events:
+    response = httpx.post(url + path, json=body, timeout=20)
+    assert response.status_code == 200, response.text
+    frames = [frame.split("\n") for frame in response.text.split("\n\n") if frame.startswith("event: ")]
+    return [(event.removeprefix("event: "), orjson.loads(data.removeprefix("data: "))) for event, data in frames]
+
+
+def of_model(events: Events, model_id: str) -> Events:
+    return [(kind, data) for kind, data in events if data.get("modelId") == model_id]
+
+
+@pytest.mark.parametrize("path", ["/api/v1/models/test", "/api/v1/models/test/", "/models/test", "/models/test/"])
+def test_each_model_has_its_turn_in_the_order_asked(server: RunningServer, path: str) -> None:
+    events = compare(server.url, {"modelIds": ["mochi-chat", "mochi"], "message": "Hello!"}, path)
+
+    kinds = [kind for i, (kind, _) in enumerate(events) if i == 0 or events[i - 1][0] != kind]
+    assert kinds == ["metadata", "start", "chunk", "end", "done"] * 2 + ["complete"]
+    first, second = events[0][1], of_model(events, "mochi")[0][1]
+    assert first == {"modelId": "mochi-chat", "modelName": "mochi-chat:latest", "provider": "Ollama"}
+    assert second["modelName"] == "mochi:latest"
+    for model_id in ("mochi-chat", "mochi"):
+        done = of_model(events, model_id)[-1][1]
+        assert done["response"] == "".join(d["delta"] for kind, d in of_model(events, model_id) if kind == "chunk")
+        assert done["response"].endswith("Hello!")
+        assert done["inputTokens"] > 0
+        assert done["outputTokens"] > 0
+        assert 0 < done["firstTokenMs"] <= done["totalMs"]
+        assert done["tokensPerSecond"] > 0
+    assert events[-1] == ("complete", {"message": "All models completed"})
+
+
+def test_numbers_mean_the_models_of_the_list(server: RunningServer) -> None:
+    names = [model["name"] for model in server.api().ok(server.api().http.get("/models"))["models"]]
+    events = compare(server.url, {"modelIds": [2, "1"], "message": "Hello!"})
+    metadata = [data for kind, data in events if kind == "metadata"]
+    assert [(m["modelId"], m["modelName"]) for m in metadata] == [("2", names[1]), ("1", names[0])]
+
+
+def test_thinking_comes_apart_from_the_response(server: RunningServer) -> None:
+    body = {"modelIds": ["mochi"], "message": "Why?\nReason: because", "think": True}
+    events = compare(server.url, body)
+    thinking = [d for kind, d in events if kind == "chunk" and d.get("kind") == "thinking"]
+    assert thinking
+    assert events[-2][1]["response"] == "".join(d["delta"] for k, d in events if k == "chunk" and "kind" not in d)
+
+
+def test_system_prompt_history_and_options_are_sent(server: RunningServer, stub: StubServer) -> None:
+    history = [{"role": "user", "content": "A"}, {"role": "assistant", "content": "B"}]
+    body = {"modelIds": ["mochi"], "message": "C", "systemPrompt": "S", "chatHistory": history, "options": {"seed": 7}}
+    compare(server.url, body)
+    sent = next(e.body for e in reversed(stub.exchanges()) if e.path == "/api/chat")
+    assert sent is not None
+    assert [m["content"] for m in sent["messages"]] == ["S", "A", "B", "C"]
+    assert sent["options"] == {"seed": 7, "num_ctx": 8192}
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"modelIds": ["mochi"]}, "message is required"),
+        ({"modelIds": ["mochi"], "message": "  "}, "message is required"),
+        ({"modelIds": ["mochi"], "message": 5}, "message is required"),
+        ({"message": "Hi"}, "modelIds must be a non-empty array"),
+        ({"modelIds": [], "message": "Hi"}, "modelIds must be a non-empty array"),
+        ({"modelIds": "mochi", "message": "Hi"}, "modelIds must be a non-empty array"),
+        ({"modelIds": [None], "message": "Hi"}, "at least 1 model required"),
+        ({"modelIds": [1, 2, 3, 4], "message": "Hi"}, "maximum 3 models allowed"),
+        ({"modelIds": ["mochi", "nobody"], "message": "Hi"}, "Invalid model ID: nobody"),
+        ({"modelIds": [99], "message": "Hi"}, "Invalid model ID: 99"),
+        ({"modelIds": [0], "message": "Hi"}, "Invalid model ID: 0"),
+        ({"modelIds": [True], "message": "Hi"}, "Invalid model ID: True"),
+        ({"modelIds": ["mochi-embed"], "message": "Hi"}, "Invalid model ID: mochi-embed"),
+    ],
+)
+def test_the_documents_rules_are_400_with_its_words(api: Api, body: dict[str, Any], message: str) -> None:
+    response = api.http.post("/models/test", json=body)
+    assert error_of(response) == (400, "VALIDATION_ERROR")
+    assert response.json()["error"]["message"] == message
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"chatHistory": [{"role": "robot", "content": "x"}]},
+        {"chatHistory": "x"},
+        {"options": {"num_ctx": 1}},
+        {"think": "x"},
+    ],
+)
+def test_other_wrong_fields_are_422(api: Api, extra: dict[str, Any]) -> None:
+    response = api.http.post("/models/test", json={"modelIds": ["mochi"], "message": "Hi", **extra})
+    assert error_of(response) == (422, "VALIDATION_ERROR")
+
+
+def test_a_model_that_fails_does_not_keep_the_others_from_answering(tmp_path: Path) -> None:
+    def resolve(prompt: Prompt) -> Reply | None:
+        return Reply([Text(["Half"]), Failure("kaput")]) if prompt.model.startswith("mochi:") else None
+
+    with StubServer(speed=0, resolve=resolve) as stub, RunningServer(tmp_path, stub.url) as server:
+        events = compare(server.url, {"modelIds": ["mochi", "mochi-chat"], "message": "Hello!"})
+    assert [kind for kind, _ in of_model(events, "mochi")] == ["metadata", "start", "chunk", "error"]
+    assert of_model(events, "mochi")[-1][1] == {"modelId": "mochi", "error": "kaput"}
+    assert of_model(events, "mochi-chat")[-1][0] == "done"
+    assert events[-1][0] == "complete"
+
+
+def test_leaving_in_the_second_model_stops_it_and_nothing_is_stored(tmp_path: Path) -> None:
+    gate = Gate()
+
+    def resolve(prompt: Prompt) -> Reply | None:
+        return Reply([Text(["one"]), gate]) if prompt.model.startswith("mochi-chat") else Reply.of("Fine.")
+
+    with StubServer(speed=0, resolve=resolve) as stub, RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        body = {"modelIds": ["mochi", "mochi-chat"], "message": "Hello!"}
+        with api.http.stream("POST", "/models/test", json=body) as response:
+            seen = b""
+            for data in response.iter_raw():
+                seen += data
+                if b'"one"' in seen:
+                    break
+        stub.wait_for(lambda all_: any(e.path == "/api/chat" and e.outcome == "cancelled" for e in all_))
+        gate.open()
+        assert api.ok(api.http.get("/sessions")) == {"sessions": []}
+
+
+def test_comparing_reloads_nothing_that_a_chat_uses(tmp_path: Path) -> None:
+    with StubServer(speed=0) as stub, RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        session_id = api.create("mochi")["session_id"]
+        api.chat(session_id, "Long: " + "word " * 1500)
+        for _ in range(3):
+            compare(server.url, {"modelIds": ["mochi", "mochi-chat"], "message": "Compare!"})
+            api.chat(session_id, "And?")
+        compared = [e for e in stub.exchanges() if e.body and "Compare!" in str(e.body.get("messages"))]
+        assert len(compared) == 6
+        assert not any(e.reload for e in compared)
+
+
+def test_remote_models_name_their_host(tmp_path: Path) -> None:
+    models = (Model("far", remote=Remote("big:latest", "https://ollama.com:443")),)
+    with StubServer(speed=0, models=models) as stub, RunningServer(tmp_path, stub.url) as server:
+        events = compare(server.url, {"modelIds": ["far"], "message": "Hi"})
+    assert events[0][1]["provider"] == "ollama.com"
+    assert [kind for kind, _ in events] == ["metadata", "start", "error", "complete"]
