@@ -94,6 +94,7 @@ class AsyncOllamaClient:
 
     def chat_lines(self, payload: Mapping[str, Any]) -> AsyncGenerator[list[Line], None]:
         """Post a payload of ``chat_payload``; yields batches of parsed lines, unvalidated. Close it to stop Ollama."""
+        self._windows = (float("-inf"), {})  # what is loaded changes with what is asked
         return self._transport.stream("/api/chat", payload)
 
     async def chat_stream(
