@@ -18,7 +18,15 @@ def dumps(value: Any) -> str:
 
 def event(value: Any, name: str = "") -> str:
     """One server-sent event."""
-    return f"event: {name}\ndata: {dumps(value)}\n\n" if name else f"data: {dumps(value)}\n\n"
+    return f"event: {name}\ndata: {one_line(value)}\n\n" if name else f"data: {one_line(value)}\n\n"
+
+
+def one_line(value: Any) -> str:
+    """The value without any separator that some client takes for the end of a line."""
+    return dumps(value).translate(_SEPARATORS)
+
+
+_SEPARATORS = {code: f"\\u{code:04x}" for code in (0x85, 0x2028, 0x2029)}
 
 
 def _plain(value: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 from mochi_stub.answer import Answer, Request, Result, Stub
 from mochi_stub.catalogue import Model
 from mochi_stub.chunks import Piece
-from mochi_stub.jsontext import dumps
+from mochi_stub.jsontext import dumps, one_line
 from mochi_stub.plan import ALPHANUMERIC
 from mochi_stub.prompt import ToolCall
 from mochi_stub.reply import Failure, Reasoning, joined
@@ -66,7 +66,7 @@ class Candidates:
 
     def _framed(self, response: dict[str, Any]) -> str:
         if self.events:
-            return f"data: {dumps(response)}\r\n\r\n"
+            return f"data: {one_line(response)}\r\n\r\n"
         before = ",\r\n" if self.sent else "["
         self.sent = True
         return f"{before}{dumps(response)}"
