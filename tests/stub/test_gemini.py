@@ -98,6 +98,7 @@ def test_usage_counts_thinking_with_the_candidates() -> None:
 
 
 # the client says so of any use of it outside a chat, and a chat uses it so
+@pytest.mark.skipif(genai.__version__ < "3", reason="chats of older clients leave the calls to their users")
 @pytest.mark.filterwarnings("ignore:Direct use of automatic function calling")
 def test_a_chat_calls_functions_by_itself_until_it_has_an_answer(own: StubServer) -> None:
     asked: list[str] = []

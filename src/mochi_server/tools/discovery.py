@@ -27,6 +27,8 @@ RESERVED_NAMES = frozenset({"executions", "reload"})
 _DESTRUCTIVE, _READ_ONLY = "__destructive__", "__read_only__"
 _NOT_GROUPS = frozenset({"__all__", "__path__", "__builtins__", _DESTRUCTIVE, _READ_ONLY})
 
+_IMPORT_SECONDS = 20
+
 _generations = count(1)
 _importing = threading.Lock()
 logger = logging.getLogger(__name__)
@@ -132,13 +134,17 @@ def load_package(directory: Path) -> ModuleType:
     )
     assert spec is not None  # noqa: S101 - the loader is ours
     package = importlib.util.module_from_spec(spec)
-    with _importing, _siblings_importable(directory, name):
-        sys.modules[name] = package
-        try:
+    if not _importing.acquire(timeout=_IMPORT_SECONDS):
+        raise TimeoutError("another import has not come to an end")
+    try:
+        with _siblings_importable(directory, name):
+            sys.modules[name] = package
             loader.exec_module(package)
-        except BaseException:
-            _forget(name)
-            raise
+    except BaseException:
+        _forget(name)
+        raise
+    finally:
+        _importing.release()
     return package
 
 
