@@ -12,7 +12,7 @@ from mochi_stub import StubServer
 from mochi_stub.catalogue import Model
 from mochi_stub.journal import Exchange
 from mochi_stub.prompt import Prompt
-from mochi_stub.reply import Reply
+from mochi_stub.reply import Reply, Usage
 from tests.support.api import Api, Event, error_of
 from tests.support.instructions import calls, instruct, words
 from tests.support.raw_ollama import RawOllama, stream_head
@@ -172,7 +172,7 @@ def test_old_tool_results_are_shortened_first_and_stay_with_their_calls(tmp_path
 def test_a_message_larger_than_the_window_gets_a_larger_window(api: Api, stub: StubServer) -> None:
     session_id = api.create("mochi")["session_id"]
     answer = api.chat(session_id, "Long: " + "word " * 3000)
-    assert answer["context_window"]["current_window"] == 32768
+    assert answer["context_window"]["current_window"] == 16384
     assert answer["context_window"]["reason"] == "usage_threshold"
 
 
@@ -207,13 +207,56 @@ def test_a_model_that_does_not_fit_into_memory_gets_a_smaller_window(tmp_path: P
     with StubServer(speed=0, models=models) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
         session_id = api.create("big")["session_id"]
-        assert api.chat(session_id, instruct(words(100)))["context_window"]["current_window"] == 8192
-        answer = api.chat(session_id, instruct(words(100)) + "word " * 1000)
+        first = api.chat(session_id, instruct(words(10)) + "word " * 100)
+        assert first["context_window"]["current_window"] == 8192
+        answer = api.chat(session_id, instruct(words(10)) + "word " * 900)
         assert answer["context_window"] | {"usage_tokens": 0} == {
             "current_window": 8192,
             "usage_tokens": 0,
             "reason": "load_failed_step_down",
         }
+
+
+def test_memory_that_is_gone_for_good_is_asked_for_twice_and_not_held_against_the_window(tmp_path: Path) -> None:
+    models = (Model("big", context_length=40960, out_of_memory_above=100),)
+    with StubServer(speed=0, models=models) as stub, RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        session_id = api.create("big")["session_id"]
+        events = api.stream(session_id, "Hello!")
+        assert [event.type for event in events] == ["error", "done"]
+        assert len(chats(stub)) == 2
+        assert api.ok(api.http.get(f"/sessions/{session_id}/status"))["context_window"]["current_window"] == 8192
+
+
+def test_many_long_results_in_one_turn_still_end_with_an_answer(tmp_path: Path) -> None:
+    write_tools(
+        tmp_path,
+        '''
+        def much(n: int) -> str:
+            """Say much."""
+            return f"begin {n} " + "x" * 1500 + f" end {n}"
+
+        __all__ = ["much"]
+        ''',
+    )
+    models = (Model("small", capabilities=("completion", "tools"), context_length=8192),)
+    with StubServer(speed=0, models=models) as stub, RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        settings = {"tools": ["much"], "execution_policy": "never_confirm"}
+        session_id = api.create("small", tool_settings=settings)["session_id"]
+        events = api.stream(session_id, instruct(*[calls("much", n=number) for number in range(8)], words(3)))
+        assert of_type(events, "error") == []
+        assert of_type(events, "context_compacted")[-1]["trimmed_tool_results"] > 0
+        assert events[-2].type == "message_complete"
+
+
+def test_what_ollama_counted_counts_more_than_our_estimate(tmp_path: Path) -> None:
+    reply = Reply.of("Fine.", usage=Usage(input=5000, output=3))
+    with StubServer(speed=0, resolve=lambda _: reply) as stub, RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        session_id = api.create("mochi")["session_id"]
+        windows = [api.chat(session_id, f"Hello {number}!")["context_window"]["current_window"] for number in range(5)]
+    assert windows == [8192] + [16384] * 4
 
 
 def test_an_ollama_that_cuts_the_prompt_all_the_same_is_told_of(tmp_path: Path) -> None:

@@ -337,7 +337,8 @@ def test_edited_arguments_are_checked_used_told_and_stored(api: Api, tmp_path: P
         wrong = asked.decide(approved=True, arguments={"texd": "x"})
         assert error_of(wrong) == (422, "VALIDATION_ERROR")
         assert api.ok(asked.decide(approved=True, arguments={"text": "edited"}))["arguments"] == {"text": "edited"}
-        asked.rest()
+        events = asked.rest()
+    assert [e.data["result"] for e in events if e.type == "tool_result"] == ["Noted."]
     assert notes(tmp_path) == ["edited"]
     stored = next(message for message in api.messages(session_id) if message["role"] == "tool")
     assert "edited" in stored["content"]

@@ -48,7 +48,7 @@ def test_the_first_window_is_the_smaller_of_nine_tenths_and_8192(maximum: int | 
 
 def test_the_ladder_doubles_up_to_nine_tenths_and_never_shrinks() -> None:
     registry, info = WindowRegistry(), model(40960)
-    seen = [decide(registry, info, need=need) for need in (100, 5461, 5462, 9000, 11000, 25000, 36000, 99999, 10)]
+    seen = [decide(registry, info, need=need) for need in (100, 4096, 4097, 8000, 9000, 20000, 36000, 99999, 10)]
     assert [d.window for d in seen] == [8192, 8192, 16384, 16384, 32768, 36864, 36864, 36864, 36864]
     assert [d.reason for d in seen] == [
         "no_adjustment",
@@ -107,9 +107,24 @@ def test_there_is_an_end_to_stepping_down() -> None:
     assert not registry.step_down(info)
 
 
+def test_a_step_down_that_did_not_help_is_forgotten() -> None:
+    registry, info = WindowRegistry(), model(40960)
+    decide(registry, info, need=12000)
+    registry.step_down(info)
+    registry.undo_step_down(info)
+    assert decide(registry, info, need=16000).window == 32768
+
+
+def test_what_no_text_can_have_is_not_learned() -> None:
+    registry, info = WindowRegistry(), model(40960)
+    registry.observe(info, 40, 5000)
+    assert registry.estimate(info, 1000) < 400
+    registry.observe(info, 500, 5000)
+    assert registry.estimate(info, 1000) == 2001
+
+
 def test_tokens_are_estimated_from_what_ollama_counted() -> None:
     registry, info = WindowRegistry(), model(40960)
-    assert not registry.is_calibrated(info)
     assert 250 <= registry.estimate(info, 1000) <= 350
     registry.observe(info, 1000, 900)
     assert registry.estimate(info, 2000) == 1801

@@ -43,6 +43,7 @@ class Thing(BaseModel):
         ({"a": [1, None]}, '{"a":[1,null]}'),
         (Thing(name="x"), '{"name":"x"}'),
         (b"bytes", "bytes"),
+        ("half \ud800", "half ?"),
         (float("nan"), '"NaN"'),
         ({1, 2}, "[1,2]"),
         (threading.Lock, f'"{threading.Lock!s}"'),
@@ -82,6 +83,16 @@ def unspeakable() -> str:
     raise Unspeakable
 
 
+async def cancel_itself() -> str:
+    """Be cancelled, by nobody of ours."""
+    raise asyncio.CancelledError
+
+
+def half() -> str:
+    """Fail with half a character."""
+    raise ValueError("\ud800")
+
+
 async def leave_later() -> str:
     """Leave, on the loop."""
     sys.exit(3)
@@ -100,6 +111,8 @@ async def time_out_itself() -> str:
         (stop, "StopIteration"),
         (unspeakable, "Unspeakable"),
         (leave_later, "SystemExit: 3"),
+        (cancel_itself, "CancelledError"),
+        (half, "ValueError: ?"),
         (time_out_itself, "TimeoutError: mine"),
     ],
 )

@@ -64,6 +64,8 @@ class Prompt:
     checkpoint: Checkpoint | None = None
     trim: bool = False
     """Whether tool results of earlier turns are shortened."""
+    trim_turn: bool = False
+    """Whether those of this turn are, too, but for the latest round's."""
 
     @property
     def covered(self) -> int:
@@ -73,7 +75,7 @@ class Prompt:
     @property
     def trimmed(self) -> int:
         """How many tool results are shortened."""
-        return sum(self._is_trimmed(i) for i in range(self.covered, self.turn_begins)) if self.trim else 0
+        return sum(self._is_trimmed(i) for i in range(self.covered, len(self.history)))
 
     @property
     def dropped(self) -> int:
@@ -97,12 +99,19 @@ class Prompt:
         return 1 if self.history and self.history[0]["role"] == "system" else 0
 
     def _is_trimmed(self, index: int) -> bool:
+        if not self.trim or index >= (self._latest_round if self.trim_turn else self.turn_begins):
+            return False
         message = self.history[index]
         return message["role"] == "tool" and len(message["content"]) > TRIMMED_CHARS
 
+    @property
+    def _latest_round(self) -> int:
+        """Where the model last spoke: the results behind it are what it waits for."""
+        return max((i for i, message in enumerate(self.history) if message["role"] == "assistant"), default=0)
+
     def _shortened(self, index: int) -> Message:
         message = self.history[index]
-        if not (self.trim and index < self.turn_begins and self._is_trimmed(index)):
+        if not self._is_trimmed(index):
             return message
         half, text = TRIMMED_CHARS // 2, message["content"]
         note = f"\n[... {len(text) - TRIMMED_CHARS} characters of an old result left out ...]\n"

@@ -103,10 +103,11 @@ class Conversation:
                     raise answer.failure
         if answer_now:
             answer.tool_calls.clear()
+        # Before the calls are stored: from then on each of them is owed a result.
+        self._transcript.expect_results(answer.calls(len(self.outcomes)))
         await self._transcript.add(answer.message(), last=not answer.tool_calls)
 
     async def _carry_out(self, calls: list[Call]) -> AsyncGenerator[list[ChatEvent], None]:
-        self._transcript.expect_results(calls)
         for call in calls:
             async with aclosing(self._run(call)) as events:
                 async for event in events:

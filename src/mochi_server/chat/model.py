@@ -30,7 +30,7 @@ from mochi_server.ollama.requests import chat_payload
 from mochi_server.ollama.stream import Line
 from mochi_server.ollama.types import ChatMessage, ModelInfo
 from mochi_server.services.context_window import WindowDecision, WindowRegistry
-from mochi_server.sessions.session import ChatSession, previous_model
+from mochi_server.sessions.session import ChatSession, last_answer, previous_model, usage_tokens
 from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.types import Message
 
@@ -81,6 +81,11 @@ class ChatModel:
         self._keep_alive = wishes.keep_alive if wishes.keep_alive is not None else defaults.keep_alive
         self._checkpoint = Checkpoint.from_dict(defaults.compaction)
         self._told: tuple[int, int] = (0, 0)
+        self._counted = 0
+        """What the conversation took up when Ollama last counted, unless something was left out of it since."""
+        if self._checkpoint is None and session.messages and previous_model(session.messages) == self.name:
+            self._counted = usage_tokens(last_answer(session.messages)) or 0
+        self._stepped_down = False
         self._began = time.monotonic()
 
     def warnings(self, tools: Sequence[Any]) -> list[ChatEvent]:
@@ -130,13 +135,16 @@ class ChatModel:
         raise ContextOverflow(self._size_of_window, self._estimate(prompt, tools))
 
     async def _decide(self, prompt: Prompt, tools: list[dict[str, Any]]) -> None:
-        self.window = await self._windows.decide(
+        decision = await self._windows.decide(
             self._info,
             self._session.metadata.context_window_config,
             self._session.session_id,
             previous_model=previous_model(self._session.messages),
-            need=self._estimate(prompt, tools),
+            need=max(self._estimate(prompt, tools), self._counted),
         )
+        # Within a turn the reason that changed the window says more than that it has not changed since.
+        if self.window is None or decision.window != self.window.window:
+            self.window = decision
 
     async def _fit(
         self, prompt: Prompt, tools: list[dict[str, Any]], *, forced: bool
@@ -152,8 +160,12 @@ class ChatModel:
                 yield Status("compacting", round(time.monotonic() - self._began, 3))
                 self._checkpoint = await self._compact(prompt, end, window)
                 prompt = replace(prompt, checkpoint=self._checkpoint)
-            elif forced:
+            elif forced and prompt.trim_turn:
                 raise ContextOverflow(window, self._estimate(prompt, tools))
+            elif forced:
+                prompt = replace(prompt, trim_turn=True)
+        if self._estimate(prompt, tools) > window * BEGIN_RATIO:
+            prompt = replace(prompt, trim_turn=True)
         if self._estimate(prompt, tools) + _ROOM_FOR_AN_ANSWER > window:
             raise ContextOverflow(window, self._estimate(prompt, tools))
         yield prompt
@@ -246,8 +258,11 @@ class ChatModel:
     def _give_way(self, refusal: OllamaError, prompt: Prompt, tools: list[dict[str, Any]]) -> bool:
         """Change the window after a refusal; False when only a shorter prompt can help."""
         if is_out_of_memory(refusal):
-            if not self._windows.step_down(self._info):
+            if self._stepped_down:
+                self._windows.undo_step_down(self._info)
+            if self._stepped_down or not self._windows.step_down(self._info):
                 raise refusal
+            self._stepped_down = True
             self.window = self._windows.stepped_down(self._info)
             return True
         characters = size(prompt.messages(), tools)

@@ -141,11 +141,11 @@ class RunRegistry:
             self._draining = asyncio.get_running_loop().create_task(self._drain())
         if self.shutdown.is_set():
             raise ShuttingDown
-        self._bystander.turn_begins(session_id)
         run_id = new_id()
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._store.hold(session_id, run_id=run_id, wait=request.if_busy == "wait"))
             run = Run(await self._engine.prepare(session_id, request), run_id)
+            self._bystander.turn_begins(session_id)
             hold = stack.pop_all()
         self._latest[session_id] = run
         run.task = asyncio.get_running_loop().create_task(self._drive(run, hold))

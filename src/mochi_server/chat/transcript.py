@@ -75,6 +75,7 @@ class Transcript:
 
     async def add_result(self, call: Call, outcome: ToolOutcome) -> None:
         """Store how a call ended."""
+        await self._settle()
         self._open_calls = [open_call for open_call in self._open_calls if open_call.id != call.id]
         await self.add(tool_message(call, outcome))
 

@@ -7,7 +7,7 @@ from mochi_server.chat.model import Wishes
 from mochi_server.errors import MochiError
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.services.context_window import WindowDecision
-from mochi_server.sessions.session import ChatSession
+from mochi_server.sessions.session import ChatSession, last_answer, usage_tokens
 from mochi_server.sessions.types import Message
 from mochi_server.tools.toolbox import Toolbox, ToolOutcome
 
@@ -48,16 +48,8 @@ class Turn:
     @property
     def window_object(self) -> dict[str, Any]:
         """The window as answers show it; ``usage_tokens`` is prompt and answer, as Ollama counted them."""
-        answer = next((m for m in reversed(self.stored) if m["role"] == "assistant"), None)
         return {
             "current_window": self.window.window if self.window else None,
-            "usage_tokens": usage_tokens(answer),
+            "usage_tokens": usage_tokens(last_answer(self.stored)),
             "reason": self.window.reason if self.window else None,
         }
-
-
-def usage_tokens(answer: Message | None) -> int | None:
-    """Tokens that the conversation took up with an answer, prompt included; None if Ollama never said."""
-    if answer is None or ("eval_count" not in answer and "prompt_eval_count" not in answer):
-        return None
-    return (answer.get("eval_count") or 0) + (answer.get("prompt_eval_count") or 0)

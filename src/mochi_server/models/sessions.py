@@ -4,11 +4,10 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, StringConstraints
 
-from mochi_server.chat.turn import usage_tokens
 from mochi_server.models.common import Body, Format, KeepAlive, NonBlank, Options, Text, ThinkLevel
 from mochi_server.services.sessions import SessionState
 from mochi_server.services.summarization import Summarized
-from mochi_server.sessions.session import ChatSession
+from mochi_server.sessions.session import ChatSession, last_answer, usage_tokens
 from mochi_server.sessions.types import AgentSettings, SessionCreationOptions, SessionPage, ToolSettings
 
 ModelName = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=500)]
@@ -179,8 +178,7 @@ class WindowStatus(BaseModel):
     @classmethod
     def of(cls, state: SessionState) -> "WindowStatus":
         config = state.session.metadata.context_window_config
-        answer = next((m for m in reversed(state.session.messages) if m["role"] == "assistant"), None)
-        window, usage = config.get("current_window"), usage_tokens(answer)
+        window, usage = config.get("current_window"), usage_tokens(last_answer(state.session.messages))
         if state.override is not None:
             window = state.override.window
         return cls(

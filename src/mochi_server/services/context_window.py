@@ -13,10 +13,9 @@ from mochi_server.constants import DEFAULT_WINDOW, SAFE_WINDOW_RATIO
 from mochi_server.ollama.requests import qualified
 from mochi_server.ollama.types import ModelInfo
 
-BUFFER = 1.5
-"""A window should be at least this many times what a conversation takes up."""
-
 _GROWTH = 2
+"""A window grows when it is less than this many times what a conversation takes up, and by this factor."""
+
 _SMALLEST_WINDOW = 512
 _LARGEST_UNKNOWN = 131_072
 """Up to here windows grow for models that do not say what they can."""
@@ -25,6 +24,8 @@ _TOKENS_PER_CHAR = 1 / 3.5
 """Before a model's own figure is known: typical of prose, a little high."""
 
 _TELLING_CHARS = 400
+_MOST_TOKENS_PER_CHAR = 2
+"""Text has no more; what a count says beyond this is of something else, such as images."""
 _HISTORY_KEPT = 10
 
 LoadedWindows = Callable[[], Awaitable[Mapping[str, int]]]
@@ -58,6 +59,8 @@ class _Entry:
     override: Override | None = None
     released: bool = False
     tokens_per_char: float | None = None
+    before_step: tuple[int | None, int | None] | None = None
+    """Window and ceiling before the last step down."""
 
 
 async def nothing_loaded() -> Mapping[str, int]:
@@ -98,7 +101,7 @@ class WindowRegistry:
         loaded = (await self._loaded()).get(qualified(model.name), 0)
         if loaded > window:
             window, reason = loaded, "adopted_loaded"
-        if need * BUFFER > window and (larger := self._rung(entry, model, _GROWTH * need)) > window:
+        if need * _GROWTH > window and (larger := self._rung(entry, model, _GROWTH * need)) > window:
             window, reason = larger, "usage_threshold"
         entry.window = window
         if reason == "no_adjustment":
@@ -110,7 +113,7 @@ class WindowRegistry:
         if not self.dynamic:
             return None
         loaded = (await self._loaded()).get(qualified(model.name), 0)
-        if loaded >= need * BUFFER:
+        if loaded >= need * _GROWTH:
             return loaded
         return (await self.decide(model, {}, "", previous_model=model.name, need=need)).window
 
@@ -129,10 +132,18 @@ class WindowRegistry:
         window = entry.override.window if entry.override else entry.window
         if not self.dynamic or window is None or window // _GROWTH < _SMALLEST_WINDOW:
             return False
+        entry.before_step = (entry.window, entry.ceiling)
         entry.ceiling = entry.window = window // _GROWTH
         entry.override = None
         entry.released = True
         return True
+
+    def undo_step_down(self, model: ModelInfo) -> None:
+        """The smaller window did not load either, so memory was not the window's fault: forget about it."""
+        entry = self._entry(model.name)
+        if entry.before_step is not None:
+            entry.window, entry.ceiling = entry.before_step
+            entry.before_step = None
 
     def stepped_down(self, model: ModelInfo) -> WindowDecision:
         """The decision after ``step_down``."""
@@ -147,15 +158,10 @@ class WindowRegistry:
         """How many tokens a prompt of so many characters is for a model."""
         return int(characters * (self._entry(model.name).tokens_per_char or _TOKENS_PER_CHAR)) + 1
 
-    def is_calibrated(self, model: ModelInfo) -> bool:
-        """Whether a model's tokens have been counted before."""
-        return self._entry(model.name).tokens_per_char is not None
-
     def observe(self, model: ModelInfo, characters: int, tokens: int) -> None:
         """Learn from Ollama's count of a prompt; short ones say more of their template than of their text."""
-        entry = self._entry(model.name)
-        if tokens > 0 and characters > 0 and (characters >= _TELLING_CHARS or entry.tokens_per_char is None):
-            entry.tokens_per_char = tokens / characters
+        if tokens > 0 and characters >= _TELLING_CHARS:
+            self._entry(model.name).tokens_per_char = min(tokens / characters, _MOST_TOKENS_PER_CHAR)
 
     def initial_config(self, model: ModelInfo) -> dict[str, Any]:
         """What a new session of a model stores."""

@@ -243,6 +243,18 @@ def previous_model(messages: Sequence[Message]) -> str | None:
     return next((m.get("model") for m in reversed(messages) if m.get("role") == "assistant"), None)
 
 
+def last_answer(messages: Sequence[Message]) -> Message | None:
+    """The latest message of the assistant, if there is one."""
+    return next((m for m in reversed(messages) if m.get("role") == "assistant"), None)
+
+
+def usage_tokens(answer: Message | None) -> int | None:
+    """Tokens that the conversation took up with an answer, prompt included; None if Ollama never said."""
+    if answer is None or ("eval_count" not in answer and "prompt_eval_count" not in answer):
+        return None
+    return (answer.get("eval_count") or 0) + (answer.get("prompt_eval_count") or 0)
+
+
 def preview(messages: Iterable[Message]) -> str:
     """The first user message, cut to a list's measure; empty when there is none."""
     for message in messages:

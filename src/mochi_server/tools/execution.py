@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -127,9 +127,9 @@ async def in_thread(function: Callable[[], T], slots: asyncio.Semaphore) -> T:
 
 
 def as_text(value: object) -> str:
-    """A tool's result as a model reads it: text as it is, structures as JSON."""
+    """A tool's result as a model reads it: text as it is, structures as JSON; half characters become "?"."""
     if isinstance(value, str):
-        return value
+        return value.encode("utf-8", "replace").decode()
     if value is None:
         return "Done; there is no result."
     if isinstance(value, bytes | bytearray):
@@ -149,7 +149,20 @@ def shortened(text: str, limit: int) -> str:
     return text[:head] + note + (text[-(room // 2) :] if room // 2 else "")
 
 
-async def _guarded(work: Awaitable[T]) -> T:
+async def _guarded(work: Coroutine[Any, Any, T]) -> T:
+    """The result of user code on the loop, in a task of its own: what cancels it there does not cancel us."""
+    task = asyncio.get_running_loop().create_task(_contained(work))
+    try:
+        await asyncio.wait({task})
+    except asyncio.CancelledError:
+        task.cancel()
+        raise
+    if task.cancelled():
+        raise Raised("CancelledError: it was cancelled")
+    return task.result()
+
+
+async def _contained(work: Coroutine[Any, Any, T]) -> T:
     try:
         return await work
     except asyncio.CancelledError:
@@ -161,7 +174,7 @@ async def _guarded(work: Awaitable[T]) -> T:
 def _raised(failure: BaseException) -> Raised:
     logger.info("A tool raised %s", type(failure).__name__)
     try:
-        return Raised(f"{type(failure).__name__}: {failure}")
+        return Raised(as_text(f"{type(failure).__name__}: {failure}"))
     except Exception:  # its own __str__ may fail
         return Raised(type(failure).__name__)
 

@@ -43,6 +43,8 @@ class ToolOutcome:
     execution_time: float = 0.0
     decided_by: DecidedBy = "policy"
     told: bool = False
+    result: str | None = None
+    """What the tool gave, where the model is told more than that."""
     """Whether clients know already, by other events: then it has none of its own."""
 
     def event(self) -> ToolResult:
@@ -50,7 +52,7 @@ class ToolOutcome:
         return ToolResult(
             tool_name=self.call.name,
             success=self.success,
-            result=self.content if self.success else None,
+            result=(self.content if self.result is None else self.result) if self.success else None,
             error_message=None if self.success else self.content,
             error_code=self.error_code,
             call_index=self.call.index,
@@ -244,4 +246,5 @@ def _by_the_user(outcome: ToolOutcome, decision: Decision, edited: bool) -> Tool
         notes.append(f"The user changed the arguments to {orjson.dumps(decision.arguments).decode()}.")
     if decision.reason:
         notes.append(f"The user said: {decision.reason}")
-    return replace(outcome, decided_by="user", content="\n".join([*notes, outcome.content]))
+    told = "\n".join([*notes, outcome.content])
+    return replace(outcome, decided_by="user", content=told, result=outcome.content)

@@ -5,6 +5,7 @@ Takes a ``Job`` as JSON from standard input and prints a ``Result`` as JSON. It 
 
 import asyncio
 import json
+import statistics
 import sys
 import time
 from dataclasses import asdict, dataclass, field
@@ -27,27 +28,35 @@ class Job:
     seconds: float
 
 
-@dataclass
+@dataclass(frozen=True)
 class Result:
-    """What came of a job. Durations are seconds, of each reply from its request on."""
+    """What came of a job. Times are seconds; those of a reply count from its request, and are medians."""
 
-    seconds: float = 0
-    size: int = 0
-    """Bytes of all bodies."""
-    chunks: int = 0
-    """Server-sent events of all bodies."""
-    first: list[float] = field(default_factory=list)
+    replies: int
+    seconds: float
+    chunks: int
+    """Server-sent events of all replies."""
+    first: float
     """To the first byte of the body."""
+    whole: float
+
+
+@dataclass
+class Replies:
+    """What all connections together have received, times as in ``Result``."""
+
+    chunks: int = 0
+    first: list[float] = field(default_factory=list)
     whole: list[float] = field(default_factory=list)
 
 
 class Connection(asyncio.Protocol):
     """Asks again when it has been answered, until the deadline."""
 
-    def __init__(self, request: bytes, deadline: float, result: Result) -> None:
+    def __init__(self, request: bytes, deadline: float, replies: Replies) -> None:
         self._request = request
         self._deadline = deadline
-        self._result = result
+        self._replies = replies
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -67,15 +76,14 @@ class Connection(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         if not self._parts:
-            self._result.first.append(time.perf_counter() - self._asked)
+            self._replies.first.append(time.perf_counter() - self._asked)
         self._parts.append(body)
 
     def on_message_complete(self) -> None:
         now = time.perf_counter()
         body = b"".join(self._parts)
-        self._result.whole.append(now - self._asked)
-        self._result.size += len(body)
-        self._result.chunks += body.count(b"data: ")
+        self._replies.whole.append(now - self._asked)
+        self._replies.chunks += body.count(b"data: ")
         if now < self._deadline:
             self._ask()
         elif not self.ended.done():
@@ -92,16 +100,19 @@ async def perform(job: Job) -> Result:
     """Ask on every connection until the time is over."""
     body = job.body.encode()
     request = _REQUEST % (job.path.encode(), len(body), body)
-    result, begun = Result(), time.perf_counter()
-    await asyncio.gather(*(_connection(job.port, request, begun + job.seconds, result) for _ in range(job.connections)))
-    result.seconds = time.perf_counter() - begun
-    return result
+    replies, begun = Replies(), time.perf_counter()
+    await asyncio.gather(
+        *(_connection(job.port, request, begun + job.seconds, replies) for _ in range(job.connections))
+    )
+    seconds = time.perf_counter() - begun
+    first, whole = statistics.median(replies.first), statistics.median(replies.whole)
+    return Result(len(replies.whole), seconds, replies.chunks, first, whole)
 
 
-async def _connection(port: int, request: bytes, deadline: float, result: Result) -> None:
+async def _connection(port: int, request: bytes, deadline: float, replies: Replies) -> None:
     loop = asyncio.get_running_loop()
     transport, connection = await loop.create_connection(
-        lambda: Connection(request, deadline, result), "127.0.0.1", port
+        lambda: Connection(request, deadline, replies), "127.0.0.1", port
     )
     try:
         await connection.ended
