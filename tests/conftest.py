@@ -21,6 +21,8 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def stub() -> Iterator[StubServer]:
     with StubServer(speed=0) as stub:
         yield stub
+        cut = [exchange.path for exchange in stub.exchanges() if exchange.truncated]
+        assert not cut, f"prompts were cut behind our back: {cut}"
 
 
 @pytest.fixture

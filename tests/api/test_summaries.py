@@ -1,5 +1,6 @@
 """Summaries: made while a session rests, never in the user's way, never over newer data."""
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,10 @@ def is_summary(exchange: Exchange) -> bool:
 
 
 def summaries(stub: StubServer, count: int = 1, outcome: str = "finished") -> list[dict[str, Any]]:
-    """The bodies of the first summary requests that ended so; waits for them."""
+    """The bodies of the first summary requests that ended so, or at all began ("running"); waits for them."""
 
     def ended(exchanges: list[Exchange]) -> list[Exchange]:
-        return [e for e in exchanges if is_summary(e) and e.outcome == outcome]
+        return [e for e in exchanges if is_summary(e) and outcome in (e.outcome, "running")]
 
     return [e.body or {} for e in ended(stub.wait_for(lambda exchanges: len(ended(exchanges)) >= count))]
 
@@ -212,3 +213,31 @@ def test_a_session_deleted_while_it_is_summarized_stays_deleted(tmp_path: Path) 
         summaries(stub)
         assert error_of(api.http.get(f"/sessions/{session_id}")) == (404, "SESSION_NOT_FOUND")
         assert api.ok(api.http.get("/sessions")) == {"sessions": []}
+
+
+def test_a_summary_under_way_does_not_delay_the_next_answer(tmp_path: Path) -> None:
+    gate = Gate()
+
+    def resolve(prompt: Prompt) -> Reply | None:
+        return Reply.of("Fine.") if prompt.format is None else Reply([gate])
+
+    def first_token(api: Api, session_id: str) -> float:
+        began = time.perf_counter()
+        with api.open_stream(session_id, "Hello!") as events:
+            next(events)
+            return time.perf_counter() - began
+
+    with (
+        StubServer(speed=0, resolve=resolve) as stub,
+        RunningServer(tmp_path, stub.url, summarization_interval_seconds=0) as server,
+    ):
+        api = server.api()
+        session_id = api.create("mochi")["session_id"]
+        first_token(api, session_id)
+        delays = []
+        for count in range(1, 6):
+            api.chat(session_id, "Rest.", if_busy="wait")
+            summaries(stub, count, "running")
+            delays.append(first_token(api, session_id))
+        gate.open()
+    assert min(delays) < 0.05

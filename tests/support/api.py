@@ -22,7 +22,7 @@ class Api:
     """Calls of one server; what a test expects to work fails loudly when it does not."""
 
     def __init__(self, url: str, **client: Any) -> None:
-        self.http = httpx.Client(base_url=f"{url}/api/v1", trust_env=False, timeout=20, **client)
+        self.http = httpx.Client(**{"base_url": f"{url}/api/v1", "trust_env": False, "timeout": 20, **client})
 
     def create(self, model: str, **fields: Any) -> dict[str, Any]:
         return self.ok(self.http.post("/sessions", json={"model": model, **fields}), 201)

@@ -1,0 +1,1 @@
+"""Against a real Ollama, where there is one."""
