@@ -29,6 +29,7 @@ _LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 def serve(settings: MochiServerSettings, *, insecure: bool = False) -> int:
     """Serve until a signal ends it; returns the exit code. Raises ``OSError`` when it cannot listen."""
     logging.basicConfig(level=settings.log_level, format=_LOG_FORMAT)
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it reports every request
     # uvicorn's own start-up lines say less than ours.
     logging.getLogger("uvicorn.error").setLevel(max(logging.WARNING, logging.getLevelName(settings.log_level)))
     key = None

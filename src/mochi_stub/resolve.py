@@ -13,6 +13,7 @@ from mochi_stub.instructions import rounds
 from mochi_stub.prompt import Prompt
 from mochi_stub.reply import Part, Reply, ToolCalls
 from mochi_stub.responses import NOTHING, Asked, Error, Response, Vector, in_manner, in_pace
+from mochi_stub.summary import is_to_be_summarised
 from mochi_stub.unscripted import unscripted, without_answered_calls
 
 MAX_SHOWN = 60
@@ -49,6 +50,9 @@ def resolver(
 
 def _instructed(prompt: Prompt, passed_over: list[str]) -> Reply | None:
     if prompt.operation == "embed":
+        return None
+    if is_to_be_summarised(prompt):
+        passed_over.append("instruction block: what is to be summarised instructs nobody")
         return None
     planned = rounds(prompt.user_text, thinks=prompt.thinks, choices=prompt.choices)
     if planned is not None and _played(prompt, prompt.last_user) < len(planned):

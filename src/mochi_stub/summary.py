@@ -40,6 +40,12 @@ def summarised(prompt: Prompt) -> tuple[str, list[str]] | None:
     return summary, _topics([text for _, text in turns])
 
 
+def is_to_be_summarised(prompt: Prompt) -> bool:
+    """Whether the prompt hands over a conversation for a summary, as programs do, rather than being one."""
+    asked = (message.content for message in prompt.messages if message.role == "system")
+    return (wants_summary(prompt.format) or any(map(_ASKS.search, asked))) and bool(_turns(prompt))
+
+
 def wants_summary(schema: Any) -> bool:
     """Whether the schema has a text `summary` and a list `topics`."""
     properties = schema.get("properties") if isinstance(schema, Mapping) else None

@@ -12,6 +12,7 @@ from mochi_stub.journal import Exchange
 from mochi_stub.prompt import Prompt
 from mochi_stub.reply import Failure, Gate, Reply, Text
 from tests.support.api import Api, error_of
+from tests.support.instructions import instruct, words
 from tests.support.server import RunningServer
 
 
@@ -241,3 +242,9 @@ def test_a_summary_under_way_does_not_delay_the_next_answer(tmp_path: Path) -> N
             delays.append(first_token(api, session_id))
         gate.open()
     assert min(delays) < 0.05
+
+
+def test_a_scripted_conversation_can_be_summarized_too(api: Api) -> None:
+    session_id = api.create("mochi")["session_id"]
+    api.chat(session_id, "My boat is called Wanda. " + instruct(words(7)))
+    assert "Wanda" in api.ok(api.http.post(f"/sessions/{session_id}/summarize"))["summary"]

@@ -1,5 +1,6 @@
 """ollama-instructor with what it leaves out: thinking is named, its logs and its own retries stay off."""
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
@@ -15,7 +16,8 @@ from mochi_server.ollama.errors import refused
 from mochi_server.ollama.requests import Endpoint, read_response
 from mochi_server.ollama.types import ChatMessage, ChatResponse
 
-# Its hook writes whole conversations into the log.
+# It announces each request, and its hook writes whole conversations into the log.
+logging.getLogger("ollama_instructor").setLevel(logging.WARNING)
 stamina.instrumentation.set_on_retry_hooks([])
 
 _think: ContextVar[bool | None] = ContextVar("think", default=None)
