@@ -259,18 +259,20 @@ def test_what_ollama_counted_counts_more_than_our_estimate(tmp_path: Path) -> No
     assert windows == [8192] + [16384] * 4
 
 
-def test_an_ollama_that_cuts_the_prompt_all_the_same_is_told_of(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("message", "counted"), [("Hello!", 4096), ("word " * 2000, 900)], ids=["filled", "too few"])
+def test_an_ollama_that_cuts_the_prompt_all_the_same_is_told_of(tmp_path: Path, message: str, counted: int) -> None:
     def cut(connection: socket.socket) -> None:
         connection.sendall(
             stream_head()
             + b'{"message":{"role":"assistant","content":"Hm"},"done":false}\n'
-            + b'{"message":{"role":"assistant","content":""},"done":true,"done_reason":"stop","prompt_eval_count":4096,'
+            + b'{"message":{"role":"assistant","content":""},"done":true,"done_reason":"stop","prompt_eval_count":%d,'
+            % counted
             + b'"eval_count":1}\n'
         )
 
     with RawOllama(cut) as ollama, RunningServer(tmp_path, ollama.url) as server:
         api = server.api()
         session_id = api.create("raw")["session_id"]
-        events = api.stream(session_id, "Hello!")
+        events = api.stream(session_id, message)
     assert [warning["code"] for warning in of_type(events, "warning")] == ["PROMPT_TRUNCATED"]
     assert events[-1].type == "done"

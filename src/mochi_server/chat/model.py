@@ -37,6 +37,10 @@ from mochi_server.sessions.types import Message
 _ROOM_FOR_AN_ANSWER = 64
 """Tokens; a prompt that leaves less than this in the window does not fit."""
 
+_LONG_CHARS = 4000
+_MOST_CHARS_PER_TOKEN = 8
+"""No prose has more, over a text of that length."""
+
 _TRIES = 8
 """How often a prompt that Ollama refuses is sent in another way; each try has a larger window or a shorter prompt."""
 
@@ -242,7 +246,7 @@ class ChatModel:
         """Take up what Ollama counted; say so when it cut the prompt or the answer."""
         window, counted, answered = self._size_of_window, last.get("prompt_eval_count"), last.get("eval_count")
         events: list[ChatEvent] = []
-        if isinstance(counted, int) and window is not None and counted >= window:
+        if isinstance(counted, int) and self._looks_cut(counted, characters):
             events.append(
                 TurnWarning("PROMPT_TRUNCATED", "Ollama has cut the prompt: this version ignores `truncate`.")
             )
@@ -254,6 +258,17 @@ class ChatModel:
             events.append(TurnWarning("ANSWER_CUT", "The answer has reached the end of the context window."))
             self._windows.grow(self._info, (counted or 0) + answered + 1)
         return events
+
+    def _looks_cut(self, counted: int, characters: int) -> bool:
+        """Whether a count can only be that of a cut prompt.
+
+        It fills the window, or is too small for any text so long; counts that fall from turn to turn are no sign,
+        since old versions leave out what they had in their cache.
+        """
+        if self._size_of_window is not None and counted >= self._size_of_window:
+            return True
+        too_small = characters > _LONG_CHARS and counted * _MOST_CHARS_PER_TOKEN < characters
+        return too_small and counted * 1.1 >= self._counted
 
     def _give_way(self, refusal: OllamaError, prompt: Prompt, tools: list[dict[str, Any]]) -> bool:
         """Change the window after a refusal; False when only a shorter prompt can help."""
