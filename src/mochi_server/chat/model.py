@@ -244,7 +244,7 @@ class ChatModel:
 
     def _learn(self, last: Line, characters: int, room: int | None) -> list[ChatEvent]:
         """Take up what Ollama counted; say so when it cut the prompt or the answer."""
-        window, counted, answered = self._size_of_window, last.get("prompt_eval_count"), last.get("eval_count")
+        counted, answered = last.get("prompt_eval_count"), last.get("eval_count")
         events: list[ChatEvent] = []
         if isinstance(counted, int) and self._looks_cut(counted, characters):
             events.append(
