@@ -9,7 +9,6 @@ there a real model stops and waits for the results. On a wire with choices there
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,19 +19,34 @@ from mochi_stub.prompt import ToolCall
 from mochi_stub.reply import Choice, Part, Reasoning, Text, ToolCalls
 
 MAX_WORDS = 1_000_000
-_BLOCK = re.compile(r"<\|instruction_start\|>(.*?)<\|instruction_end\|>", re.DOTALL)
+MAX_NESTED = 50
+_START, _END = "<|instruction_start|>", "<|instruction_end|>"
 
 
 def rounds(user_text: str, *, thinks: bool, choices: bool = False) -> list[list[Part]] | None:
     """The replies that the message asks for, in order; None where there is no block, or none that can be understood."""
-    block = _BLOCK.search(user_text)
-    if block is None:
+    plan = _plan(user_text)
+    if plan is None:
         return None
     try:
-        entries = _entries(orjson.loads(block[1]), thinks)
+        entries = _entries(plan, thinks)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         return None
     return [_side_by_side(entries)] if choices else _in_turn(entries)
+
+
+def _plan(text: str) -> Any:
+    """The JSON of the first block. A block may hold others inside its strings, for whoever is told them."""
+    _, found, rest = text.partition(_START)
+    end = rest.find(_END) if found else -1
+    for _ in range(MAX_NESTED):
+        if end < 0:
+            return None
+        try:
+            return orjson.loads(rest[:end])
+        except orjson.JSONDecodeError:
+            end = rest.find(_END, end + 1)
+    return None
 
 
 def _entries(plan: Mapping[str, Any], thinks: bool) -> list[list[Part]]:

@@ -45,3 +45,11 @@ def test_what_is_said_next_is_answered_as_ever(said: tuple[Message, ...]) -> Non
 def test_tools_that_are_no_tools_offer_nothing() -> None:
     messages = (Message("user", PLAN), Message("assistant", "I have a plan."), REMINDER)
     assert resolve(Prompt("mochi", messages=messages, tools=({"function": "look"}, {"name": []}))).tool_calls == []
+
+
+def test_a_block_may_hold_a_block_for_somebody_else() -> None:
+    inner = instruct(words(5), label="INNER")
+    outer = instruct(calls("agent", instruction=inner), label="OUTER")
+    (call,) = resolve(Prompt("mochi", messages=(Message("user", outer),))).tool_calls
+    assert call.arguments == {"instruction": inner}
+    assert resolve(Prompt("mochi", messages=(Message("user", inner),))).text.startswith("INNER lorem")
