@@ -6,6 +6,8 @@ Events are values: whoever emits one knows nothing of how, or whether, it travel
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from mochi_server.errors import MochiError
+
 
 @dataclass(frozen=True, slots=True)
 class ContentDelta:
@@ -192,6 +194,11 @@ class TurnError:
     message: str
     details: dict[str, Any] = field(default_factory=dict)
     type: ClassVar[str] = "error"
+
+    @classmethod
+    def of(cls, error: MochiError) -> "TurnError":
+        """The error that ended a turn."""
+        return cls(error.code, error.message, error.details)
 
 
 @dataclass(frozen=True, slots=True)

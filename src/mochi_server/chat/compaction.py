@@ -3,13 +3,15 @@
 Pure decisions; nothing here asks a model or changes what is stored.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import orjson
 
-from mochi_server.chat.history import last_user_index, wire_messages
+from mochi_server.chat.history import wire_messages
 from mochi_server.ollama.types import ChatMessage
 from mochi_server.sessions.types import Message
 
@@ -67,7 +69,7 @@ class Prompt:
     trim_turn: bool = False
     """Whether those of this turn are, too, but for the latest round's."""
 
-    @property
+    @cached_property
     def covered(self) -> int:
         """How many messages the checkpoint stands for; 0 when it no longer belongs to this history."""
         return covered_by(self.checkpoint, self.history) if self.checkpoint else 0
@@ -80,22 +82,24 @@ class Prompt:
     @property
     def dropped(self) -> int:
         """How many messages are not sent, the system message not counted among them."""
-        return max(self.covered - self._system, 0)
+        return max(self.covered - self.system, 0)
 
+    @cached_property
     def messages(self) -> list[ChatMessage]:
         """What is sent: the system message, the checkpoint, and the history behind it."""
         if not self.covered and not self.trim:
             return wire_messages(self.history, self.turn_begins)
-        start = max(self.covered, self._system)
+        start = max(self.covered, self.system)
         rest = [self._shortened(i) for i in range(start, len(self.history))]
-        sent = wire_messages(list(self.history[: self._system]), 0)
+        sent = wire_messages(list(self.history[: self.system]), 0)
         if self.covered and self.checkpoint:
             sent.append({"role": "user", "content": HEADING + self.checkpoint.text})
             sent.append({"role": "assistant", "content": "I remember."})
         return sent + wire_messages(rest, self.turn_begins - start)
 
     @property
-    def _system(self) -> int:
+    def system(self) -> int:
+        """How many messages stand before the conversation: the system message, if there is one."""
         return 1 if self.history and self.history[0]["role"] == "system" else 0
 
     def _is_trimmed(self, index: int) -> bool:
@@ -104,7 +108,7 @@ class Prompt:
         message = self.history[index]
         return message["role"] == "tool" and len(message["content"]) > TRIMMED_CHARS
 
-    @property
+    @cached_property
     def _latest_round(self) -> int:
         """Where the model last spoke: the results behind it are what it waits for."""
         return max((i for i, message in enumerate(self.history) if message["role"] == "assistant"), default=0)
@@ -116,6 +120,11 @@ class Prompt:
         half, text = TRIMMED_CHARS // 2, message["content"]
         note = f"\n[... {len(text) - TRIMMED_CHARS} characters of an old result left out ...]\n"
         return {**message, "content": text[:half] + note + text[-half:]}
+
+
+def checkpoint_tokens(window: int) -> int:
+    """How long a checkpoint may be in a window."""
+    return min(CHECKPOINT_TOKENS, window // 4)
 
 
 def size(messages: Sequence[ChatMessage], tools: Sequence[dict[str, Any]]) -> int:
@@ -145,14 +154,14 @@ def boundary(prompt: Prompt, fits: Callable[[Prompt], bool]) -> int | None:
     ends = [
         i
         for i in range(prompt.covered + 1, prompt.turn_begins + 1)
-        if prompt.history[i]["role"] == "user" and i > prompt._system
+        if prompt.history[i]["role"] == "user" and i > prompt.system
     ]
-    for end in ends:
-        message_id = prompt.history[end - 1]["message_id"]
-        placeholder = Checkpoint("x" * 1, message_id, "")
-        if fits(replace(prompt, checkpoint=placeholder)):
-            return end
-    return ends[-1] if ends else None
+
+    def rest_fits(end: int) -> bool:
+        return fits(replace(prompt, checkpoint=Checkpoint("-", prompt.history[end - 1]["message_id"], "")))
+
+    # The more is covered, the less is left: the first end that will do is found by halving.
+    return ends[min(bisect_left(ends, True, key=rest_fits), len(ends) - 1)] if ends else None
 
 
 def slices(history: Sequence[Message], start: int, end: int, fits: Callable[[str], bool]) -> list[str]:
@@ -177,12 +186,6 @@ def request(text: str, earlier: str | None) -> list[ChatMessage]:
         {"role": "system", "content": INSTRUCTION},
         {"role": "user", "content": f"{before}Conversation:\n\n{text}"},
     ]
-
-
-def turn_start(history: Sequence[Message]) -> int:
-    """Where the turn being answered begins."""
-    index = last_user_index(history)
-    return len(history) if index is None else index
 
 
 def _line(message: Message) -> str:

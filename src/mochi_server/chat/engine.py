@@ -68,7 +68,7 @@ class ChatEngine:
         except Exception as error:
             turn.failure = _known(error)
             await _interrupt(transcript)
-            yield [TurnError(turn.failure.code, turn.failure.message, turn.failure.details)]
+            yield [TurnError.of(turn.failure)]
         except (asyncio.CancelledError, GeneratorExit):
             await _interrupt(transcript)
             raise
@@ -93,11 +93,11 @@ class ChatEngine:
 
     async def _remember_window(self, turn: Turn, decision: WindowDecision) -> None:
         before = turn.session.metadata.context_window_config
-        if self._windows.adjusted(before, decision, now()) == before:
+        after = self._windows.adjusted(before, decision, now())
+        if after == before:
             return
         session = await self._store.load(turn.session.session_id)
         if session.metadata.context_window_config == before:  # else somebody set it during the turn, and that stays
-            after = self._windows.adjusted(before, decision, now())
             await self._store.patch(session.session_id, {"context_window_config": after})
 
 

@@ -4,7 +4,6 @@ Nothing is ever cut silently: requests forbid truncation, prompts are made to fi
 Ollama still refuses gets a larger window, a compacted history, or an error.
 """
 
-import logging
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -13,11 +12,11 @@ from typing import Any
 
 from mochi_server.chat.compaction import (
     BEGIN_RATIO,
-    CHECKPOINT_TOKENS,
     TARGET_RATIO,
     Checkpoint,
     Prompt,
     boundary,
+    checkpoint_tokens,
     request,
     size,
     slices,
@@ -43,8 +42,6 @@ _MOST_CHARS_PER_TOKEN = 8
 
 _TRIES = 8
 """How often a prompt that Ollama refuses is sent in another way; each try has a larger window or a shorter prompt."""
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +173,9 @@ class ChatModel:
 
     async def _compact(self, prompt: Prompt, end: int, window: int) -> Checkpoint:
         """Have the model write the checkpoint that covers the history up to ``end``, slice by slice, and keep it."""
-        length = min(CHECKPOINT_TOKENS, window // 4)
+        length = checkpoint_tokens(window)
         text = prompt.checkpoint.text if prompt.checkpoint and prompt.covered else None
-        start = max(prompt.covered, 1 if prompt.history[0]["role"] == "system" else 0)
+        start = max(prompt.covered, prompt.system)
 
         def fits(part: str) -> bool:
             return self._windows.estimate(self._info, size(request(part, text or ""), ())) + 2 * length <= window
@@ -208,7 +205,7 @@ class ChatModel:
         self, prompt: Prompt, tools: list[dict[str, Any]]
     ) -> AsyncGenerator[list[Line] | ChatEvent | OllamaError, None]:
         """Post a prompt and pass on the answer; a refusal that another try may cure is yielded, not raised."""
-        messages = prompt.messages()
+        messages = prompt.messages
         characters = size(messages, tools)
         room = self._room(characters)
         payload = self._payload(messages, tools, room)
@@ -227,10 +224,7 @@ class ChatModel:
             yield error
 
     def _payload(self, messages: list[ChatMessage], tools: list[dict[str, Any]], room: int | None) -> dict[str, Any]:
-        wanted = self._options.get("num_predict")
-        options = dict(self._options)
-        if room is not None and (not isinstance(wanted, int) or wanted < 0 or wanted > room):
-            options["num_predict"] = room
+        options = self._options | ({"num_predict": room} if self._is_limited_by(room) else {})
         return chat_payload(
             self.name,
             messages,
@@ -252,9 +246,7 @@ class ChatModel:
             )
         elif isinstance(counted, int):
             self._windows.observe(self._info, characters, counted)
-        wanted = self._options.get("num_predict")
-        ours = room is not None and (not isinstance(wanted, int) or wanted < 0 or wanted > room)
-        if last.get("done_reason") == "length" and ours and isinstance(answered, int):
+        if last.get("done_reason") == "length" and self._is_limited_by(room) and isinstance(answered, int):
             events.append(TurnWarning("ANSWER_CUT", "The answer has reached the end of the context window."))
             self._windows.grow(self._info, (counted or 0) + answered + 1)
         return events
@@ -280,7 +272,7 @@ class ChatModel:
             self._stepped_down = True
             self.window = self._windows.stepped_down(self._info)
             return True
-        characters = size(prompt.messages(), tools)
+        characters = size(prompt.messages, tools)
         tokens = refused_tokens(refusal) or self._windows.estimate(self._info, characters) * 2
         self._windows.observe(self._info, characters, tokens)
         if self._size_of_window is None:
@@ -298,7 +290,7 @@ class ChatModel:
         return ContextCompacted(prompt.dropped, prompt.trimmed, summary_used=prompt.dropped > 0)
 
     def _fits(self, prompt: Prompt, tools: list[dict[str, Any]], window: int) -> bool:
-        checkpoint = min(CHECKPOINT_TOKENS, window // 4)
+        checkpoint = checkpoint_tokens(window)
         return self._estimate(prompt, tools) + checkpoint <= max(window * TARGET_RATIO, checkpoint)
 
     def _room(self, characters: int) -> int | None:
@@ -307,8 +299,13 @@ class ChatModel:
             return None
         return max(window - self._windows.estimate(self._info, characters), _ROOM_FOR_AN_ANSWER)
 
+    def _is_limited_by(self, room: int | None) -> bool:
+        """Whether it is the window that limits an answer, and not what was wished for."""
+        wanted = self._options.get("num_predict")
+        return room is not None and (not isinstance(wanted, int) or wanted < 0 or wanted > room)
+
     def _estimate(self, prompt: Prompt, tools: list[dict[str, Any]]) -> int:
-        return self._windows.estimate(self._info, size(prompt.messages(), tools))
+        return self._windows.estimate(self._info, size(prompt.messages, tools))
 
     @property
     def _size_of_window(self) -> int | None:

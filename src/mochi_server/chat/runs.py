@@ -197,12 +197,12 @@ class RunRegistry:
                         run.publish(batch)
         except asyncio.CancelledError:
             if run.turn.failure is not None:
-                run.publish([_error_event(run.turn.failure)])
+                run.publish([TurnError.of(run.turn.failure)])
             self._end(run, "stopped" if run.turn.stopped else "cancelled")
         except Exception as error:
             run.turn.failure = error if isinstance(error, MochiError) else InternalError()
             logger.exception("Run %s did not end well", run.run_id)
-            run.publish([_error_event(run.turn.failure)])
+            run.publish([TurnError.of(run.turn.failure)])
             self._end(run, "failed")
         else:
             self._end(run, "failed" if run.turn.failure else "completed")
@@ -235,10 +235,6 @@ class RunRegistry:
         for run in running:
             run.turn.failure = ShuttingDown()
         await asyncio.gather(*(_cancel(run) for run in running))
-
-
-def _error_event(error: MochiError) -> TurnError:
-    return TurnError(error.code, error.message, error.details)
 
 
 async def _cancel(run: Run) -> None:

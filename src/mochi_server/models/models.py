@@ -19,16 +19,7 @@ class Model(BaseModel):
 
     @classmethod
     def of(cls, info: ModelInfo) -> "Model":
-        return cls(
-            name=info.name,
-            size_mb=info.size_mb,
-            format=info.format,
-            family=info.family,
-            parameter_size=info.parameter_size,
-            quantization_level=info.quantization_level,
-            capabilities=list(info.capabilities),
-            context_length=info.context_length,
-        )
+        return cls.model_validate(info, from_attributes=True)
 
 
 class ModelList(BaseModel):

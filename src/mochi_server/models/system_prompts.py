@@ -31,7 +31,7 @@ class PromptEntry(BaseModel):
 
     @classmethod
     def of(cls, listing: PromptListing) -> "PromptEntry":
-        return cls(filename=listing.filename, preview=listing.preview, word_count=listing.word_count)
+        return cls.model_validate(listing, from_attributes=True)
 
 
 class PromptList(BaseModel):
