@@ -19,6 +19,16 @@ from tests.support.raw_ollama import RawOllama, stream_head
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
 
+MUCH = '''
+    def much(n: int) -> str:
+        """Say much."""
+        return f"begin {n} " + "x" * 1500 + f" end {n}"
+
+    __all__ = ["much"]
+'''
+MUCH_UNASKED = {"tools": ["much"], "execution_policy": "never_confirm"}
+SMALL_WITH_TOOLS = (Model("small", capabilities=("completion", "tools"), context_length=8192),)
+
 
 def chats(stub: StubServer) -> list[Exchange]:
     return [exchange for exchange in stub.exchanges() if exchange.path == "/api/chat"]
@@ -138,21 +148,10 @@ def test_a_checkpoint_goes_when_a_message_it_covers_is_edited(tmp_path: Path) ->
 
 
 def test_old_tool_results_are_shortened_first_and_stay_with_their_calls(tmp_path: Path) -> None:
-    write_tools(
-        tmp_path,
-        '''
-        def much(n: int) -> str:
-            """Say much."""
-            return f"begin {n} " + "x" * 1500 + f" end {n}"
-
-        __all__ = ["much"]
-        ''',
-    )
-    models = (Model("small", capabilities=("completion", "tools"), context_length=8192),)
-    with StubServer(speed=0, models=models) as stub, RunningServer(tmp_path, stub.url) as server:
+    write_tools(tmp_path, MUCH)
+    with StubServer(speed=0, models=SMALL_WITH_TOOLS) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
-        settings = {"tools": ["much"], "execution_policy": "never_confirm"}
-        session_id = api.create("small", tool_settings=settings)["session_id"]
+        session_id = api.create("small", tool_settings=MUCH_UNASKED)["session_id"]
         trimmed = 0
         for number in range(6):
             events = api.stream(session_id, instruct(calls("much", n=number), words(3), label=f"T{number}"))
@@ -229,21 +228,10 @@ def test_memory_that_is_gone_for_good_is_asked_for_twice_and_not_held_against_th
 
 
 def test_many_long_results_in_one_turn_still_end_with_an_answer(tmp_path: Path) -> None:
-    write_tools(
-        tmp_path,
-        '''
-        def much(n: int) -> str:
-            """Say much."""
-            return f"begin {n} " + "x" * 1500 + f" end {n}"
-
-        __all__ = ["much"]
-        ''',
-    )
-    models = (Model("small", capabilities=("completion", "tools"), context_length=8192),)
-    with StubServer(speed=0, models=models) as stub, RunningServer(tmp_path, stub.url) as server:
+    write_tools(tmp_path, MUCH)
+    with StubServer(speed=0, models=SMALL_WITH_TOOLS) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
-        settings = {"tools": ["much"], "execution_policy": "never_confirm"}
-        session_id = api.create("small", tool_settings=settings)["session_id"]
+        session_id = api.create("small", tool_settings=MUCH_UNASKED)["session_id"]
         events = api.stream(session_id, instruct(*[calls("much", n=number) for number in range(8)], words(3)))
         assert of_type(events, "error") == []
         assert of_type(events, "context_compacted")[-1]["trimmed_tool_results"] > 0

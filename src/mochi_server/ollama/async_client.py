@@ -72,10 +72,7 @@ class AsyncOllamaClient:
             listed, digest = ModelShelf(tags, self._details).find(name)
         if digest not in self._details and not listed.remote_host:
             self._details[digest] = await self.show_model_details(listed.name)
-        model, _ = ModelShelf(tags, self._details).find(name)
-        if not model.can("completion"):
-            raise ModelNotFound(name)
-        return model
+        return ModelShelf(tags, self._details).chat_model(name)
 
     async def show_model_details(self, name: str) -> ModelDetails:
         """What ``/api/show`` says of a model. Raises ``ModelNotFound``."""

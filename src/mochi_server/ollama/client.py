@@ -58,10 +58,7 @@ class OllamaClient:
         listed, digest = shelf.find(name)
         if digest not in self._details and not listed.remote_host:
             self._details[digest] = self.show_model_details(listed.name)
-        model, _ = shelf.find(name)
-        if not model.can("completion"):
-            raise ModelNotFound(name)
-        return model
+        return shelf.chat_model(name)
 
     def show_model_details(self, name: str) -> ModelDetails:
         """What ``/api/show`` says of a model. Raises ``ModelNotFound``."""

@@ -42,6 +42,13 @@ class ModelShelf:
                 return info, digest_of(entry)
         raise ModelNotFound(name)
 
+    def chat_model(self, name: str) -> ModelInfo:
+        """A model that can chat, by its name, tag optional. Raises ``ModelNotFound``."""
+        model, _ = self.find(name)
+        if not model.can("completion"):
+            raise ModelNotFound(name)
+        return model
+
     def _info(self, entry: Mapping[str, Any]) -> ModelInfo:
         info, _ = read_tag(entry)
         details = self._known.get(digest_of(entry))
