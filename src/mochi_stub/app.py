@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from mochi_stub.answer import Answer, Request, Result, Routes, Stub, crashed
 from mochi_stub.conversation import Channel, Conversation, Playback, Receive, Scope, Send
-from mochi_stub.journal import Exchange, Journal, masked_headers, masked_query, parsed_body
+from mochi_stub.journal import Journal, Record
 from mochi_stub.pacing import Clock, RealClock
 from mochi_stub.routing import preflight, route
 
@@ -40,25 +40,12 @@ class App:
         body = await _body(receive)
         if body is None:
             return
-        exchange = self._opened(scope, body)
+        record = self.journal.open(scope["method"], scope["path"], body, scope["query_string"], scope["headers"])
         try:
-            conversation = Conversation(Channel(scope, receive, send), exchange, self.journal, self.playback)
+            conversation = Conversation(Channel(scope, receive, send), record, self.journal, self.playback)
             await conversation.hold(self._handle(_request(scope, body)))
         finally:
-            _log(exchange)
-
-    def _opened(self, scope: Scope, body: bytes) -> Exchange:
-        parsed = parsed_body(body)
-        model = parsed.get("model") if isinstance(parsed, dict) else None
-        return self.journal.open(
-            scope["method"],
-            scope["path"],
-            parsed,
-            len(body),
-            model=model if isinstance(model, str) else "",
-            query=masked_query(scope["query_string"]),
-            headers=masked_headers(scope["headers"]),
-        )
+            _log(record)
 
     def _handle(self, request: Request) -> Result:
         try:
@@ -76,10 +63,10 @@ def _request(scope: Scope, body: bytes) -> Request:
     return Request(scope["method"], scope["path"], body, scope["query_string"], tuple(scope["headers"]))
 
 
-def _log(exchange: Exchange) -> None:
+def _log(record: Record) -> None:
     if logger.isEnabledFor(logging.INFO):
         line = "%s %s %d %s, %d chunks"
-        logger.info(line, exchange.method, exchange.path, exchange.status, exchange.outcome, exchange.chunks)
+        logger.info(line, record.method, record.path, record.status, record.outcome, record.chunks)
 
 
 async def _body(receive: Receive) -> bytes | None:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from mochi_stub.answer import Answer, Encoder, Generation, Result, Scheduled, crashed
 from mochi_stub.chunks import Piece, interrupted, pieces
-from mochi_stub.journal import Exchange, Journal, Outcome
+from mochi_stub.journal import Journal, Outcome, Record
 from mochi_stub.pacing import Clock, paced
 from mochi_stub.reply import Cut, Failure
 from mochi_stub.scheduler import Lease, NotLoaded
@@ -57,7 +57,7 @@ class Gone(BaseException):
 class Conversation:
     """One request being answered."""
 
-    def __init__(self, channel: Channel, exchange: Exchange, journal: Journal, playback: Playback) -> None:
+    def __init__(self, channel: Channel, record: Record, journal: Journal, playback: Playback) -> None:
         self.playback = playback
         self.journal = journal
         self.path: str = channel.scope["path"]
@@ -66,7 +66,7 @@ class Conversation:
         self.cors = OPEN_CORS if any(name == b"origin" for name, _ in channel.scope["headers"]) else ()
         self.receive = channel.receive
         self.send = channel.send
-        self.exchange = exchange
+        self.record = record
         self.lease: Lease | None = None
 
     async def hold(self, result: Result) -> None:
@@ -78,7 +78,7 @@ class Conversation:
                 return await self._answer(result)
             result = verbatim(result, self.path, self.query)
             rule = {"rule": result.reply.rule, "passed_over": result.reply.passed_over}
-            self.journal.note(self.exchange, **rule, **result.noted)
+            self.journal.note(self.record, {**rule, **result.noted})
             if not result.stream and not self.playback.speed and not interrupted(result.reply):
                 return await self._answer(result.encoder.whole())
             await watched(self._play(result), self.receive)
@@ -95,12 +95,12 @@ class Conversation:
             if lease is None:
                 lease = await watched(scheduler.acquire(need), self.receive)
             self.lease = lease
-            self.journal.note(self.exchange, num_ctx=lease.context, reload=lease.reload)
+            self.journal.note(self.record, {"num_ctx": lease.context, "reload": lease.reload})
             return scheduled.then(lease)
         except NotLoaded as error:
             return scheduled.failed(error)
         except Exception as error:
-            logger.exception("%s %s", self.exchange.method, self.exchange.path)
+            logger.exception("%s %s", self.record.method, self.record.path)
             return crashed(error)
 
     async def _play(self, generation: Generation) -> None:
@@ -142,13 +142,13 @@ class Conversation:
 
     async def _start(self, status: int, content_type: bytes, *headers: tuple[bytes, bytes]) -> bool:
         kind = ((b"content-type", content_type),) if content_type else ()
-        self.journal.sent(self.exchange, status=status)
+        self.journal.sent(self.record, status=status)
         await self.send({"type": "http.response.start", "status": status, "headers": [*headers, *kind, *self.cors]})
         return True
 
     async def _chunks(self, encoder: Encoder, contents: list[Piece]) -> None:
         body = encoder.chunk(contents)
-        self.journal.sent(self.exchange, chunks=len(contents))
+        self.journal.sent(self.record, chunks=len(contents))
         if body:
             await self.send({"type": "http.response.body", "body": body, "more_body": True})
         await asyncio.sleep(0)
@@ -159,8 +159,8 @@ class Conversation:
         await self.send({"type": "http.response.body", "body": body, "more_body": False})
 
     def _settle(self, outcome: Outcome) -> None:
-        if self.exchange.outcome == "running":
-            self.journal.close(self.exchange, outcome)
+        if self.record.outcome == "running":
+            self.journal.close(self.record, outcome)
             if self.lease is not None:
                 self.lease.release()
 

@@ -6,9 +6,9 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from copy import copy
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 import orjson
@@ -62,77 +62,108 @@ class Exchange:
     duration: float = field(default=0.0, compare=False)
 
 
+class Record:
+    """An exchange as it is kept: what came in is read only when somebody looks at it."""
+
+    def __init__(self, method: str, path: str, data: bytes, query: bytes, headers: Sequence[tuple[bytes, bytes]]):
+        self.method, self.path, self.data, self.query, self.headers = method, path, data, query, headers
+        self.status = 0
+        self.outcome: Outcome = "running"
+        self.chunks = 0
+        self.noted: Mapping[str, Any] = {}
+        self.begun = time.monotonic()
+        self.duration: float | None = None
+
+    def exchange(self) -> Exchange:
+        """How it stands; what is returned does not change any more."""
+        body = self._body
+        model = body.get("model") if isinstance(body, dict) else None
+        return Exchange(
+            self.method,
+            self.path,
+            body,
+            self.status,
+            self.outcome,
+            self.chunks,
+            len(self.data),
+            query=masked_query(self.query),
+            headers=masked_headers(self.headers),
+            duration=time.monotonic() - self.begun if self.duration is None else self.duration,
+            **{"model": model if isinstance(model, str) else "", **self.noted},
+        )
+
+    @cached_property
+    def _body(self) -> Any:
+        return parsed_body(self.data)
+
+
 class Journal:
     """The latest exchanges, oldest first: no more than 1000, and bodies of no more than 64 MiB in all."""
 
     def __init__(self) -> None:
-        self._exchanges: deque[Exchange] = deque()
+        self._records: deque[Record] = deque()
         self._bytes = 0
         self._changed = threading.Condition()
         self.running = 0
 
-    def open(self, method: str, path: str, body: Any, size: int, **facts: Any) -> Exchange:
-        """A new exchange; `facts` are other fields that are already known."""
-        exchange = Exchange(method, path, body, size=size, **facts)
-        exchange.duration = -time.monotonic()
+    def open(
+        self,
+        method: str,
+        path: str,
+        data: bytes = b"",
+        query: bytes = b"",
+        headers: Sequence[tuple[bytes, bytes]] = (),
+    ) -> Record:
+        """A new exchange."""
+        record = Record(method, path, data, query, headers)
         if path.startswith(UNSEEN):
-            return exchange
+            return record
         with self._changed:
             self.running += 1
-            self._exchanges.append(exchange)
-            self._bytes += size
-            while len(self._exchanges) > MAX_EXCHANGES or (self._bytes > MAX_BYTES and len(self._exchanges) > 1):
-                self._bytes -= self._exchanges.popleft().size
+            self._records.append(record)
+            self._bytes += len(data)
+            while len(self._records) > MAX_EXCHANGES or (self._bytes > MAX_BYTES and len(self._records) > 1):
+                self._bytes -= len(self._records.popleft().data)
             self._changed.notify_all()
-        return exchange
+        return record
 
-    def note(self, exchange: Exchange, **facts: Any) -> None:
-        """Set fields of the exchange."""
-        with self._changed:
-            for name, value in facts.items():
-                setattr(exchange, name, value)
-            self._changed.notify_all()
+    def note(self, record: Record, facts: Mapping[str, Any]) -> None:
+        """Fields of the exchange that have become known. They are seen with what is sent next."""
+        record.noted = {**record.noted, **facts}
 
-    def sent(self, exchange: Exchange, *, status: int | None = None, chunks: int = 0) -> None:
+    def sent(self, record: Record, *, status: int | None = None, chunks: int = 0) -> None:
         with self._changed:
-            exchange.status = exchange.status if status is None else status
-            exchange.chunks += chunks
+            record.status = record.status if status is None else status
+            record.chunks += chunks
             self._changed.notify_all()
 
-    def close(self, exchange: Exchange, outcome: Outcome) -> None:
+    def close(self, record: Record, outcome: Outcome) -> None:
         with self._changed:
-            exchange.outcome = outcome
-            exchange.duration += time.monotonic()
-            self.running -= not exchange.path.startswith(UNSEEN)
+            record.outcome = outcome
+            record.duration = time.monotonic() - record.begun
+            self.running -= not record.path.startswith(UNSEEN)
             self._changed.notify_all()
 
     def clear(self) -> None:
         """Forget every exchange; those that still run end unseen."""
         with self._changed:
-            self._exchanges.clear()
+            self._records.clear()
             self._bytes = 0
             self._changed.notify_all()
 
     def exchanges(self) -> list[Exchange]:
         """A copy that does not change any more."""
         with self._changed:
-            return [_snapshot(exchange) for exchange in self._exchanges]
+            return [record.exchange() for record in self._records]
 
     def wait_for(self, condition: Callable[[list[Exchange]], bool], timeout: float) -> list[Exchange]:
         """Block until `condition` holds of the exchanges. Raises TimeoutError, which tells what there was."""
         deadline = time.monotonic() + timeout
         with self._changed:
-            while not condition(found := [_snapshot(exchange) for exchange in self._exchanges]):
+            while not condition(found := [record.exchange() for record in self._records]):
                 if not self._changed.wait(deadline - time.monotonic()):
                     raise TimeoutError(f"not within {timeout} s; the last exchanges: {found[-5:]}")
             return found
-
-
-def _snapshot(exchange: Exchange) -> Exchange:
-    copied = copy(exchange)
-    if copied.outcome == "running":
-        copied.duration += time.monotonic()
-    return copied
 
 
 def masked_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:

@@ -22,7 +22,7 @@ import yaml
 
 from mochi_stub.conversation import OPEN_CORS, Gone, Receive, Scope, Send, watched
 from mochi_stub.document import ConfigError, parse
-from mochi_stub.journal import Exchange, Journal, masked_headers, masked_query, parsed_body
+from mochi_stub.journal import Journal, Record, masked_headers, masked_query, parsed_body
 from mochi_stub.matching import PREFIX, asked
 from mochi_stub.received import Received, received_body
 from mochi_stub.recordings import asked_by, read_recording
@@ -83,33 +83,25 @@ class RecordingApp:
 
     async def _record(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = await _body(receive)
-        query = scope["query_string"]
-        exchange = self.journal.open(
-            scope["method"],
-            scope["path"],
-            parsed_body(body),
-            len(body),
-            query=masked_query(query),
-            headers=masked_headers(scope["headers"]),
-        )
+        record = self.journal.open(scope["method"], scope["path"], body, scope["query_string"], scope["headers"])
         try:
-            passed = _Passed(self.recorder, scope, body, exchange, self.journal)
+            passed = _Passed(self.recorder, scope, body, record, self.journal)
             await watched(passed.through(send), receive)
         except Gone:
             pass
         finally:
-            if exchange.outcome == "running":
-                self.journal.close(exchange, "cancelled")
+            if record.outcome == "running":
+                self.journal.close(record, "cancelled")
 
 
 class _Passed:
     """One request on its way."""
 
-    def __init__(self, recorder: Recorder, scope: Scope, body: bytes, exchange: Exchange, journal: Journal) -> None:
+    def __init__(self, recorder: Recorder, scope: Scope, body: bytes, record: Record, journal: Journal) -> None:
         self.recorder = recorder
         self.scope = scope
         self.body = body
-        self.exchange = exchange
+        self.record = record
         self.journal = journal
         path = scope["raw_path"].decode("latin-1")
         self.path = path.removeprefix(PREFIX) if path.startswith(f"{PREFIX}/") else path
@@ -137,20 +129,20 @@ class _Passed:
             (name.lower(), value) for name, value in response.headers.raw if name.decode("latin-1").lower() not in _HOP
         ]
         allowed = any(name == b"access-control-allow-origin" for name, _ in kept)
-        self.journal.sent(self.exchange, status=response.status_code)
+        self.journal.sent(self.record, status=response.status_code)
         cors = [] if allowed else [*OPEN_CORS]
         await send({"type": "http.response.start", "status": response.status_code, "headers": [*kept, *cors]})
         received = Received(response.headers.get("content-type", ""))
         try:
             async for data in response.aiter_bytes():
-                self.journal.sent(self.exchange, chunks=received.add(data, monotonic() - start))
+                self.journal.sent(self.record, chunks=received.add(data, monotonic() - start))
                 await send({"type": "http.response.body", "body": data, "more_body": True})
         except httpx.HTTPError as error:
             logger.error("%s broke off: %s", self.recorder.upstream, error)
-            self.journal.close(self.exchange, "failed")
+            self.journal.close(self.record, "failed")
             raise
         self._write(response, received, moment, monotonic() - start)
-        self.journal.close(self.exchange, "finished" if response.status_code < 400 else "failed")
+        self.journal.close(self.record, "finished" if response.status_code < 400 else "failed")
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     def _write(self, response: httpx.Response, received: Received, moment: datetime, seconds: float) -> None:
@@ -189,8 +181,8 @@ class _Passed:
 
     async def _unreachable(self, send: Send, message: str) -> None:
         data = json.dumps({"error": message}).encode()
-        self.journal.sent(self.exchange, status=502)
-        self.journal.close(self.exchange, "failed")
+        self.journal.sent(self.record, status=502)
+        self.journal.close(self.record, "failed")
         headers = [(b"content-type", b"application/json; charset=utf-8"), *OPEN_CORS]
         await send({"type": "http.response.start", "status": 502, "headers": headers})
         await send({"type": "http.response.body", "body": data, "more_body": False})

@@ -75,7 +75,7 @@ def test_importing_the_package_loads_neither_a_server_nor_its_neighbour() -> Non
 def test_the_journal_keeps_the_latest_thousand() -> None:
     journal = Journal()
     for number in range(MAX_EXCHANGES + 5):
-        journal.open("GET", f"/{number}", None, 0)
+        journal.open("GET", f"/{number}")
     kept = journal.exchanges()
     assert (len(kept), kept[0].path) == (MAX_EXCHANGES, "/5")
 
@@ -83,14 +83,14 @@ def test_the_journal_keeps_the_latest_thousand() -> None:
 def test_the_journal_lets_go_of_large_bodies() -> None:
     journal = Journal()
     for number in range(4):
-        journal.open("POST", f"/{number}", {}, 30 * 1024 * 1024)
+        journal.open("POST", f"/{number}", b" " * (30 * 1024 * 1024))
     assert [exchange.path for exchange in journal.exchanges()] == ["/2", "/3"]
 
 
 def test_a_snapshot_does_not_change() -> None:
     journal = Journal()
-    exchange = journal.open("GET", "/", None, 0)
+    record = journal.open("GET", "/")
     before = journal.exchanges()
-    journal.close(exchange, "finished")
+    journal.close(record, "finished")
     assert before == [Exchange("GET", "/")]
     assert journal.exchanges() == [Exchange("GET", "/", outcome="finished")]
