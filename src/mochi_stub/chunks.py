@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import chain, repeat
 from typing import Any, NamedTuple
 
 from mochi_stub.jsontext import dumps
@@ -53,9 +54,12 @@ def interrupted(reply: Reply) -> bool:
 
 def cut(content: Content) -> Iterator[tuple[str, int]]:
     """The chunks of a text, which joined together are the text, each with its number of words."""
-    if not isinstance(content, str):
-        yield from ((piece, len(piece.split())) for piece in content)
-        return
+    if isinstance(content, str):
+        return _cut(content)
+    return zip(content, map(len, map(str.split, content)), strict=True)
+
+
+def _cut(content: str) -> Iterator[tuple[str, int]]:
     length = len(content)
     for match in _CHUNK.finditer(content):
         # only the last chunk can be short, and counting the words of each would double the cost of a long reply
@@ -143,11 +147,11 @@ def _planned(reply: Reply, tempo: _Words) -> Iterator[Piece]:
     units, paused, rate = 0, 0, tempo.nanoseconds
     for part in _played(reply):
         if isinstance(part, (Reasoning, Text)):
-            logprobs = iter(part.logprobs if isinstance(part, Text) else ())
+            logprobs = chain(part.logprobs if isinstance(part, Text) else (), repeat(None))
             kind = type(part)
-            for chunk, size in tempo.cut(part.content):
+            for (chunk, size), logprob in zip(tempo.cut(part.content), logprobs, strict=False):
                 units += size
-                yield Piece(kind, chunk, int(units * rate) + paused, next(logprobs, None))
+                yield Piece(kind, chunk, int(units * rate) + paused, logprob)
         elif isinstance(part, ToolCalls):
             for call in part.calls:
                 units += tempo.call(call)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from itertools import islice
 from typing import Protocol
 
 from mochi_stub.chunks import Piece
@@ -40,11 +41,18 @@ async def paced(pieces: Iterable[Piece], clock: Clock, speed: float) -> AsyncGen
     Speed 0 waits for nothing; the lists then grow from one piece to `MAX_BATCH`, so that the first is out at once.
     A gate is waited for at any speed, and moves the deadlines behind it.
     """
+    if not speed:
+        for batch in _grown(pieces):
+            if batch[0].kind is Gate:
+                await batch[0].value.wait()
+            else:
+                yield batch
+        return
     start = clock.now()
-    batch: list[Piece] = []
+    batch = []
     limit = 1
     for piece in pieces:
-        wait = start + piece.due / 1e9 / speed - clock.now() if speed else 0.0
+        wait = start + piece.due / 1e9 / speed - clock.now()
         if batch and (wait > 0 or len(batch) >= limit or piece.kind is Gate):
             yield batch
             batch, limit = [], min(limit * 4, MAX_BATCH)
@@ -58,3 +66,19 @@ async def paced(pieces: Iterable[Piece], clock: Clock, speed: float) -> AsyncGen
             batch.append(piece)
     if batch:
         yield batch
+
+
+def _grown(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
+    """All pieces, in ever longer lists; a gate is a list of its own."""
+    limit = 1
+    source = iter(pieces)
+    while batch := list(islice(source, limit)):
+        limit = min(limit * 4, MAX_BATCH)
+        begin = 0
+        for gate in [at for at, piece in enumerate(batch) if piece.kind is Gate]:
+            if gate > begin:
+                yield batch[begin:gate]
+            yield [batch[gate]]
+            begin = gate + 1
+        if begin < len(batch):
+            yield batch[begin:] if begin else batch

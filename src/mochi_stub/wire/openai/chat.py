@@ -11,7 +11,7 @@ from mochi_stub.chunks import Piece
 from mochi_stub.jsontext import dumps, event
 from mochi_stub.plan import ALPHANUMERIC
 from mochi_stub.prompt import Prompt, ToolCall
-from mochi_stub.reply import Choice, Failure, Part, Reasoning, Reply
+from mochi_stub.reply import Choice, Failure, Part, Reasoning, Reply, Text
 from mochi_stub.wire.asking import Subject, argument_pieces, asked, played
 from mochi_stub.wire.openai.errors import failure_answer, failure_error, find_model, json_answer
 from mochi_stub.wire.openai.shapes import check_chat, check_tools, messages, options
@@ -77,6 +77,9 @@ class ChatChunks:
         self.id = f"gen-{self.created}-{subject.plan.id(0, 20, ALPHANUMERIC)}"
         self.tail = ',"usage":null}\n\n' if wants_usage else "}\n\n"
         self.head = self._head()
+        self.lone: str | None = None
+        """What stands before each text of a choice that is alone and has been introduced: most of a long stream."""
+        self.after = f'}},"finish_reason":null}}]{self.tail}'
         self.greeted: set[int] = set()
         self.calls = 0
         self.calls_of_choice = 0
@@ -109,15 +112,20 @@ class ChatChunks:
         return json_answer({**head, "choices": choices, "usage": usage})
 
     def _piece(self, piece: Piece) -> str:
-        if piece.kind is Choice:
-            self.choices, self.calls_of_choice = (piece.value.index,), 0
+        kind = piece.kind
+        if kind is Text and self.lone is not None:
+            return f"{self.lone}{dumps(piece.value)}{self.after}"
+        if kind is Choice:
+            self.choices, self.calls_of_choice, self.lone = (piece.value.index,), 0, None
             return ""
-        if piece.kind is ToolCall:
+        if kind is ToolCall:
             return self._call(piece.value)
         shown = dumps(piece.value)
-        thinks = piece.kind is Reasoning
-        delta = f'"reasoning":{shown},"reasoning_content":{shown}' if thinks else f'"content":{shown}'
-        return "".join([self._delta(index, f"{{{self._greeting(index)}{delta}}}") for index in self.choices])
+        delta = f'"reasoning":{shown},"reasoning_content":{shown}' if kind is Reasoning else f'"content":{shown}'
+        said = "".join([self._delta(index, f"{{{self._greeting(index)}{delta}}}") for index in self.choices])
+        if len(self.choices) == 1:
+            self.lone = f'{self.head}[{{"index":{self.choices[0]},"delta":{{"content":'
+        return said
 
     def _call(self, call: ToolCall) -> str:
         """The name, then the arguments piece by piece."""
