@@ -12,6 +12,7 @@ from mochi_stub.answer import Answer, Request, Result, Routes, Stub, crashed
 from mochi_stub.conversation import Channel, Conversation, Playback, Receive, Scope, Send
 from mochi_stub.journal import Journal, Record
 from mochi_stub.pacing import Clock, RealClock
+from mochi_stub.remembered import Remembered
 from mochi_stub.routing import preflight, route
 
 logger = logging.getLogger("mochi_stub")
@@ -27,10 +28,12 @@ class App:
         journal: Journal,
         *,
         replay: Callable[[Stub, Request], Result | None],
+        remembered: Remembered,
         speed: float = 1.0,
         clock: Clock | None = None,
     ) -> None:
         self.replay = replay
+        self.remembered = remembered
         self.stub = stub
         self.routes = routes
         self.journal = journal
@@ -41,9 +44,11 @@ class App:
         if body is None:
             return
         record = self.journal.open(scope["method"], scope["path"], body, scope["query_string"], scope["headers"])
+        request = _request(scope, body)
+        memory = self.remembered.of(request)
         try:
-            conversation = Conversation(Channel(scope, receive, send), record, self.journal, self.playback)
-            await conversation.hold(self._handle(_request(scope, body)))
+            conversation = Conversation(Channel(scope, receive, send), record, self.journal, self.playback, memory)
+            await conversation.hold((memory and memory.recall()) or self._handle(request))
         finally:
             _log(record)
 

@@ -57,6 +57,12 @@ class Config:
     def declared(self) -> Mapping[str, Model]:
         return {model.name: model for model in self.models}
 
+    @cached_property
+    def is_whole(self) -> bool:
+        """Whether nothing is answered from other files, which may change by themselves."""
+        said = [one for chain in self.lineages.values() for one in (*chain[0].triggers.values(), chain[0].default)]
+        return self.recordings is None and not any(isinstance(one, File) for one in said)
+
     def lineage(self, model: str) -> tuple[Script, ...]:
         """The scripts for a model's name, upper and lower case alike; none where it is not configured."""
         return self.lineages.get(model) or self.lineages.get(key(model), ())

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Mapping, MutableMapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -16,6 +16,7 @@ from mochi_stub.answer import Answer, Encoder, Generation, Result, Scheduled, cr
 from mochi_stub.chunks import Piece, interrupted, pieces
 from mochi_stub.journal import Journal, Outcome, Record
 from mochi_stub.pacing import Clock, paced
+from mochi_stub.remembered import Memory, Said
 from mochi_stub.reply import Cut, Failure
 from mochi_stub.scheduler import Lease, NotLoaded
 from mochi_stub.verbatim import verbatim
@@ -29,6 +30,8 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _T = TypeVar("_T")
 
 OPEN_CORS = ((b"access-control-allow-origin", b"*"),)
+MOST_PARTS = 7
+"""Of a stream that is remembered: they grow, so that these are hundreds of pieces."""
 DECLARED_UP_TO = 2048
 """Bytes. Go's server declares the length of what fits its buffer, and sends longer bodies in chunks."""
 
@@ -57,7 +60,9 @@ class Gone(BaseException):
 class Conversation:
     """One request being answered."""
 
-    def __init__(self, channel: Channel, record: Record, journal: Journal, playback: Playback) -> None:
+    def __init__(
+        self, channel: Channel, record: Record, journal: Journal, playback: Playback, memory: Memory | None = None
+    ) -> None:
         self.playback = playback
         self.journal = journal
         self.path: str = channel.scope["path"]
@@ -67,27 +72,42 @@ class Conversation:
         self.receive = channel.receive
         self.send = channel.send
         self.record = record
+        self.memory = memory
+        self.facts: tuple[Hashable, ...] = ()
+        self.parts: list[bytes] = []
         self.lease: Lease | None = None
 
-    async def hold(self, result: Result) -> None:
+    async def hold(self, result: Result | Said) -> None:
         """Send the result, to its end or to the client's."""
         try:
             if isinstance(result, Scheduled):
                 result = await self._made(result)
+            if isinstance(result, Said):
+                self.journal.note(self.record, result.noted)
+                self.journal.sent(self.record, chunks=result.chunks)
+                return await self._answer(result.answer)
             if isinstance(result, Answer):
                 return await self._answer(result)
             result = verbatim(result, self.path, self.query)
-            rule = {"rule": result.reply.rule, "passed_over": result.reply.passed_over}
-            self.journal.note(self.record, {**rule, **result.noted})
-            if not result.stream and not self.playback.speed and not interrupted(result.reply):
-                return await self._answer(result.encoder.whole())
+            noted = {"rule": result.reply.rule, "passed_over": result.reply.passed_over, **result.noted}
+            self.journal.note(self.record, noted)
+            at_once = not self.playback.speed and not interrupted(result.reply)
+            if not at_once or noted.get("truncated"):
+                self.memory = None
+            if at_once and not result.stream:
+                answer = result.encoder.whole()
+                self._remember(answer, noted)
+                return await self._answer(answer)
             await watched(self._play(result), self.receive)
+            if self.memory and len(self.parts) < MOST_PARTS:
+                answer = Answer(200, b"".join(self.parts), result.encoder.content_type, declared=False)
+                self._remember(answer, noted)
         except Gone:
             pass
         finally:
             self._settle("cancelled")
 
-    async def _made(self, scheduled: Scheduled) -> Answer | Generation:
+    async def _made(self, scheduled: Scheduled) -> Answer | Generation | Said:
         """The result, when its model has been loaded and has a place. Raises Gone."""
         scheduler, need = scheduled.scheduler, scheduled.need
         try:
@@ -96,12 +116,21 @@ class Conversation:
                 lease = await watched(scheduler.acquire(need), self.receive)
             self.lease = lease
             self.journal.note(self.record, {"num_ctx": lease.context, "reload": lease.reload})
-            return scheduled.then(lease)
+            if self.memory is None:
+                return scheduled.then(lease)
+            self.memory.keep(scheduled)
+            self.facts = (lease.context, lease.limit, lease.load_duration)
+            known = self.memory.recall(*self.facts)
+            return known if isinstance(known, Said) else scheduled.then(lease)
         except NotLoaded as error:
             return scheduled.failed(error)
         except Exception as error:
             logger.exception("%s %s", self.record.method, self.record.path)
             return crashed(error)
+
+    def _remember(self, answer: Answer, noted: Mapping[str, Any]) -> None:
+        if self.memory is not None:
+            self.memory.keep(Said(answer, noted, self.record.chunks), *self.facts)
 
     async def _play(self, generation: Generation) -> None:
         async with aclosing(paced(pieces(generation.reply), self.playback.clock, self.playback.speed)) as batches:
@@ -132,7 +161,9 @@ class Conversation:
             await self._chunks(encoder, batch)
         if not started:
             await self._start(200, encoder.content_type)
-        await self._end(encoder.end(), "finished")
+        end = encoder.end()
+        self._part(end)
+        await self._end(end, "finished")
 
     async def _answer(self, answer: Answer) -> None:
         declared = answer.declared and len(answer.body) <= DECLARED_UP_TO
@@ -150,8 +181,13 @@ class Conversation:
         body = encoder.chunk(contents)
         self.journal.sent(self.record, chunks=len(contents))
         if body:
+            self._part(body)
             await self.send({"type": "http.response.body", "body": body, "more_body": True})
         await asyncio.sleep(0)
+
+    def _part(self, body: bytes) -> None:
+        if self.memory is not None and len(self.parts) < MOST_PARTS:
+            self.parts.append(body)
 
     async def _end(self, body: bytes, outcome: Outcome) -> None:
         """The last bytes. Whoever has read them finds the exchange settled."""

@@ -10,13 +10,14 @@ from mochi_stub.catalogue import Model
 class Library:
     """Models by name, and the digests of the layers on disk. Used from the event loop only, once the server runs.
 
-    `declared` models can be pulled again after they were deleted.
+    `declared` models can be pulled again after they were deleted; `changes` counts what was done to the models.
     """
 
     def __init__(self, declared: Iterable[Model] = ()) -> None:
         self._models: dict[str, Model] = {}
         self.declared: tuple[Model, ...] = ()
         self.blobs: set[str] = set()
+        self.changes = 0
         self.declare(declared)
 
     @property
@@ -25,6 +26,7 @@ class Library:
 
     def declare(self, models: Iterable[Model]) -> None:
         """Take these instead of those that were declared before; what requests have added stays."""
+        self.changes += 1
         for model in self.declared:
             if self._models.get(model.name) is model:
                 del self._models[model.name]
@@ -32,7 +34,9 @@ class Library:
         self._models = {model.name: model for model in self.declared} | self._models
 
     def add(self, model: Model) -> None:
+        self.changes += 1
         self._models[model.name] = model
 
     def remove(self, model: Model) -> None:
+        self.changes += 1
         self._models.pop(model.name, None)

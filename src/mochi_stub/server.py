@@ -21,6 +21,7 @@ from mochi_stub.journal import Exchange, Journal
 from mochi_stub.library import Library
 from mochi_stub.live import ConfiguredLibrary, LiveConfig
 from mochi_stub.prompt import Prompt
+from mochi_stub.remembered import Remembered
 from mochi_stub.replay import Replay
 from mochi_stub.reply import Reply
 from mochi_stub.resolve import resolver
@@ -125,6 +126,13 @@ class StubServer:
             return ConfiguredLibrary(self._live, self._models or ())
         return Library((*DEFAULT_MODELS, *packaged().models) if self._models is None else self._models)
 
+    def _state(self, library: Library) -> tuple[object, int] | None:
+        """What replies are made from; None where the same request may be answered otherwise, or takes its time."""
+        if self._speed or self._script is not None:
+            return None
+        config = self._configuration()
+        return None if config is not None and not config.is_whole else (config, library.changes)
+
     async def _load(self, seconds: float) -> None:
         if self._speed:
             await asyncio.sleep(seconds / self._speed)
@@ -132,7 +140,15 @@ class StubServer:
     def _config(self) -> uvicorn.Config:
         scheduler = Scheduler(self.machine, wait=self._load)
         stub = Stub(self._library(), resolver(self._configuration, self._script), scheduler, self._journal, self._seed)
-        app: Any = App(stub, ROUTES, self._journal, replay=Replay(self._configuration, ROUTES), speed=self._speed)
+        remembered = Remembered(lambda: self._state(stub.library))
+        app: Any = App(
+            stub,
+            ROUTES,
+            self._journal,
+            replay=Replay(self._configuration, ROUTES),
+            remembered=remembered,
+            speed=self._speed,
+        )
         if self._record is not None:
             app = self._record.app(self._journal, app)
         return uvicorn.Config(

@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests.benchmarks.processes import Server, python
-from tests.benchmarks.stub.load import Job, Result
+from tests.benchmarks.stub.load import NUMBER, Job, Result
 from tests.benchmarks.stub.servers import CHUNKS, PACED_SECONDS, aimock, missing, mochi, resident
 
 Figures = dict[str, float]
@@ -60,6 +60,8 @@ def speeds(server: Server, seconds: float) -> Figures:
     for connections in _CONNECTIONS:
         result = _load(server, connections, seconds)
         figures[f"requests/s at {connections}"] = result.replies / result.seconds
+    result = _load(server, connections, seconds, fresh=True)
+    figures[f"no two alike, at {connections}"] = result.replies / result.seconds
     result = _streams(server, 1, seconds)
     figures["chunks/s"] = result.chunks / result.seconds
     figures["first byte ms"] = result.first * 1000
@@ -80,10 +82,18 @@ def _streams(server: Server, connections: int, seconds: float) -> Result:
 
 
 def _load(
-    server: Server, connections: int, seconds: float, *, model: str = "mochi", text: str = "short", stream: bool = False
+    server: Server,
+    connections: int,
+    seconds: float,
+    *,
+    model: str = "mochi",
+    text: str = "short",
+    stream: bool = False,
+    fresh: bool = False,
 ) -> Result:
-    body = json.dumps({"model": model, "messages": [{"role": "user", "content": text}], "stream": stream})
-    job = Job(server.port, "/v1/chat/completions", body, connections, seconds)
+    messages = [{"role": "user", "content": text}]
+    body = json.dumps({"model": model, "messages": messages, "stream": stream, "seed": int(NUMBER)})
+    job = Job(server.port, "/v1/chat/completions", body, connections, seconds, fresh)
     done = subprocess.run(
         python("tests.benchmarks.stub.load"),
         input=json.dumps(asdict(job)),

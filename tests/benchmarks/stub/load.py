@@ -8,24 +8,32 @@ import json
 import statistics
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from itertools import count, repeat
 from typing import cast
 
 import httptools
 import uvloop
 
+NUMBER = b"1000000"
+FIRST = 1_000_001
 _REQUEST = b"POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
 
 
 @dataclass(frozen=True)
 class Job:
-    """What to ask, on so many connections at a time; each asks until so many seconds are over, and at least once."""
+    """What to ask, on so many connections at a time; each asks until so many seconds are over, and at least once.
+
+    `fresh`: no request is like another; each has its number in place of the ``NUMBER`` in the body.
+    """
 
     port: int
     path: str
     body: str
     connections: int
     seconds: float
+    fresh: bool = False
 
 
 @dataclass(frozen=True)
@@ -53,8 +61,8 @@ class Replies:
 class Connection(asyncio.Protocol):
     """Asks again when it has been answered, until the deadline."""
 
-    def __init__(self, request: bytes, deadline: float, replies: Replies) -> None:
-        self._request = request
+    def __init__(self, requests: Iterator[bytes], deadline: float, replies: Replies) -> None:
+        self._requests = requests
         self._deadline = deadline
         self._replies = replies
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -93,26 +101,27 @@ class Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._parts: list[bytes] = []
         self._asked = time.perf_counter()
-        self._transport.write(self._request)
+        self._transport.write(next(self._requests))
 
 
 async def perform(job: Job) -> Result:
     """Ask on every connection until the time is over."""
     body = job.body.encode()
     request = _REQUEST % (job.path.encode(), len(body), body)
+    requests = (request.replace(NUMBER, b"%d" % number) for number in count(FIRST)) if job.fresh else repeat(request)
     replies, begun = Replies(), time.perf_counter()
     await asyncio.gather(
-        *(_connection(job.port, request, begun + job.seconds, replies) for _ in range(job.connections))
+        *(_connection(job.port, requests, begun + job.seconds, replies) for _ in range(job.connections))
     )
     seconds = time.perf_counter() - begun
     first, whole = statistics.median(replies.first), statistics.median(replies.whole)
     return Result(len(replies.whole), seconds, replies.chunks, first, whole)
 
 
-async def _connection(port: int, request: bytes, deadline: float, replies: Replies) -> None:
+async def _connection(port: int, requests: Iterator[bytes], deadline: float, replies: Replies) -> None:
     loop = asyncio.get_running_loop()
     transport, connection = await loop.create_connection(
-        lambda: Connection(request, deadline, replies), "127.0.0.1", port
+        lambda: Connection(requests, deadline, replies), "127.0.0.1", port
     )
     try:
         await connection.ended
