@@ -7,6 +7,7 @@ MochiError
 ├── InvalidMessageIndex    INVALID_MESSAGE_INDEX  400   no user message at that position
 ├── EmptyHistory           EMPTY_HISTORY          400   nothing to answer again
 ├── ContextOverflow        CONTEXT_OVERFLOW       422   what must be sent does not fit into the model's window
+├── IdempotencyKeyReused   IDEMPOTENCY_KEY_REUSED 422   the key stands for another message of the session
 ├── ModelNotFound          MODEL_NOT_FOUND        404   Ollama does not have the model
 ├── OllamaUnreachable      OLLAMA_UNREACHABLE     502   no connection to Ollama
 ├── OllamaError            OLLAMA_ERROR           502   Ollama answered with an error, or nonsense
@@ -105,6 +106,17 @@ class ContextOverflow(MochiError):
             "Shorten it, enable fewer tools, or use a model with a longer context.",
             window=window,
             estimated_tokens=estimate,
+        )
+
+
+class IdempotencyKeyReused(MochiError):
+    code, status = "IDEMPOTENCY_KEY_REUSED", HTTPStatus.UNPROCESSABLE_ENTITY
+
+    def __init__(self, key: str, run_id: str) -> None:
+        super().__init__(
+            f"The idempotency key {key!r} was used for another message of this session. Every message needs its own.",
+            idempotency_key=key,
+            run_id=run_id,
         )
 
 

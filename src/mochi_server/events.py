@@ -160,11 +160,24 @@ class MessageComplete:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What a turn does before its next words: ``compacting``. ``elapsed`` is in seconds, since the turn began."""
+    """What a turn waits for before its next words. ``elapsed`` is in seconds, since the turn began.
+
+    ``queued``: Ollama answers others first; ``loading_model``; ``processing_prompt``; ``compacting``: the model sums
+    up the oldest turns.
+    """
 
     state: str
     elapsed: float
     type: ClassVar[str] = "status"
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """In place of events that are no longer kept: all text and thinking of the turn up to this event."""
+
+    content: str
+    thinking: str
+    type: ClassVar[str] = "snapshot"
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +237,7 @@ ChatEvent = (
     | AgentComplete
     | MessageComplete
     | Status
+    | Snapshot
     | ContextCompacted
     | TurnWarning
     | TurnError

@@ -5,7 +5,6 @@ import logging
 import secrets
 import signal
 import socket
-from math import ceil
 from types import FrameType
 
 import uvicorn
@@ -44,7 +43,7 @@ def serve(settings: MochiServerSettings, *, insecure: bool = False) -> int:
         log_config=None,
         access_log=False,
         server_header=False,
-        timeout_graceful_shutdown=ceil(settings.shutdown_grace_seconds) + _AFTER_GRACE_SECONDS,
+        timeout_graceful_shutdown=_AFTER_GRACE_SECONDS,
     )
     return _Server(config, app, _address(settings.host, listener), key).serve_until_signal(listener)
 
@@ -81,6 +80,7 @@ class _Server(uvicorn.Server):
         self._address = address
         self._key = key
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._draining = False
 
     def serve_until_signal(self, listener: socket.socket) -> int:
         # uvicorn raises the signal again when it is done; with a handler of our own the caller can clean up.
@@ -96,9 +96,16 @@ class _Server(uvicorn.Server):
             print(await _greeting(self._address, self._services, self._key), flush=True)  # noqa: T201 - for a person
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        super().handle_exit(sig, frame)
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._services.runs.shutdown.set)
+        """The first signal lets turns end while new ones are still told that they come too late; the next is final."""
+        if self._loop is None or self._draining:
+            super().handle_exit(sig, frame)
+        else:
+            self._draining = True
+            self._loop.call_soon_threadsafe(self._leave, sig)
+
+    def _leave(self, sig: int) -> None:
+        draining = asyncio.ensure_future(self._services.runs.drain())
+        draining.add_done_callback(lambda _: super(_Server, self).handle_exit(sig, None))
 
     @property
     def _services(self) -> Services:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from mochi_server.chat.runs import Run
+from mochi_server.chat.run import Run
 from mochi_server.sessions.types import Message
 from mochi_server.tools.toolbox import ToolOutcome
 

@@ -21,12 +21,14 @@ from mochi_server.chat.compaction import (
     size,
     slices,
 )
+from mochi_server.chat.waiting import FirstWords
 from mochi_server.errors import ContextOverflow, OllamaError
 from mochi_server.events import ChatEvent, ContextCompacted, Status, TurnWarning
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.errors import is_context_refusal, is_out_of_memory, refused_tokens
-from mochi_server.ollama.requests import chat_payload
+from mochi_server.ollama.requests import chat_payload, qualified
 from mochi_server.ollama.stream import Line
+from mochi_server.ollama.traffic import Request
 from mochi_server.ollama.types import ChatMessage, ModelInfo
 from mochi_server.services.context_window import WindowDecision, WindowRegistry
 from mochi_server.sessions.session import ChatSession, last_answer, previous_model, usage_tokens
@@ -209,19 +211,42 @@ class ChatModel:
         characters = size(messages, tools)
         room = self._room(characters)
         payload = self._payload(messages, tools, room)
-        started = False
-        try:
-            async with aclosing(self._client.chat_lines(payload)) as batches:
-                async for lines in batches:
-                    started = True
-                    yield lines
-                    if lines[-1].get("done"):
-                        for event in self._learn(lines[-1], characters, room):
-                            yield event
-        except OllamaError as error:
-            if started or not (is_context_refusal(error) or is_out_of_memory(error)):
-                raise
-            yield error
+        with self._client.traffic.request(self.name) as request:
+            was_loaded = await self._is_loaded()
+            try:
+                async with aclosing(self._client.chat_lines(payload)) as batches:
+                    first = FirstWords(batches, lambda: self._waits_for(request, was_loaded=was_loaded))
+                    async with aclosing(first.statuses(self._began)) as statuses:
+                        async for status in statuses:
+                            yield status
+                    self._client.traffic.answers(request)
+                    lines = first.batch
+                    while lines is not None:
+                        yield lines
+                        if lines[-1].get("done"):
+                            for event in self._learn(lines[-1], characters, room):
+                                yield event
+                        lines = await anext(batches, None)
+            except OllamaError as error:
+                if request.answering or not (is_context_refusal(error) or is_out_of_memory(error)):
+                    raise
+                yield error
+
+    async def _is_loaded(self) -> bool:
+        """Whether the model is loaded as this request wants it, so that Ollama can begin with the prompt at once."""
+        loaded = (await self._client.loaded_windows()).get(qualified(self.name))
+        return loaded is not None and self._size_of_window in (None, loaded)
+
+    async def _waits_for(self, request: Request, *, was_loaded: bool) -> str:
+        """What an answer waits for; a model that had to be loaded is said to be loading until it answers.
+
+        Ollama lists a model as soon as it begins to load it, so one that is listed now is not in line any more.
+        """
+        traffic = self._client.traffic
+        if was_loaded:
+            return "queued" if traffic.stands_in_line(request, loaded=True) else "processing_prompt"
+        in_line = traffic.stands_in_line(request, loaded=False) and not await self._is_loaded()
+        return "queued" if in_line else "loading_model"
 
     def _payload(self, messages: list[ChatMessage], tools: list[dict[str, Any]], room: int | None) -> dict[str, Any]:
         options = self._options | ({"num_predict": room} if self._is_limited_by(room) else {})

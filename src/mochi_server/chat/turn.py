@@ -26,6 +26,10 @@ class TurnRequest:
     interactive: bool = True
     """Whether somebody can be asked to approve of calls."""
 
+    def asks_the_same_as(self, other: "TurnRequest") -> bool:
+        """Whether both want the same said to the model, however they want to hear of it."""
+        return (self.message, self.wishes) == (other.message, other.wishes)
+
 
 @dataclass
 class Turn:

@@ -2,13 +2,31 @@
 
 from typing import Annotated, Any, Literal
 
+from fastapi import Header, Query
 from pydantic import BaseModel, Field, field_validator
 
 from mochi_server.chat.collect import ChatOutcome
 from mochi_server.chat.model import Wishes
-from mochi_server.chat.runs import Run
+from mochi_server.chat.run import Run
 from mochi_server.chat.turn import TurnRequest
 from mochi_server.models.common import Body, Format, KeepAlive, NonBlank, Options, ThinkLevel
+
+KeyHeader = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        pattern="^[!-~]{1,255}$",
+        description="Makes a repeated request listen to the turn that the first one began, also after it has ended.",
+    ),
+]
+AfterQuery = Annotated[
+    str | None,
+    Query(
+        pattern="^([0-9a-f]{1,32}:)?[0-9]{1,18}$",
+        description="The id of the last event heard, or its number; goes before `Last-Event-ID`.",
+    ),
+]
+LastEventIdHeader = Annotated[str | None, Header(alias="Last-Event-ID")]
 
 
 class ChatRequest(Body):

@@ -12,6 +12,7 @@ from mochi_server.ollama.errors import translated
 from mochi_server.ollama.models import ModelShelf, details_of
 from mochi_server.ollama.requests import chat_payload, endpoint, merge, read_loaded, read_response
 from mochi_server.ollama.stream import Line, Transport
+from mochi_server.ollama.traffic import Traffic
 from mochi_server.ollama.types import ChatMessage, ChatResponse, ModelDetails, ModelInfo
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class AsyncOllamaClient:
     ) -> None:
         self.endpoint = endpoint(host)
         self._transport = Transport(self.endpoint, connect_timeout=connect_timeout, stall_timeout=stall_timeout)
+        self.traffic = Traffic()
         self._details: dict[str, ModelDetails] = {}
         self._tags: tuple[float, object] = (float("-inf"), None)
         self._windows: tuple[float, dict[str, int]] = (float("-inf"), {})

@@ -11,6 +11,7 @@ from mochi_server.errors import (
     ConfirmationResolved,
     ConfirmationTimeout,
     EmptyHistory,
+    IdempotencyKeyReused,
     ModelNotFound,
     OllamaError,
     OllamaUnreachable,
@@ -20,50 +21,70 @@ from mochi_server.errors import (
     StorageFailed,
     ValidationFailed,
 )
-from mochi_server.models.chat import ChatRequest, ChatResponse, RunStatus
+from mochi_server.models.chat import AfterQuery, ChatRequest, ChatResponse, KeyHeader, LastEventIdHeader, RunStatus
 from mochi_server.models.tools import PendingConfirmations, ToolDecided, ToolDecision
 from mochi_server.routers.connection import until_disconnect
 from mochi_server.routers.errors import responses
-from mochi_server.routers.sse import RunResponse
+from mochi_server.routers.sse import Position, RunResponse, attached
 
 router = APIRouter(prefix="/chat/{session_id}", tags=["chat"])
 
 _STREAM: dict[int | str, dict[str, Any]] = {
     200: {"description": "Events, `done` the last.", "content": {"text/event-stream": {"schema": {"type": "string"}}}}
 }
-_REFUSES = (SessionNotFound, ModelNotFound, SessionBusy, EmptyHistory, ValidationFailed, ShuttingDown)
+_NOTHING_MORE: dict[int | str, dict[str, Any]] = {204: {"description": "There is nothing, or nothing more, to hear."}}
+_REFUSES = (
+    IdempotencyKeyReused,
+    SessionNotFound,
+    ModelNotFound,
+    SessionBusy,
+    EmptyHistory,
+    ValidationFailed,
+    ShuttingDown,
+)
 
 
 @router.post("", responses=responses(*_REFUSES, OllamaUnreachable, OllamaError, StorageFailed))
-async def chat(session_id: str, request: Request, runs: RunsDep, body: ChatRequest | None = None) -> ChatResponse:
+async def chat(
+    session_id: str, request: Request, runs: RunsDep, body: ChatRequest | None = None, key: KeyHeader = None
+) -> ChatResponse:
     """Send a message and get the whole answer."""
     turn = (body or ChatRequest()).turn_request(streaming=False)
-    run = await until_disconnect(request, runs.start(session_id, turn))
+    run = await until_disconnect(request, runs.start(session_id, turn, key=key))
     with runs.listening(run):
         return ChatResponse.of(await until_disconnect(request, collect(run)))
 
 
 @router.post("/stream", response_class=Response, responses=_STREAM | responses(*_REFUSES))
-async def stream_chat(session_id: str, request: Request, runs: RunsDep, body: ChatRequest | None = None) -> RunResponse:
+async def stream_chat(
+    session_id: str, request: Request, runs: RunsDep, body: ChatRequest | None = None, key: KeyHeader = None
+) -> RunResponse:
     """Send a message and get the answer as server-sent events."""
     turn = (body or ChatRequest()).turn_request(streaming=True)
-    return RunResponse(runs, await until_disconnect(request, runs.start(session_id, turn)))
+    return RunResponse(runs, await until_disconnect(request, runs.start(session_id, turn, key=key)))
+
+
+@router.get(
+    "/stream", response_class=Response, responses=_STREAM | _NOTHING_MORE | responses(SessionNotFound, ValidationFailed)
+)
+async def attach(
+    session_id: str, runs: RunsDep, after: AfterQuery = None, last_event_id: LastEventIdHeader = None
+) -> Response:
+    """Listen to the running turn, or to one that ended lately, from the beginning or from an event on."""
+    position = Position.of(after, last_event_id)
+    return attached(runs, await runs.find(session_id, position.run_id), position)
 
 
 @router.post("/stop", responses=responses(SessionNotFound))
-async def stop_chat(session_id: str, store: StoreDep, runs: RunsDep) -> RunStatus:
+async def stop_chat(session_id: str, runs: RunsDep) -> RunStatus:
     """Stop the running turn and keep what was said; nothing happens when none is running."""
-    run = await runs.stop(session_id)
-    if run is None:
-        await store.load(session_id)
-    return RunStatus.of(run)
+    return RunStatus.of(await runs.stop(session_id))
 
 
 @router.get("/run", responses=responses(SessionNotFound))
-async def get_run(session_id: str, store: StoreDep, runs: RunsDep) -> RunStatus:
+async def get_run(session_id: str, runs: RunsDep) -> RunStatus:
     """Get the running or latest turn."""
-    await store.load(session_id)
-    return RunStatus.of(runs.latest(session_id))
+    return RunStatus.of(await runs.find(session_id))
 
 
 @router.get("/confirmations", responses=responses(SessionNotFound))

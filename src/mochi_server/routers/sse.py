@@ -1,14 +1,19 @@
 """Events as server-sent events. The only file that knows that wire."""
 
+import re
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Protocol
 
 import orjson
 from sse_starlette.sse import EventSourceResponse
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from mochi_server.chat.runs import Batch, Run, RunRegistry
+from mochi_server.chat.eventlog import Batch
+from mochi_server.chat.run import Run
+from mochi_server.chat.runs import RunRegistry
 
 PING_SECONDS = 10
 _SEPARATOR = "\n"
@@ -31,11 +36,11 @@ class EventsResponse(EventSourceResponse):
 
 
 class RunResponse(EventSourceResponse):
-    """The events of a run, and a listener of it for as long as the client stays."""
+    """The events of a run behind a position, and a listener of it for as long as the client stays."""
 
-    def __init__(self, runs: RunRegistry, run: Run) -> None:
+    def __init__(self, runs: RunRegistry, run: Run, after: int = 0) -> None:
         super().__init__(
-            _encoded(run),
+            _encoded(run, after),
             ping=PING_SECONDS,
             sep=_SEPARATOR,
             shutdown_event=runs.shutdown,
@@ -49,14 +54,39 @@ class RunResponse(EventSourceResponse):
             await super().__call__(scope, receive, send)
 
 
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Up to where a client has heard: the number of an event, and its run where the client knows it."""
+
+    number: int = 0
+    run_id: str | None = None
+
+    @classmethod
+    def of(cls, after: str | None, last_event_id: str | None) -> "Position":
+        """From an id as events carry it, or a number alone. A ``Last-Event-ID`` that is neither means the beginning."""
+        run_id, _, number = (last_event_id or "" if after is None else after).rpartition(":")
+        return cls(int(number), run_id or None) if re.fullmatch("[0-9]{1,18}", number) else cls()
+
+    def within(self, run: Run) -> int:
+        """The position in a run, which may be another one than the client knows."""
+        return self.number if self.run_id in (None, run.run_id) else 0
+
+
+def attached(runs: RunRegistry, run: Run | None, position: Position) -> Response:
+    """The rest of a run; 204, with which an ``EventSource`` stops asking, when there is none."""
+    if run is None or (not run.running and position.within(run) >= run.log.last):
+        return Response(status_code=204)
+    return RunResponse(runs, run, position.within(run))
+
+
 async def _written(events: AsyncGenerator[Event, None]) -> AsyncGenerator[bytes, None]:
     async with aclosing(events):
         async for event in events:
             yield b"event: %s\ndata: %s\n\n" % (event.type.encode(), orjson.dumps(event))
 
 
-async def _encoded(run: Run) -> AsyncGenerator[bytes, None]:
-    async for batches in run.listen():
+async def _encoded(run: Run, after: int) -> AsyncGenerator[bytes, None]:
+    async for batches in run.listen(after):
         yield b"".join([_encode(run.run_id, batch) for batch in batches])
 
 

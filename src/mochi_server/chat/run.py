@@ -1,0 +1,81 @@
+"""One turn under way or lately ended: its state, its events, and who waits for more of them."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from mochi_server.chat.eventlog import Batch, EventLog
+from mochi_server.chat.turn import Turn
+from mochi_server.events import ChatEvent
+from mochi_server.sessions.session import new_id
+
+RunState = Literal["running", "completed", "failed", "stopped", "cancelled"]
+"""``stopped``: a person asked for it; ``cancelled``: the last listener left, or the server shut down."""
+
+
+@dataclass(eq=False)
+class Run:
+    """A turn and what can be heard of it."""
+
+    turn: Turn
+    run_id: str = field(default_factory=new_id)
+    state: RunState = "running"
+    log: EventLog = field(default_factory=EventLog)
+    key: str | None = None
+    """The idempotency key that it was begun with."""
+    listeners: int = 0
+    leaving: asyncio.TimerHandle | None = None
+    """Set while nobody listens and the turn is soon cancelled for it."""
+    task: "asyncio.Task[None] | None" = None
+    _begun: bool = False
+    _cancelled: bool = False
+    _waiting: "set[asyncio.Future[None]]" = field(default_factory=set)
+
+    @property
+    def session_id(self) -> str:
+        return self.turn.session.session_id
+
+    @property
+    def running(self) -> bool:
+        return self.state == "running"
+
+    def cancel(self) -> None:
+        """End the run early. A task that has not begun would never run its cleanup, so it is let begin first."""
+        self._cancelled = True
+        if self._begun and self.task is not None:
+            self.task.cancel()
+
+    def begin(self) -> None:
+        """Called by the run's task, first of all."""
+        self._begun = True
+        if self._cancelled:
+            raise asyncio.CancelledError
+
+    def publish(self, events: list[ChatEvent]) -> None:
+        """Add events to the log and wake each listener once."""
+        self.log.add(events)
+        for waiting in self._waiting:
+            if not waiting.done():
+                waiting.set_result(None)
+        self._waiting.clear()
+
+    async def listen(self, after: int = 0) -> AsyncGenerator[list[Batch], None]:
+        """All events behind a position, in as few pieces as they can be had, until the run has ended."""
+        position = after
+        while True:
+            if news := self.log.after(position):
+                position = news[-1].last
+                yield news
+            elif self.running:
+                await self._change()
+            else:
+                return
+
+    async def _change(self) -> None:
+        waiting = asyncio.get_running_loop().create_future()
+        self._waiting.add(waiting)
+        try:
+            await waiting
+        finally:
+            self._waiting.discard(waiting)
