@@ -7,6 +7,7 @@ import pytest
 
 from mochi_stub import StubServer
 from tests.support.api import Api
+from tests.support.holding import Holding
 from tests.support.server import RunningServer
 
 
@@ -23,6 +24,15 @@ def stub() -> Iterator[StubServer]:
         yield stub
         cut = [exchange.path for exchange in stub.exchanges() if exchange.truncated]
         assert not cut, f"prompts were cut behind our back: {cut}"
+
+
+@pytest.fixture
+def holding() -> Iterator[Holding]:
+    """For modules whose ``stub`` is that of this fixture."""
+    holding = Holding()
+    with holding.stub:
+        yield holding
+        holding.gate.open()
 
 
 @pytest.fixture

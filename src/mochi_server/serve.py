@@ -20,6 +20,7 @@ from mochi_server.security import HEAD_TOO_LARGE, MAX_HEADER_BYTES
 from mochi_server.wiring import Services
 
 _AFTER_GRACE_SECONDS = 1
+_PATIENT_SIGNALS = 2
 _MAX_HEAD_BYTES = 4 * MAX_HEADER_BYTES
 """Where the application's own limit has no chance to speak, because the head never ends."""
 _LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -80,7 +81,8 @@ class _Server(uvicorn.Server):
         self._address = address
         self._key = key
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._draining = False
+        self._signals = 0
+        self._leaving: list[asyncio.Future[None]] = []
 
     def serve_until_signal(self, listener: socket.socket) -> int:
         # uvicorn raises the signal again when it is done; with a handler of our own the caller can clean up.
@@ -96,16 +98,20 @@ class _Server(uvicorn.Server):
             print(await _greeting(self._address, self._services, self._key), flush=True)  # noqa: T201 - for a person
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """The first signal lets turns end while new ones are still told that they come too late; the next is final."""
-        if self._loop is None or self._draining:
+        """The first signal lets turns end while new ones are still told that they come too late; the next ends them."""
+        self._signals += 1
+        if self._loop is None or self._signals > _PATIENT_SIGNALS:
             super().handle_exit(sig, frame)
         else:
-            self._draining = True
-            self._loop.call_soon_threadsafe(self._leave, sig)
+            self._loop.call_soon_threadsafe(self._drain if self._signals == 1 else self._hurry, sig)
 
-    def _leave(self, sig: int) -> None:
+    def _drain(self, sig: int) -> None:
         draining = asyncio.ensure_future(self._services.runs.drain())
         draining.add_done_callback(lambda _: super(_Server, self).handle_exit(sig, None))
+        self._leaving.append(draining)
+
+    def _hurry(self, _: int) -> None:
+        self._leaving.append(asyncio.ensure_future(self._services.runs.end_all()))
 
     @property
     def _services(self) -> Services:

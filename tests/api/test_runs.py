@@ -1,47 +1,15 @@
 """Turns that are left, stopped, refused, waited for."""
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
 from mochi_stub import StubServer
-from mochi_stub.journal import Exchange
-from mochi_stub.prompt import Prompt
-from mochi_stub.reply import Gate, Reply, Text
 from tests.support.api import Api, error_of, text_of
+from tests.support.holding import Holding
 from tests.support.server import RunningServer
-
-
-class Holding:
-    """A stub whose answers to "hold" say three pieces and then wait for the gate; others end at once."""
-
-    def __init__(self) -> None:
-        self.gate = Gate()
-        self.stub = StubServer(speed=0, resolve=self._resolve)
-
-    def _resolve(self, prompt: Prompt) -> Reply | None:
-        if prompt.user_text != "hold":
-            return Reply.of("Fine.")
-        return Reply([Text(["one ", "two ", "three "]), self.gate, Text("four")])
-
-    def chats(self, outcome: str, within: float = 5) -> list[Exchange]:
-        """Chat requests that ended so; waits for the first, that many seconds."""
-
-        def ended(exchanges: list[Exchange]) -> list[Exchange]:
-            return [e for e in exchanges if e.path == "/api/chat" and e.outcome == outcome]
-
-        return ended(self.stub.wait_for(lambda exchanges: bool(ended(exchanges)), within))
-
-
-@pytest.fixture
-def holding() -> Iterator[Holding]:
-    holding = Holding()
-    with holding.stub:
-        yield holding
-        holding.gate.open()
 
 
 @pytest.fixture

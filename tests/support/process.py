@@ -24,6 +24,7 @@ class Command:
             text=True,
         )
         self.output: list[str] = []
+        self._clients: list[Api] = []
 
     def __enter__(self) -> "Command":
         return self
@@ -31,6 +32,8 @@ class Command:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        for client in self._clients:
+            client.http.close()
         self.process.kill()
         self.process.wait()
         assert self.process.stdout is not None
@@ -46,9 +49,10 @@ class Command:
         raise AssertionError(f"{text!r} was never printed: {''.join(self.output)}")
 
     def api(self, **client: object) -> Api:
-        """A client of a mochi-server that has printed its address."""
+        """A client of a mochi-server that has printed its address, closed with the command."""
         line = next((line for line in self.output if "http://" in line), None) or self.read_until("http://")
-        return Api("http://" + line.partition("http://")[2].split()[0], **client)
+        self._clients.append(Api("http://" + line.partition("http://")[2].split()[0], **client))
+        return self._clients[-1]
 
     def end(self, sig: signal.Signals = signal.SIGTERM) -> int:
         """Send a signal and return the exit code."""

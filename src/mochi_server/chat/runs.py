@@ -123,14 +123,21 @@ class RunRegistry:
         self.shutdown.set()
         if running := self._shelf.running():
             await asyncio.wait([run.task for run in running if run.task], timeout=self._shutdown_grace)
-        await self._cancel_all()
+        await self.end_all()
+
+    async def end_all(self) -> None:
+        """End running turns now, for a shutdown. What they had is stored on return."""
+        running = self._shelf.running()
+        for run in running:
+            run.turn.failure = ShuttingDown()
+        await asyncio.gather(*(_cancel(run) for run in running))
 
     async def aclose(self) -> None:
         """Cancel what still runs and wait until it is stored."""
         self.shutdown.set()
         if self._draining is not None:
             self._draining.cancel()
-        await self._cancel_all()
+        await self.end_all()
 
     async def _drive(self, run: Run, hold: AsyncExitStack) -> None:
         try:
@@ -170,12 +177,6 @@ class RunRegistry:
     def _refuse_at_shutdown(self) -> None:
         if self.shutdown.is_set():
             raise ShuttingDown
-
-    async def _cancel_all(self) -> None:
-        running = self._shelf.running()
-        for run in running:
-            run.turn.failure = ShuttingDown()
-        await asyncio.gather(*(_cancel(run) for run in running))
 
 
 async def _cancel(run: Run) -> None:

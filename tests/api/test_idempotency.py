@@ -1,0 +1,146 @@
+"""A message posted again with the same idempotency key is not said twice."""
+
+import threading
+
+import httpx
+import pytest
+
+from mochi_stub import StubServer
+from tests.support.api import Api, Event, error_of, read_events, text_of
+from tests.support.holding import Holding
+from tests.support.server import RunningServer
+
+
+@pytest.fixture
+def stub(holding: Holding) -> StubServer:
+    return holding.stub
+
+
+KEY = {"Idempotency-Key": "5f2c-1"}
+
+
+def post(api: Api, session_id: str, message: str, key: dict[str, str] = KEY, **fields: object) -> list[Event]:
+    body = {"message": message, **fields}
+    with api.http.stream("POST", f"/chat/{session_id}/stream", json=body, headers=key) as response:
+        assert response.status_code == 200, response.read()
+        return list(read_events(response))
+
+
+def said(api: Api, session_id: str) -> list[str]:
+    return [message["content"] for message in api.messages(session_id)]
+
+
+def test_the_same_post_after_the_end_gets_the_same_events(api: Api) -> None:
+    session_id = api.create("mochi")["session_id"]
+    first = post(api, session_id, "Hi")
+    assert post(api, session_id, "Hi") == first
+    assert post(api, session_id, "Hi", on_disconnect="continue", if_busy="wait") == first
+    assert said(api, session_id) == ["Hi", "Fine."]
+
+
+def test_it_finds_its_run_also_when_others_came_after_it(api: Api) -> None:
+    session_id = api.create("mochi")["session_id"]
+    first = post(api, session_id, "Hi")
+    api.chat(session_id, "Next")
+    assert post(api, session_id, "Hi") == first
+    assert said(api, session_id) == ["Hi", "Fine.", "Next", "Fine."]
+
+
+def test_the_same_post_during_the_turn_listens_to_it(api: Api, server: RunningServer, holding: Holding) -> None:
+    session_id = api.create("mochi")["session_id"]
+    other, heard = server.api(), list[list[Event]]()
+    body = {"message": "hold"}
+    with api.http.stream("POST", f"/chat/{session_id}/stream", json=body, headers=KEY) as response:
+        events = read_events(response)
+        begun = [next(events) for _ in range(3)]
+        again = threading.Thread(target=lambda: heard.append(post(other, session_id, "hold")))
+        again.start()
+        holding.gate.open()
+        whole = [*begun, *events]
+    again.join(10)
+    assert heard == [whole]
+    assert said(api, session_id) == ["hold", "one two three four"]
+
+
+def test_streamed_and_collected_turns_share_their_keys(api: Api) -> None:
+    session_id = api.create("mochi")["session_id"]
+    first = post(api, session_id, "Hi")
+    complete = next(event for event in first if event.type == "message_complete")
+    answers = [
+        Api.ok(api.http.post(f"/chat/{session_id}", json={"message": "Hi"}, headers=KEY))["message"] for _ in range(2)
+    ]
+    assert [answer["message_id"] for answer in answers] == [complete.data["message_id"]] * 2
+    assert said(api, session_id) == ["Hi", text_of(first)]
+
+
+def test_who_lost_the_connection_posts_again_and_hears_the_rest(
+    api: Api, server: RunningServer, holding: Holding
+) -> None:
+    session_id = api.create("mochi")["session_id"]
+    body = {"message": "hold", "on_disconnect": "continue"}
+    with api.http.stream("POST", f"/chat/{session_id}/stream", json=body, headers=KEY) as response:
+        next(read_events(response))
+    holding.gate.open()
+    assert text_of(post(server.api(), session_id, "hold")) == "one two three four"
+    assert said(api, session_id) == ["hold", "one two three four"]
+
+
+def test_posts_at_the_same_moment_are_one_turn(api: Api, server: RunningServer) -> None:
+    session_id = api.create("mochi")["session_id"]
+    heard: list[list[Event]] = []
+    clients = [server.api() for _ in range(20)]
+
+    def ask(client: Api) -> None:
+        heard.append(post(client, session_id, "Hi"))
+
+    threads = [threading.Thread(target=ask, args=[client]) for client in clients]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert heard == [heard[0]] * 20
+    assert said(api, session_id) == ["Hi", "Fine."]
+
+
+def test_a_key_belongs_to_its_session(api: Api) -> None:
+    sessions = [api.create("mochi")["session_id"] for _ in range(2)]
+    runs = {post(api, session_id, "Hi")[0].id.partition(":")[0] for session_id in sessions}
+    assert len(runs) == 2
+    assert [said(api, session_id) for session_id in sessions] == [["Hi", "Fine."]] * 2
+
+
+def test_a_key_cannot_stand_for_two_messages(api: Api) -> None:
+    session_id = api.create("mochi")["session_id"]
+    run_id = post(api, session_id, "Hi")[0].id.partition(":")[0]
+    for body in ({"message": "Bye"}, {"message": "Hi", "options": {"seed": 2}}, {}):
+        response = api.http.post(f"/chat/{session_id}/stream", json=body, headers=KEY)
+        assert error_of(response) == (422, "IDEMPOTENCY_KEY_REUSED")
+        assert response.json()["error"]["details"]["run_id"] == run_id
+    assert said(api, session_id) == ["Hi", "Fine."]
+
+
+def test_a_post_that_was_refused_leaves_its_key_free(api: Api, holding: Holding) -> None:
+    session_id = api.create("mochi")["session_id"]
+    with api.open_stream(session_id, "hold") as events:
+        next(events)
+        busy = api.http.post(f"/chat/{session_id}/stream", json={"message": "Hi"}, headers=KEY)
+        assert error_of(busy) == (409, "SESSION_BUSY")
+        holding.gate.open()
+        list(events)
+    assert text_of(post(api, session_id, "Hi")) == "Fine."
+
+
+def test_keys_go_with_their_session(api: Api) -> None:
+    session_id = api.create("mochi")["session_id"]
+    post(api, session_id, "Hi")
+    assert api.http.delete(f"/sessions/{session_id}").status_code == 204
+    again = api.http.post(f"/chat/{session_id}/stream", json={"message": "Hi"}, headers=KEY)
+    assert error_of(again) == (404, "SESSION_NOT_FOUND")
+
+
+@pytest.mark.parametrize("key", ["", "two words", "x" * 256, "\u00e4"])
+def test_a_key_that_is_none_is_refused(api: Api, key: str) -> None:
+    session_id = api.create("mochi")["session_id"]
+    headers = httpx.Headers({b"idempotency-key": key.encode("latin-1")})
+    response = api.http.post(f"/chat/{session_id}", json={"message": "Hi"}, headers=headers)
+    assert error_of(response) == (422, "VALIDATION_ERROR")

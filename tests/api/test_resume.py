@@ -1,0 +1,162 @@
+"""Listening to a turn again: from the beginning, from an event on, from where it is no longer kept."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from mochi_server.chat import eventlog
+from mochi_stub import Model, StubServer
+from mochi_stub.reply import Reply
+from tests.support.api import Api, Event, error_of, read_events, text_of
+from tests.support.holding import Holding
+from tests.support.server import RunningServer
+
+
+@pytest.fixture
+def stub(holding: Holding) -> StubServer:
+    return holding.stub
+
+
+@contextmanager
+def attached(api: Api, session_id: str, after: str | None = None, **headers: str) -> Iterator[Iterator[Event]]:
+    params = {} if after is None else {"after": after}
+    with api.http.stream("GET", f"/chat/{session_id}/stream", params=params, headers=headers) as response:
+        assert response.status_code == 200, response.read()
+        assert response.headers["content-type"].startswith("text/event-stream")
+        yield read_events(response)
+
+
+def heard(api: Api, session_id: str, after: str | None = None, **headers: str) -> list[Event]:
+    with attached(api, session_id, after, **headers) as events:
+        return list(events)
+
+
+def test_who_attaches_hears_everything_from_the_beginning(api: Api, server: RunningServer, holding: Holding) -> None:
+    session_id = api.create("mochi")["session_id"]
+    with api.open_stream(session_id, "hold") as first, attached(server.api(), session_id) as second:
+        begun = [next(first) for _ in range(3)]
+        assert [next(second) for _ in range(3)] == begun
+        holding.gate.open()
+        assert list(first) == list(second)
+
+
+def test_an_event_source_goes_on_where_it_was_cut_off(api: Api, server: RunningServer, holding: Holding) -> None:
+    session_id = api.create("mochi")["session_id"]
+    with api.open_stream(session_id, "hold", on_disconnect="continue") as events:
+        last = [next(events) for _ in range(2)][-1]
+    with attached(server.api(), session_id, **{"Last-Event-ID": last.id}) as events:
+        assert next(events).data["content"] == "three "
+        holding.gate.open()
+        rest = list(events)
+    assert [event.type for event in rest] == ["content_delta", "message_complete", "done"]
+
+
+def test_after_takes_an_id_or_a_number_and_goes_before_the_header(api: Api) -> None:
+    session_id = api.create("mochi")["session_id"]
+    events = api.stream(session_id, "Hi")
+    run_id = events[0].id.partition(":")[0]
+    assert heard(api, session_id) == events
+    assert heard(api, session_id, "0") == events
+    assert heard(api, session_id, "1") == events[1:]
+    assert heard(api, session_id, f"{run_id}:1") == events[1:]
+    assert heard(api, session_id, "1", **{"Last-Event-ID": f"{run_id}:2"}) == events[1:]
+    assert heard(api, session_id, **{"Last-Event-ID": "nonsense"}) == events
+
+
+def test_nothing_more_to_hear_is_204_which_ends_an_event_source(api: Api) -> None:
+    session_id = api.create("mochi")["session_id"]
+    path = f"/chat/{session_id}/stream"
+    assert api.http.get(path).status_code == 204
+    last = api.stream(session_id, "Hi")[-1]
+    ended = api.http.get(path, headers={"Last-Event-ID": last.id})
+    assert (ended.status_code, ended.content) == (204, b"")
+    assert api.http.get(path, params={"after": "99"}).status_code == 204
+
+
+@pytest.mark.parametrize("after", ["", "x", "-1", "1.5", "1:2:3", "9" * 30, "../1", "\u0661"])
+def test_a_position_that_is_none_is_refused(api: Api, after: str) -> None:
+    session_id = api.create("mochi")["session_id"]
+    response = api.http.get(f"/chat/{session_id}/stream", params={"after": after})
+    assert error_of(response) == (422, "VALIDATION_ERROR")
+
+
+def test_a_session_that_is_not_there_cannot_be_listened_to(api: Api) -> None:
+    assert error_of(api.http.get("/chat/0123456789/stream")) == (404, "SESSION_NOT_FOUND")
+    session_id = api.create("mochi")["session_id"]
+    api.stream(session_id, "Hi")
+    api.http.delete(f"/sessions/{session_id}")
+    assert error_of(api.http.get(f"/chat/{session_id}/stream")) == (404, "SESSION_NOT_FOUND")
+
+
+def test_the_rest_of_an_older_run_can_still_be_heard(api: Api) -> None:
+    session_id = api.create("mochi")["session_id"]
+    first, second = api.stream(session_id, "Hi"), api.stream(session_id, "Again")
+    assert heard(api, session_id, first[0].id) == first[1:]
+    assert heard(api, session_id, "ffffffffff:1") == second
+
+
+def test_a_listener_that_attaches_keeps_the_turn_alive(api: Api, server: RunningServer, holding: Holding) -> None:
+    session_id = api.create("mochi")["session_id"]
+    with api.open_stream(session_id, "hold") as first:
+        next(first)
+        other = server.api()
+        with attached(other, session_id) as second:
+            next(second)
+            api.http.close()
+            holding.gate.open()
+            assert list(second)[-2].type == "message_complete"
+
+
+def test_within_the_grace_somebody_can_come_back(tmp_path: Path, holding: Holding) -> None:
+    with RunningServer(tmp_path, holding.stub.url, disconnect_grace_seconds=30) as server:
+        api = server.api()
+        session_id = api.create("mochi")["session_id"]
+        with api.open_stream(session_id, "hold") as events:
+            last = next(events)
+        assert api.ok(api.http.get(f"/chat/{session_id}/run"))["state"] == "running"
+        holding.gate.open()
+        assert heard(server.api(), session_id, last.id)[-2].type == "message_complete"
+
+
+def test_what_is_no_longer_kept_comes_as_a_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(eventlog, "MAX_WEIGHT", 20_000)
+    pieces = [f"w{number} " for number in range(500)]
+    with (
+        StubServer(speed=0, resolve=lambda _: Reply.of(pieces, reasoning=["Let me ", "think. "])) as ollama,
+        RunningServer(tmp_path, ollama.url) as server,
+    ):
+        api = server.api()
+        session_id = api.create("mochi", think=True)["session_id"]
+        answer = api.chat(session_id, "Hi")["message"]
+        events = heard(api, session_id)
+        assert heard(api, session_id, events[0].id) == events[1:]
+    snapshot, *rest = events
+    assert snapshot.type == "snapshot"
+    assert snapshot.data["thinking"] == answer["thinking"] == "Let me think. "
+    assert snapshot.data["content"] + text_of(rest) == answer["content"] == "".join(pieces)
+    numbers = [int(event.id.partition(":")[2]) for event in events]
+    assert numbers == list(range(numbers[0], numbers[0] + len(events)))
+    assert [event.type for event in rest[-2:]] == ["message_complete", "done"]
+
+
+def test_a_slow_reader_neither_stops_others_nor_misses_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(eventlog, "MAX_WEIGHT", 100_000)
+    pieces = ["0123456789 " * 100] * 5_000
+    model = Model("mochi", chars_per_token=10_000)
+    with (
+        StubServer(speed=0, models=[model], resolve=lambda _: Reply.of(pieces)) as ollama,
+        RunningServer(tmp_path, ollama.url) as server,
+    ):
+        api, other = server.api(), server.api()
+        session_id = api.create("mochi")["session_id"]
+        with api.open_stream(session_id, "Hi") as slow:
+            seen = [next(slow)]
+            assert other.chat(other.create("mochi")["session_id"], "Hi")["message"]["content"] == "".join(pieces)
+            seen.extend(slow)
+    latest = max(index for index, event in enumerate(seen) if event.type == "snapshot")
+    assert seen[latest].data["content"] + text_of(seen[latest:]) == "".join(pieces)
+    assert [event.type for event in seen[-2:]] == ["message_complete", "done"]

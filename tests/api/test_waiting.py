@@ -1,0 +1,133 @@
+"""What a client is told while the model's first words take their time."""
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from mochi_stub import Machine, Model, StubServer
+from mochi_stub.prompt import Prompt
+from mochi_stub.reply import Gate, Reply, Text
+from tests.support.api import Api, Event
+from tests.support.server import RunningServer
+
+SLOW = Model("slow", capabilities=("completion", "tools"), load_time=2.5)
+QUICK = Model("quick", capabilities=("completion", "tools"))
+
+
+def states(events: Sequence[Event]) -> list[str]:
+    return [event.data["state"] for event in events if event.type == "status"]
+
+
+def test_a_model_that_takes_its_time_to_load_is_said_to_be_loading(tmp_path: Path) -> None:
+    with (
+        StubServer(models=[SLOW], resolve=lambda _: Reply.of("Fine.")) as stub,
+        RunningServer(tmp_path, stub.url) as server,
+    ):
+        api = server.api()
+        session_id = api.create("slow")["session_id"]
+        first, second = api.stream(session_id, "Hi"), api.stream(session_id, "Again")
+    assert set(states(first)) == {"loading_model"}
+    assert first[0].type == "status"
+    assert 1 <= first[0].data["elapsed"] < 2.5
+    assert states(second) == []
+
+
+def test_a_loaded_model_that_is_slow_to_begin_processes_the_prompt(tmp_path: Path) -> None:
+    gate = Gate()
+    replies = {"wait": Reply([gate, Text("At last.")])}
+    with (
+        StubServer(speed=0, models=[QUICK], resolve=lambda prompt: replies.get(prompt.user_text)) as stub,
+        RunningServer(tmp_path, stub.url) as server,
+    ):
+        api = server.api()
+        session_id = api.create("quick")["session_id"]
+        api.chat(session_id, "Hi")
+        with api.open_stream(session_id, "wait") as events:
+            first = next(events)
+            gate.open()
+            rest = list(events)
+    assert first.type == "status"
+    assert first.data["state"] == "processing_prompt"
+    assert [event.type for event in rest] == ["content_delta", "message_complete", "done"]
+
+
+def test_who_stands_behind_another_is_queued(tmp_path: Path) -> None:
+    gate = Gate()
+
+    def resolve(prompt: Prompt) -> Reply | None:
+        return Reply([Text("Well, "), gate, Text("yes.")]) if prompt.user_text == "hold" else Reply.of("Fine.")
+
+    machine = Machine(parallel=1)
+    with (
+        StubServer(speed=0, models=[QUICK], resolve=resolve, machine=machine) as stub,
+        RunningServer(tmp_path, stub.url) as server,
+    ):
+        api, other = server.api(), server.api()
+        first, second = (api.create("quick")["session_id"] for _ in range(2))
+        with api.open_stream(first, "hold") as holding:
+            next(holding)
+            with other.open_stream(second, "Hi") as events:
+                told = next(events)
+                gate.open()
+                rest = list(events)
+            list(holding)
+    assert (told.type, told.data["state"]) == ("status", "queued")
+    assert [event.type for event in rest] == ["content_delta", "message_complete", "done"]
+
+
+def test_one_who_waits_for_another_model_to_leave_is_queued(tmp_path: Path) -> None:
+    gate = Gate()
+
+    def resolve(prompt: Prompt) -> Reply | None:
+        return Reply([Text("Well, "), gate, Text("yes.")]) if prompt.user_text == "hold" else Reply.of("Fine.")
+
+    machine = Machine(max_loaded_models=1)
+    models = [QUICK, Model("other", capabilities=("completion",))]
+    with (
+        StubServer(speed=0, models=models, resolve=resolve, machine=machine) as stub,
+        RunningServer(tmp_path, stub.url) as server,
+    ):
+        api, elsewhere = server.api(), server.api()
+        with api.open_stream(api.create("quick")["session_id"], "hold") as holding:
+            next(holding)
+            with elsewhere.open_stream(api.create("other")["session_id"], "Hi") as events:
+                told = next(events)
+                gate.open()
+                list(events)
+            list(holding)
+    assert (told.type, told.data["state"]) == ("status", "queued")
+
+
+def test_a_quick_answer_needs_no_status(api: Api) -> None:
+    assert states(api.stream(api.create("mochi")["session_id"], "Hi")) == []
+
+
+def test_who_leaves_while_the_model_loads_stops_the_request(tmp_path: Path) -> None:
+    with (
+        StubServer(models=[SLOW], resolve=lambda _: Reply.of("Fine.")) as stub,
+        RunningServer(tmp_path, stub.url) as server,
+    ):
+        api = server.api()
+        session_id = api.create("slow")["session_id"]
+        with api.open_stream(session_id, "Hi") as events:
+            assert next(events).type == "status"
+        stub.wait_for(lambda all_: any(e.path == "/api/chat" and e.outcome == "cancelled" for e in all_))
+        assert [message["role"] for message in api.messages(session_id)] == ["user"]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_stop_while_the_model_loads_is_heard_at_once(tmp_path: Path, stream: bool) -> None:
+    with (
+        StubServer(models=[SLOW], resolve=lambda _: Reply.of("Fine.")) as stub,
+        RunningServer(tmp_path, stub.url) as server,
+    ):
+        api, other = server.api(), server.api()
+        session_id = api.create("slow")["session_id"]
+        asking = threading.Thread(target=lambda: (api.stream if stream else api.chat)(session_id, "Hi"))
+        asking.start()
+        stub.wait_for(lambda all_: any(e.path == "/api/chat" for e in all_))
+        assert other.ok(other.http.post(f"/chat/{session_id}/stop"))["state"] == "stopped"
+        asking.join(5)
+        assert not asking.is_alive()

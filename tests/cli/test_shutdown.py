@@ -1,0 +1,110 @@
+"""SIGTERM: running turns may end, new ones come too late, and the process is gone in time, whatever clients do."""
+
+import json
+import signal
+import socket
+import time
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from mochi_stub import StubServer
+from mochi_stub.prompt import Prompt
+from mochi_stub.reply import Reply
+from tests.support.api import error_of, text_of
+from tests.support.holding import Holding
+from tests.support.process import Command
+
+
+@pytest.fixture
+def stub(holding: Holding) -> StubServer:
+    return holding.stub
+
+
+def environment(stub: StubServer, grace: float) -> dict[str, str]:
+    return {"MOCHI_SHUTDOWN_GRACE_SECONDS": str(grace), "MOCHI_OLLAMA_HOST": stub.url, "MOCHI_PORT": "0"}
+
+
+def stored(folder: Path, session_id: str) -> list[dict[str, object]]:
+    session: dict[str, list[dict[str, object]]] = json.loads(
+        (folder / "chat_sessions" / f"{session_id}.json").read_text()
+    )
+    return session["messages"]
+
+
+def test_a_turn_within_the_grace_ends_whole_and_new_ones_are_told_that_they_come_too_late(
+    tmp_path: Path, stub: StubServer, holding: Holding
+) -> None:
+    with Command("mochi_server", cwd=tmp_path, **environment(stub, 30)) as command:
+        api = command.api()
+        late = command.api()
+        running, other = (api.create("mochi")["session_id"] for _ in range(2))
+        with api.open_stream(running, "hold") as events:
+            seen = [next(events) for _ in range(3)]
+            command.process.send_signal(signal.SIGTERM)
+            refused = [late.http.post(f"/chat/{other}{path}", json={"message": "Hi"}) for path in ("", "/stream")]
+            while refused[-1].status_code == 200:  # until the signal has arrived
+                refused = [late.http.post(f"/chat/{other}{path}", json={"message": "Hi"}) for path in ("", "/stream")]
+            assert late.http.get("/health").status_code == 200
+            holding.gate.open()
+            seen.extend(events)
+        assert command.wait() == 0
+    assert [error_of(response) for response in refused] == [(503, "SHUTTING_DOWN")] * 2
+    assert text_of(seen) == "one two three four"
+    assert [event.type for event in seen[-2:]] == ["message_complete", "done"]
+    assert "interrupted" not in stored(tmp_path, running)[-1]
+
+
+def test_without_turns_it_is_gone_at_once(tmp_path: Path, stub: StubServer) -> None:
+    with Command("mochi_server", cwd=tmp_path, **environment(stub, 60)) as command:
+        api = command.api()
+        api.stream(api.create("mochi")["session_id"], "Hi")
+        begun = time.monotonic()
+        assert command.end() == 0
+        assert time.monotonic() - begun < 3
+
+
+def test_a_second_signal_does_not_wait_for_anybody(tmp_path: Path, stub: StubServer) -> None:
+    with Command("mochi_server", cwd=tmp_path, **environment(stub, 60)) as command:
+        api = command.api()
+        session_id = api.create("mochi")["session_id"]
+        with api.open_stream(session_id, "hold") as events:
+            seen = [next(events) for _ in range(3)]
+            command.process.send_signal(signal.SIGTERM)
+            late = command.api()
+            while late.http.post(f"/chat/{session_id}", json={"message": "Hi"}).status_code != 503:
+                pass
+            command.process.send_signal(signal.SIGTERM)
+            seen.extend(events)
+        assert command.wait() == 0
+    assert [event.type for event in seen[-2:]] == ["error", "done"]
+    assert stored(tmp_path, session_id)[-1]["interrupted"] is True
+
+
+def test_clients_that_do_not_read_or_never_finish_asking_hold_nobody_up(tmp_path: Path) -> None:
+    def resolve(prompt: Prompt) -> Reply:
+        del prompt
+        return Reply.of(["0123456789 " * 1000] * 2000)
+
+    with (
+        StubServer(speed=0, resolve=resolve) as stub,
+        Command("mochi_server", cwd=tmp_path, **environment(stub, 0.5)) as command,
+    ):
+        api = command.api()
+        session_id = api.create("mochi")["session_id"]
+        address = urlsplit(str(api.http.base_url))
+        body = b'{"message": "Hi"}'
+        head = b"POST /api/v1/chat/%s/stream HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        unread, unfinished, silent = (
+            socket.create_connection((address.hostname or "", address.port or 0)) for _ in range(3)
+        )
+        unread.sendall(head % session_id.encode() + b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+        unfinished.sendall(head % session_id.encode() + b"Content-Length: 1000\r\n\r\n{")
+        silent.sendall(b"GET /api/v1/he")
+        assert unread.recv(12) == b"HTTP/1.1 200"
+        begun = time.monotonic()
+        assert command.end() == 0
+        assert time.monotonic() - begun < 0.5 + 2
+        for connection in (unread, unfinished, silent):
+            connection.close()
