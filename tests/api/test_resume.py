@@ -121,7 +121,7 @@ def test_within_the_grace_somebody_can_come_back(tmp_path: Path, holding: Holdin
 
 
 def test_what_is_no_longer_kept_comes_as_a_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(eventlog, "MAX_WEIGHT", 20_000)
+    monkeypatch.setattr(eventlog, "MAX_BYTES", 20_000)
     pieces = [f"w{number} " for number in range(500)]
     with (
         StubServer(speed=0, resolve=lambda _: Reply.of(pieces, reasoning=["Let me ", "think. "])) as ollama,
@@ -144,7 +144,7 @@ def test_what_is_no_longer_kept_comes_as_a_snapshot(tmp_path: Path, monkeypatch:
 def test_a_slow_reader_neither_stops_others_nor_misses_anything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(eventlog, "MAX_WEIGHT", 100_000)
+    monkeypatch.setattr(eventlog, "MAX_BYTES", 100_000)
     pieces = ["0123456789 " * 100] * 5_000
     model = Model("mochi", chars_per_token=10_000)
     with (

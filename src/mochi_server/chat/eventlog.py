@@ -1,52 +1,52 @@
-"""The events of a run, numbered from 1: the latest of them as they were, of those before only what they said."""
+"""The events of a run, numbered from 1: the latest of them as they were, of those before only what they said.
 
-from collections import deque
+Events are kept as bytes, each a line of its type and its payload: the collector of garbage need not look at them, and
+whoever sends them finds them encoded.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import islice
+from typing import Any, NamedTuple
 
 import orjson
 
 from mochi_server.events import ChatEvent, ContentDelta, Snapshot, ThinkingDelta
 
-MAX_WEIGHT = 8 * 1024 * 1024
-"""What the events of one run may take up in memory, in bytes, roughly."""
+MAX_BYTES = 8 * 1024 * 1024
+"""What the events of one run may take up."""
 
-_DELTA_WEIGHT = 240
-"""Of an event beside its text, together with what it is sent as."""
-_OTHER_WEIGHT = 600
 _PORTION = 256 * 1024
-"""Roughly the bytes that are handed out at a time: more would only lie in the buffers of a slow reader."""
+"""Bytes that are handed out at a time: more would only lie in the buffers of a slow reader."""
 
 
-@dataclass(slots=True)
-class Batch:
-    """Events that came together. ``first`` is the number of the first one."""
+class Batch(NamedTuple):
+    """Events that follow each other. ``first`` is the number of the first one."""
 
     first: int
-    events: list[ChatEvent]
-    weight: int = 0
-    encoded: bytes | None = None
-    """The batch as whoever sends it wrote it, so that it is written once for all listeners."""
+    lines: tuple[bytes, ...]
 
     @property
     def last(self) -> int:
-        return self.first + len(self.events) - 1
+        return self.first + len(self.lines) - 1
 
-    def behind(self, position: int) -> "Batch":
-        """The part of it that comes after a position."""
-        if position < self.first:
-            return self
-        return Batch(position + 1, self.events[position + 1 - self.first :])
+    def events(self) -> Iterator[tuple[int, bytes, bytes]]:
+        """Number, type and payload of each, the payload as JSON."""
+        for number, line in enumerate(self.lines, self.first):
+            kind, _, payload = line.partition(b" ")
+            yield number, kind, payload
 
 
 @dataclass(slots=True)
 class EventLog:
     """Forgets its oldest events rather than grow beyond bounds; a snapshot then says what they said."""
 
-    weight: int = 0
+    size: int = 0
+    """In bytes."""
     last: int = 0
     """The number of the latest event."""
-    _batches: deque[Batch] = field(default_factory=deque)
+    _firsts: list[int] = field(default_factory=list)
+    _batches: list[bytes] = field(default_factory=list)
     _gone: int = 0
     """The number of the latest event that is forgotten."""
     _content: list[str] = field(default_factory=list)
@@ -54,47 +54,49 @@ class EventLog:
 
     def add(self, events: list[ChatEvent]) -> None:
         """Number the events and keep them."""
-        batch = Batch(self.last + 1, events, sum(map(_weight, events)))
+        batch = b"\n".join([b"%s %s" % (event.type.encode(), orjson.dumps(event)) for event in events])
+        self._firsts.append(self.last + 1)
         self._batches.append(batch)
-        self.last = batch.last
-        self.weight += batch.weight
-        while self.weight > MAX_WEIGHT and len(self._batches) > 1:
-            self._forget(self._batches.popleft())
+        self.last += len(events)
+        self.size += len(batch)
+        if self.size > MAX_BYTES:
+            self._forget()
 
-    def after(self, position: int) -> list[Batch]:
+    def after(self, position: int) -> Batch | None:
         """Some of the events behind a position, those next to it; in place of forgotten ones a snapshot."""
         if position >= self.last:
-            return []
+            return None
         if position < self._gone:
             snapshot = Snapshot("".join(self._content), "".join(self._thinking))
-            return [Batch(self._gone, [snapshot])]
-        found: list[Batch] = []
-        weight = 0
-        for batch in islice(self._batches, self._index(position), None):
-            found.append(batch.behind(position))
-            weight += batch.weight
-            if weight > _PORTION:
+            return Batch(self._gone, (b"%s %s" % (snapshot.type.encode(), orjson.dumps(snapshot)),))
+        index = bisect_right(self._firsts, position + 1) - 1
+        lines = self._batches[index].split(b"\n")[position + 1 - self._firsts[index] :]
+        size = 0
+        for batch in self._batches[index + 1 :]:
+            size += len(batch)
+            if size > _PORTION:
                 break
-        return found
+            lines += batch.split(b"\n")
+        return Batch(position + 1, tuple(lines))
 
-    def _index(self, position: int) -> int:
-        """Where the batch with the next event stands; listeners are nearly always close to the end."""
-        index = len(self._batches) - 1
-        while self._batches[index].first > position + 1:
-            index -= 1
-        return index
+    def _forget(self) -> None:
+        """Let go of the older half, so that it is seldom done."""
+        count = 0
+        while self.size > MAX_BYTES // 2 and count < len(self._batches) - 1:
+            self.size -= len(self._batches[count])
+            self._summarise(self._batches[count])
+            count += 1
+        del self._firsts[:count], self._batches[:count]
+        self._gone = self._firsts[0] - 1
 
-    def _forget(self, batch: Batch) -> None:
-        self.weight -= batch.weight
-        self._gone = batch.last
-        for event in batch.events:
-            if isinstance(event, ContentDelta):
-                self._content.append(event.content)
-            elif isinstance(event, ThinkingDelta):
-                self._thinking.append(event.content)
+    def _summarise(self, batch: bytes) -> None:
+        for _, kind, payload in Batch(0, tuple(batch.split(b"\n"))).events():
+            if kind == ContentDelta.type.encode():
+                self._content.append(_content(payload))
+            elif kind == ThinkingDelta.type.encode():
+                self._thinking.append(_content(payload))
 
 
-def _weight(event: ChatEvent) -> int:
-    if isinstance(event, ContentDelta | ThinkingDelta):
-        return _DELTA_WEIGHT + 3 * len(event.content)
-    return _OTHER_WEIGHT + 3 * len(orjson.dumps(event))
+def _content(payload: bytes) -> str:
+    event: dict[str, Any] = orjson.loads(payload)
+    return str(event["content"])

@@ -60,13 +60,13 @@ class Run:
                 waiting.set_result(None)
         self._waiting.clear()
 
-    async def listen(self, after: int = 0) -> AsyncGenerator[list[Batch], None]:
+    async def listen(self, after: int = 0) -> AsyncGenerator[Batch, None]:
         """All events behind a position, in as few pieces as they can be had, until the run has ended."""
         position = after
         while True:
-            if news := self.log.after(position):
-                position = news[-1].last
-                yield news
+            if batch := self.log.after(position):
+                position = batch.last
+                yield batch
             elif self.running:
                 await self._change()
             else:

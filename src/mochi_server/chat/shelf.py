@@ -10,9 +10,9 @@ from mochi_server.errors import IdempotencyKeyReused
 KEPT_SECONDS = 300
 """How long the events of an ended run can still be listened to."""
 
-MAX_KEPT_WEIGHT = 64 * 1024 * 1024
+MAX_KEPT_BYTES = 64 * 1024 * 1024
 """What the events of all ended runs together may take up in memory, in bytes; the oldest go first."""
-_RUN_WEIGHT = 4096
+_RUN_BYTES = 4096
 
 
 class RunShelf:
@@ -25,7 +25,7 @@ class RunShelf:
         self._starting: dict[tuple[str, str], asyncio.Future[None]] = {}
         self._ended: dict[str, tuple[Run, int]] = {}
         """Ended runs with what they take up, the oldest first."""
-        self._weight = 0
+        self._bytes = 0
 
     def add(self, run: Run) -> None:
         """A run has begun."""
@@ -43,11 +43,11 @@ class RunShelf:
     def ended(self, run: Run) -> None:
         """Keep an ended run for a while, unless there are too many."""
         run.turn.session.messages = []  # it need not hold the whole history
-        weight = run.log.weight + _RUN_WEIGHT
-        self._ended[run.run_id] = (run, weight)
-        self._weight += weight
+        size = run.log.size + _RUN_BYTES
+        self._ended[run.run_id] = (run, size)
+        self._bytes += size
         asyncio.get_running_loop().call_later(KEPT_SECONDS, self._forget, run)
-        while self._weight > MAX_KEPT_WEIGHT and len(self._ended) > 1:
+        while self._bytes > MAX_KEPT_BYTES and len(self._ended) > 1:
             self._forget(next(iter(self._ended.values()))[0])
 
     def forget_session(self, session_id: str) -> None:
@@ -75,7 +75,7 @@ class RunShelf:
     def _forget(self, run: Run) -> None:
         if run.run_id not in self._ended:
             return
-        self._weight -= self._ended.pop(run.run_id)[1]
+        self._bytes -= self._ended.pop(run.run_id)[1]
         runs = self._runs[run.session_id]
         del runs[run.run_id]
         if not runs:

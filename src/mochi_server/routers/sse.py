@@ -11,7 +11,6 @@ from sse_starlette.sse import EventSourceResponse
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from mochi_server.chat.eventlog import Batch
 from mochi_server.chat.run import Run
 from mochi_server.chat.runs import RunRegistry
 
@@ -86,14 +85,6 @@ async def _written(events: AsyncGenerator[Event, None]) -> AsyncGenerator[bytes,
 
 
 async def _encoded(run: Run, after: int) -> AsyncGenerator[bytes, None]:
-    async for batches in run.listen(after):
-        yield b"".join([_encode(run.run_id, batch) for batch in batches])
-
-
-def _encode(run_id: str, batch: Batch) -> bytes:
-    if batch.encoded is None:
-        batch.encoded = b"".join(
-            b"id: %s:%d\nevent: %s\ndata: %s\n\n" % (run_id.encode(), number, event.type.encode(), orjson.dumps(event))
-            for number, event in enumerate(batch.events, batch.first)
-        )
-    return batch.encoded
+    prefix = b"id: %s:" % run.run_id.encode()
+    async for batch in run.listen(after):
+        yield b"".join([b"%s%d\nevent: %s\ndata: %s\n\n" % (prefix, *event) for event in batch.events()])
