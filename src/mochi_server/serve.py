@@ -1,6 +1,7 @@
 """Serving the app with uvicorn: the socket, the signals, and what start-up tells a person."""
 
 import asyncio
+import gc
 import logging
 import secrets
 import signal
@@ -95,6 +96,7 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         if self.started:
             self._loop = asyncio.get_running_loop()
+            gc.freeze()  # what was imported stays, and need not be looked through again and again
             print(await _greeting(self._address, self._services, self._key), flush=True)  # noqa: T201 - for a person
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:

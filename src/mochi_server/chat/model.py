@@ -26,7 +26,7 @@ from mochi_server.errors import ContextOverflow, OllamaError
 from mochi_server.events import ChatEvent, ContextCompacted, Status, TurnWarning
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.errors import is_context_refusal, is_out_of_memory, refused_tokens
-from mochi_server.ollama.requests import chat_payload, qualified
+from mochi_server.ollama.requests import chat_payload
 from mochi_server.ollama.stream import Line
 from mochi_server.ollama.traffic import Request
 from mochi_server.ollama.types import ChatMessage, ModelInfo
@@ -89,6 +89,8 @@ class ChatModel:
         if self._checkpoint is None and session.messages and previous_model(session.messages) == self.name:
             self._counted = usage_tokens(last_answer(session.messages)) or 0
         self._stepped_down = False
+        self._is_loaded = False
+        """Whether Ollama had the model in memory, with the window that was decided on, before it was asked."""
         self._began = time.monotonic()
 
     def warnings(self, tools: Sequence[Any]) -> list[ChatEvent]:
@@ -148,6 +150,7 @@ class ChatModel:
         # Within a turn the reason that changed the window says more than that it has not changed since.
         if self.window is None or decision.window != self.window.window:
             self.window = decision
+        self._is_loaded = decision.is_loaded
 
     async def _fit(
         self, prompt: Prompt, tools: list[dict[str, Any]], *, forced: bool
@@ -212,10 +215,9 @@ class ChatModel:
         room = self._room(characters)
         payload = self._payload(messages, tools, room)
         with self._client.traffic.request(self.name) as request:
-            was_loaded = await self._is_loaded()
             try:
                 async with aclosing(self._client.chat_lines(payload)) as batches:
-                    first = FirstWords(batches, lambda: self._waits_for(request, was_loaded=was_loaded))
+                    first = FirstWords(batches, lambda: self._waits_for(request))
                     async with aclosing(first.statuses(self._began)) as statuses:
                         async for status in statuses:
                             yield status
@@ -232,21 +234,17 @@ class ChatModel:
                     raise
                 yield error
 
-    async def _is_loaded(self) -> bool:
-        """Whether the model is loaded as this request wants it, so that Ollama can begin with the prompt at once."""
-        loaded = (await self._client.loaded_windows()).get(qualified(self.name))
-        return loaded is not None and self._size_of_window in (None, loaded)
-
-    async def _waits_for(self, request: Request, *, was_loaded: bool) -> str:
+    async def _waits_for(self, request: Request) -> str:
         """What an answer waits for; a model that had to be loaded is said to be loading until it answers.
 
         Ollama lists a model as soon as it begins to load it, so one that is listed now is not in line any more.
         """
-        traffic = self._client.traffic
-        if was_loaded:
-            return "queued" if traffic.stands_in_line(request, loaded=True) else "processing_prompt"
-        in_line = traffic.stands_in_line(request, loaded=False) and not await self._is_loaded()
-        return "queued" if in_line else "loading_model"
+        if not self._client.traffic.stands_in_line(request, loaded=self._is_loaded):
+            return "processing_prompt" if self._is_loaded else "loading_model"
+        if self._is_loaded:
+            return "queued"
+        listed = (await self._client.loaded_windows()).get(request.model)
+        return "queued" if listed is None or self._size_of_window not in (None, listed) else "loading_model"
 
     def _payload(self, messages: list[ChatMessage], tools: list[dict[str, Any]], room: int | None) -> dict[str, Any]:
         options = self._options | ({"num_predict": room} if self._is_limited_by(room) else {})

@@ -30,7 +30,7 @@ class Run:
     task: "asyncio.Task[None] | None" = None
     _begun: bool = False
     _cancelled: bool = False
-    _waiting: "set[asyncio.Future[None]]" = field(default_factory=set)
+    _waiting: "set[asyncio.Future[bool]]" = field(default_factory=set)
 
     @property
     def session_id(self) -> str:
@@ -57,25 +57,39 @@ class Run:
         self.log.add(events)
         for waiting in self._waiting:
             if not waiting.done():
-                waiting.set_result(None)
+                waiting.set_result(True)
         self._waiting.clear()
 
-    async def listen(self, after: int = 0) -> AsyncGenerator[Batch, None]:
-        """All events behind a position, in as few pieces as they can be had, until the run has ended."""
+    async def listen(self, after: int = 0, *, idle: float | None = None) -> AsyncGenerator[Batch | None, None]:
+        """All events behind a position, in as few pieces as they can be had, until the run has ended.
+
+        None stands for ``idle`` seconds without any.
+        """
         position = after
         while True:
             if batch := self.log.after(position):
                 position = batch.last
                 yield batch
             elif self.running:
-                await self._change()
+                if not await self._change(idle):
+                    yield None
             else:
                 return
 
-    async def _change(self) -> None:
-        waiting = asyncio.get_running_loop().create_future()
+    async def _change(self, seconds: float | None) -> bool:
+        """Wait for news; False where there were none for so long."""
+        loop = asyncio.get_running_loop()
+        waiting: asyncio.Future[bool] = loop.create_future()
+        timer = None if seconds is None else loop.call_later(seconds, _give_up, waiting)
         self._waiting.add(waiting)
         try:
-            await waiting
+            return await waiting
         finally:
             self._waiting.discard(waiting)
+            if timer is not None:
+                timer.cancel()
+
+
+def _give_up(waiting: "asyncio.Future[bool]") -> None:
+    if not waiting.done():
+        waiting.set_result(False)

@@ -5,6 +5,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from fastapi import Request
+from starlette.types import Receive
 
 T = TypeVar("T")
 
@@ -13,9 +14,10 @@ class ClientGone(Exception):
     """The client closed the connection; nobody reads an answer."""
 
 
-async def until_disconnect(request: Request, work: Coroutine[Any, Any, T]) -> T:
+async def until_disconnect(request: Request | Receive, work: Coroutine[Any, Any, T]) -> T:
     """The result of ``work``, or its error; it is cancelled when the client leaves, and ``ClientGone`` raised."""
-    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_disconnect(request))
+    receive = request.receive if isinstance(request, Request) else request
+    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_disconnect(receive))
     try:
         await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
@@ -27,6 +29,6 @@ async def until_disconnect(request: Request, work: Coroutine[Any, Any, T]) -> T:
         await asyncio.gather(working, leaving, return_exceptions=True)
 
 
-async def _disconnect(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
+async def _disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
         pass

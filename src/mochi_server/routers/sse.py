@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,13 +11,16 @@ from sse_starlette.sse import EventSourceResponse
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from mochi_server.chat.eventlog import Batch
 from mochi_server.chat.run import Run
 from mochi_server.chat.runs import RunRegistry
+from mochi_server.routers.connection import ClientGone, until_disconnect
 
 PING_SECONDS = 10
 _SEPARATOR = "\n"
-_SHUTDOWN_GRACE_SECONDS = 3600
-"""The registry ends every run at shutdown, and with it the streams; nobody else should cut them before."""
+_PING = b": ping\n\n"
+_HEADERS = {"Cache-Control": "no-store", "Connection": "keep-alive", "X-Accel-Buffering": "no"}
+"""So that neither caches nor proxies hold back what is sent."""
 
 
 class Event(Protocol):
@@ -34,23 +37,34 @@ class EventsResponse(EventSourceResponse):
         super().__init__(_written(events), ping=PING_SECONDS, sep=_SEPARATOR)
 
 
-class RunResponse(EventSourceResponse):
-    """The events of a run behind a position, and a listener of it for as long as the client stays."""
+class RunResponse(Response):
+    """The events of a run behind a position, and a listener of it for as long as the client stays.
+
+    A loop of our own: what is sent with every token has to be little, and an open stream has to be small.
+    """
+
+    media_type = "text/event-stream"
 
     def __init__(self, runs: RunRegistry, run: Run, after: int = 0) -> None:
-        super().__init__(
-            _encoded(run, after),
-            ping=PING_SECONDS,
-            sep=_SEPARATOR,
-            shutdown_event=runs.shutdown,
-            shutdown_grace_period=_SHUTDOWN_GRACE_SECONDS,
-        )
+        super().__init__(headers=_HEADERS)
+        del self.headers["content-length"]
         self._runs = runs
         self._run = run
+        self._after = after
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._runs.listening(self._run):
-            await super().__call__(scope, receive, send)
+        del scope
+        with self._runs.listening(self._run), suppress(ClientGone):
+            await until_disconnect(receive, self._send(send))
+
+    async def _send(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        prefix = b"id: %s:" % self._run.run_id.encode()
+        async with aclosing(self._run.listen(self._after, idle=PING_SECONDS)) as batches:
+            async for batch in batches:
+                body = _PING if batch is None else _encoded(prefix, batch)
+                await send({"type": "http.response.body", "body": body, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +98,5 @@ async def _written(events: AsyncGenerator[Event, None]) -> AsyncGenerator[bytes,
             yield b"event: %s\ndata: %s\n\n" % (event.type.encode(), orjson.dumps(event))
 
 
-async def _encoded(run: Run, after: int) -> AsyncGenerator[bytes, None]:
-    prefix = b"id: %s:" % run.run_id.encode()
-    async for batch in run.listen(after):
-        yield b"".join([b"%s%d\nevent: %s\ndata: %s\n\n" % (prefix, *event) for event in batch.events()])
+def _encoded(prefix: bytes, batch: Batch) -> bytes:
+    return b"".join([b"%s%d\nevent: %s\ndata: %s\n\n" % (prefix, *event) for event in batch.events()])

@@ -34,11 +34,17 @@ LoadedWindows = Callable[[], Awaitable[Mapping[str, int]]]
 
 @dataclass(frozen=True, slots=True)
 class WindowDecision:
-    """The window for one request. None sends no ``num_ctx``."""
+    """The window for one request. None sends no ``num_ctx``. ``loaded`` is the one the model had before, if any."""
 
     window: int | None
     reason: str
     model_max: int | None
+    loaded: int | None = None
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether Ollama need not load the model for it."""
+        return self.loaded is not None and self.window in (None, self.loaded)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,23 +96,23 @@ class WindowRegistry:
         ``config`` is the session's stored ``context_window_config``, ``previous_model`` the one that gave the
         session's latest answer, if there is one, ``need`` what the prompt takes up.
         """
+        loaded = (await self._loaded()).get(qualified(model.name))
         if not self.dynamic:
-            return WindowDecision(None, "no_adjustment", model.context_length)
+            return WindowDecision(None, "no_adjustment", model.context_length, loaded)
         entry = self._entry(model.name)
         self._take_up_stored_override(entry, model, config, session_id)
         if entry.override is not None:
-            return WindowDecision(entry.override.window, "manual_override", model.context_length)
+            return WindowDecision(entry.override.window, "manual_override", model.context_length, loaded)
         before = config.get("current_window")
         window, reason = entry.window or self._first(entry, model), "no_adjustment"
-        loaded = (await self._loaded()).get(qualified(model.name), 0)
-        if loaded > window:
+        if loaded is not None and loaded > window:
             window, reason = loaded, "adopted_loaded"
         if need * _GROWTH > window and (larger := self._rung(entry, model, _GROWTH * need)) > window:
             window, reason = larger, "usage_threshold"
         entry.window = window
         if reason == "no_adjustment":
             reason = _quiet_reason(model, previous_model, changed=before not in (None, window))
-        return WindowDecision(window, reason, model.context_length)
+        return WindowDecision(window, reason, model.context_length, loaded)
 
     async def borrow(self, model: ModelInfo, need: int) -> int | None:
         """The window for a request that belongs to no chat: the one that is loaded, wherever ``need`` fits into it."""
