@@ -1,4 +1,7 @@
-"""What routes are given. Only fetches: everything was built once, in ``wiring``."""
+"""What routes are given. Only fetches: everything was built once, in ``wiring``.
+
+All are coroutines, for FastAPI would run plain functions in threads, one after the other.
+"""
 
 from typing import Annotated
 
@@ -18,7 +21,7 @@ from mochi_server.tools.library import ToolLibrary
 from mochi_server.wiring import Services
 
 
-def get_services(request: Request) -> Services:
+async def get_services(request: Request) -> Services:
     """The services of the app."""
     services = request.app.state.services
     assert isinstance(services, Services)  # noqa: S101 - create_app put it there
@@ -28,51 +31,51 @@ def get_services(request: Request) -> Services:
 ServicesDep = Annotated[Services, Depends(get_services)]
 
 
-def _client(services: ServicesDep) -> AsyncOllamaClient:
+async def _client(services: ServicesDep) -> AsyncOllamaClient:
     return services.client
 
 
-def _store(services: ServicesDep) -> SessionStore:
+async def _store(services: ServicesDep) -> SessionStore:
     return services.store
 
 
-def _sessions(services: ServicesDep) -> SessionService:
+async def _sessions(services: ServicesDep) -> SessionService:
     return services.sessions
 
 
-def _prompts(services: ServicesDep) -> SystemPromptService:
+async def _prompts(services: ServicesDep) -> SystemPromptService:
     return services.prompts
 
 
-def _tools(services: ServicesDep) -> ToolLibrary:
+async def _tools(services: ServicesDep) -> ToolLibrary:
     return services.tools
 
 
-def _execution(services: ServicesDep) -> ToolExecutionService:
+async def _execution(services: ServicesDep) -> ToolExecutionService:
     return services.execution
 
 
-def _confirmations(services: ServicesDep) -> ConfirmationBroker:
+async def _confirmations(services: ServicesDep) -> ConfirmationBroker:
     return services.confirmations
 
 
-def _agents(services: ServicesDep) -> AgentLibrary:
+async def _agents(services: ServicesDep) -> AgentLibrary:
     return services.agents
 
 
-def _agent_chats(services: ServicesDep) -> SessionStore:
+async def _agent_chats(services: ServicesDep) -> SessionStore:
     return services.agent_chats
 
 
-def _summaries(services: ServicesDep) -> SummarizationService:
+async def _summaries(services: ServicesDep) -> SummarizationService:
     return services.summaries
 
 
-def _compare(services: ServicesDep) -> CompareService:
+async def _compare(services: ServicesDep) -> CompareService:
     return services.compare
 
 
-def _runs(services: ServicesDep) -> RunRegistry:
+async def _runs(services: ServicesDep) -> RunRegistry:
     return services.runs
 
 
