@@ -21,6 +21,7 @@ _FLAGS = {
     "ollama_host": ("URL", "Ollama to use (default: http://localhost:11434)"),
     "data_dir": ("DIR", "where sessions, tools, agents and prompts are (default: the current directory)"),
     "log_level": ("LEVEL", "DEBUG, INFO, WARNING, ERROR or CRITICAL (default: INFO)"),
+    "log_format": ("FORMAT", "text, or json: an object a line (default: text)"),
 }
 """A flag for each setting that a person sets by hand."""
 
@@ -108,11 +109,14 @@ def _serve(settings: "MochiServerSettings", *, insecure: bool) -> int:
 
 
 def _wrong_setting(error: "ValidationError", given: dict[str, Any]) -> int:
+    from mochi_server.config import without_credentials
+
     problem = error.errors(include_url=False)[0]
     name = str(problem["loc"][0]) if problem["loc"] else "settings"
     where = f"--{name.replace('_', '-')}" if name in given else f"MOCHI_{name.upper()}"
     what = problem["msg"].removeprefix("Value error, ")
-    return _complain(f"{where}: {what} (got {problem['input']!r})")
+    got = problem["input"]
+    return _complain(f"{where}: {what} (got {without_credentials(got) if isinstance(got, str) else got!r})")
 
 
 def _complain(message: str, *, code: int = 2) -> int:

@@ -7,13 +7,16 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp
 
 from mochi_server import __version__
+from mochi_server.access import HEADER, RequestLog
 from mochi_server.config import MochiServerSettings
+from mochi_server.limits import BodyLimit, HeadGuard, JsonGuard
 from mochi_server.ollama.requests import is_loopback
 from mochi_server.routers import aliases, api
 from mochi_server.routers.errors import add_handlers
-from mochi_server.security import LOCAL_ORIGINS, HostGuard, KeyGuard, OriginGuard, SizeLimits, host_of
+from mochi_server.security import LOCAL_ORIGINS, HostGuard, KeyGuard, OriginGuard, host_of
 from mochi_server.wiring import build_services
 
 
@@ -35,7 +38,7 @@ def create_app(settings: MochiServerSettings | None = None, *, insecure: bool = 
             closing, app.state.services = app.state.services, build_services(settings)
             await closing.aclose()
 
-    app = FastAPI(
+    app = _App(
         title="mochi-server",
         version=__version__,
         description="A headless chat backend for Ollama.",
@@ -49,11 +52,19 @@ def create_app(settings: MochiServerSettings | None = None, *, insecure: bool = 
     return app
 
 
+class _App(FastAPI):
+    """With the request log around everything, the answer to an unexpected error included."""
+
+    def build_middleware_stack(self) -> ASGIApp:
+        return RequestLog(super().build_middleware_stack())
+
+
 def _middleware(settings: MochiServerSettings, insecure: bool) -> list[Middleware]:
     """Outermost first. Web pages learn of refusals only behind CORS, foreign ones of nothing."""
     hosts = [host_of(origin) for origin in settings.allowed_origins]
     host_guard = [Middleware(HostGuard, allowed_hosts=hosts)] if is_loopback(settings.host) else []
     return [
+        Middleware(HeadGuard),
         *host_guard,
         Middleware(OriginGuard, allowed_origins=settings.allowed_origins),
         Middleware(
@@ -62,7 +73,9 @@ def _middleware(settings: MochiServerSettings, insecure: bool) -> list[Middlewar
             allow_origin_regex=LOCAL_ORIGINS,
             allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
             allow_headers=["*"],
+            expose_headers=[HEADER],
         ),
         Middleware(KeyGuard, keys=settings.api_keys, insecure=insecure),
-        Middleware(SizeLimits, max_body_bytes=settings.max_body_bytes),
+        Middleware(JsonGuard),
+        Middleware(BodyLimit, max_bytes=settings.max_body_bytes),
     ]

@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -10,6 +11,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from mochi_server.constants import SUMMARY_UNSUPPORTED_MODELS
+from mochi_server.logs import MASK, LogFormat
 
 CommaSeparated = Annotated[tuple[str, ...], NoDecode]
 """In the environment: values separated by commas."""
@@ -24,7 +26,9 @@ Directory = Annotated[str, BeforeValidator(lambda value: os.fspath(value) if isi
 class MochiServerSettings(BaseSettings):
     """What a person may set. Directories are relative to ``data_dir`` unless absolute."""
 
-    model_config = SettingsConfigDict(env_prefix="MOCHI_", extra="forbid", frozen=True, env_ignore_empty=True)
+    model_config = SettingsConfigDict(
+        env_prefix="MOCHI_", extra="forbid", frozen=True, env_ignore_empty=True, hide_input_in_errors=True
+    )
 
     host: str = Field("127.0.0.1", description="Server bind address.")
     port: Port = Field(8000, description="Server bind port; 0 takes a free one.")
@@ -67,7 +71,7 @@ class MochiServerSettings(BaseSettings):
     tool_confirmation_timeout_seconds: Seconds = Field(300, description="How long an approval is waited for.")
     max_agent_iterations: int = Field(50, ge=1, description="Rounds of an agent's execution phase.")
 
-    api_keys: CommaSeparated = Field((), description="API keys; a request must carry one of them.")
+    api_keys: CommaSeparated = Field((), repr=False, description="API keys; a request must carry one of them.")
     allowed_origins: CommaSeparated = Field(
         (), description="Origins of web pages that may use the server, besides those of this machine; `*` is all."
     )
@@ -76,6 +80,7 @@ class MochiServerSettings(BaseSettings):
     shutdown_grace_seconds: Seconds = Field(5, description="How long running turns may go on at shutdown.")
 
     log_level: Literal["CRITICAL", "ERROR", "WARNING", "INFO", "DEBUG"] = Field("INFO", description="Logging level.")
+    log_format: LogFormat = Field("text", description="`json` logs an object a line.")
 
     @field_validator("api_keys", "allowed_origins", "summary_unsupported_models", mode="before")
     @classmethod
@@ -84,7 +89,7 @@ class MochiServerSettings(BaseSettings):
             return tuple(part.strip() for part in value.split(",") if part.strip())
         return value
 
-    @field_validator("env", mode="before")
+    @field_validator("env", "log_format", mode="before")
     @classmethod
     def _lower(cls, value: object) -> object:
         return value.lower() if isinstance(value, str) else value
@@ -106,8 +111,7 @@ class MochiServerSettings(BaseSettings):
     @classmethod
     def _is_url(cls, value: str) -> str:
         url = value.strip() if "://" in value else f"http://{value.strip()}"
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
+        if not _is_http(url):
             raise ValueError("not an http:// or https:// URL")
         return url.rstrip("/")
 
@@ -164,5 +168,22 @@ class MochiServerSettings(BaseSettings):
     def resolved_execution_prompt_path(self) -> Path:
         return self._in_data_dir(self.execution_prompt_path)
 
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        for name, value in super().__repr_args__():
+            yield name, without_credentials(value) if name == "ollama_host" else value
+
     def _in_data_dir(self, path: str) -> Path:
         return Path(self.data_dir) / path
+
+
+def without_credentials(url: str) -> str:
+    """A URL, or what was meant to be one, that may be shown to anyone."""
+    return re.sub(r"^(\w+://)?.*@", rf"\1{MASK}@", url, flags=re.DOTALL)
+
+
+def _is_http(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # which quotes what it could not read, a password perhaps
+        return False

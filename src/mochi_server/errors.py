@@ -28,6 +28,7 @@ MochiError
 ├── Unauthorized           UNAUTHORIZED           401   no API key, or a wrong one
 ├── OriginForbidden        ORIGIN_FORBIDDEN       403   a web page of a foreign origin asks
 ├── HostForbidden          HOST_FORBIDDEN         403   the Host header names somebody else
+├── MalformedRequest       BAD_REQUEST            400   the request's head is not HTTP, or can be read in two ways
 ├── BodyTooLarge           BODY_TOO_LARGE         413   the request body exceeds the limit
 ├── HeadersTooLarge        HEADERS_TOO_LARGE      431   the request's head exceeds the limit
 ├── RouteNotFound          NOT_FOUND              404   no such path
@@ -227,7 +228,8 @@ class StorageFailed(MochiError):
     code, status = "STORAGE_FAILED", HTTPStatus.INTERNAL_SERVER_ERROR
 
     def __init__(self, doing: str, error: OSError) -> None:
-        super().__init__(f"Cannot {doing}: {error.strerror or error}.", errno=error.errno)
+        reason = error.strerror or type(error).__name__  # never its text, which names files
+        super().__init__(f"Cannot {doing}: {reason}.", errno=error.errno)
 
 
 class ShuttingDown(MochiError):
@@ -263,6 +265,10 @@ class HostForbidden(MochiError):
 
     def __init__(self, host: str) -> None:
         super().__init__(f"This server does not answer for the host {host!r}.", host=host)
+
+
+class MalformedRequest(MochiError):
+    code, status = "BAD_REQUEST", HTTPStatus.BAD_REQUEST
 
 
 class BodyTooLarge(MochiError):

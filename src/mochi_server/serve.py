@@ -3,45 +3,43 @@
 import asyncio
 import gc
 import logging
+import os
 import secrets
 import signal
 import socket
+from collections.abc import Iterator
 from types import FrameType
+from urllib.parse import unquote, urlsplit
 
 import uvicorn
 from fastapi import FastAPI
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from mochi_server import logs
 from mochi_server.app import create_app
 from mochi_server.config import MochiServerSettings
 from mochi_server.constants import API_PREFIX
 from mochi_server.errors import MochiError
-from mochi_server.ollama.requests import is_loopback
-from mochi_server.security import HEAD_TOO_LARGE, MAX_HEADER_BYTES
+from mochi_server.ollama.requests import endpoint, is_loopback
+from mochi_server.protocol import Connection
 from mochi_server.wiring import Services
 
 _AFTER_GRACE_SECONDS = 1
 _PATIENT_SIGNALS = 2
-_MAX_HEAD_BYTES = 4 * MAX_HEADER_BYTES
-"""Where the application's own limit has no chance to speak, because the head never ends."""
-_LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 def serve(settings: MochiServerSettings, *, insecure: bool = False) -> int:
     """Serve until a signal ends it; returns the exit code. Raises ``OSError`` when it cannot listen."""
-    logging.basicConfig(level=settings.log_level, format=_LOG_FORMAT)
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # it reports every request
-    # uvicorn's own start-up lines say less than ours.
-    logging.getLogger("uvicorn.error").setLevel(max(logging.WARNING, logging.getLevelName(settings.log_level)))
     key = None
     if not (settings.api_keys or insecure or is_loopback(settings.host)):
         key = secrets.token_urlsafe(24)
         settings = settings.model_copy(update={"api_keys": (key,)})
+    _log(settings)
     listener = _listen(settings.host, settings.port)
     app = create_app(settings, insecure=insecure)
     config = uvicorn.Config(
         app,
-        http=_BoundedHeads,
+        http=Connection,
+        ws="none",
         log_config=None,
         access_log=False,
         server_header=False,
@@ -50,27 +48,21 @@ def serve(settings: MochiServerSettings, *, insecure: bool = False) -> int:
     return _Server(config, app, _address(settings.host, listener), key).serve_until_signal(listener)
 
 
-class _BoundedHeads(HttpToolsProtocol):
-    """Gives up a connection whose request's head has no end, before it is in memory."""
+def _log(settings: MochiServerSettings) -> None:
+    """Set the log up; whatever lets somebody in, here or at Ollama, is masked in it."""
+    logs.configure(settings.log_level, settings.log_format, logs.Secrets(_secrets(settings)))
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it reports every request
+    # uvicorn's own start-up lines say less than ours.
+    logging.getLogger("uvicorn.error").setLevel(max(logging.WARNING, logging.getLevelName(settings.log_level)))
 
-    _head_bytes = 0
-    _in_head = True
 
-    def data_received(self, data: bytes) -> None:
-        if self._in_head:
-            self._head_bytes += len(data)
-        super().data_received(data)
-        if self._in_head and self._head_bytes > _MAX_HEAD_BYTES and not self.transport.is_closing():
-            self.transport.write(HEAD_TOO_LARGE)
-            self.transport.close()
-
-    def on_headers_complete(self) -> None:
-        self._in_head = False
-        super().on_headers_complete()
-
-    def on_message_complete(self) -> None:
-        self._in_head, self._head_bytes = True, 0
-        super().on_message_complete()
+def _secrets(settings: MochiServerSettings) -> Iterator[str]:
+    yield from settings.api_keys
+    yield os.environ.get("OLLAMA_API_KEY", "")
+    password = urlsplit(settings.ollama_host).password or ""
+    yield from (password, unquote(password))
+    for value in endpoint(settings.ollama_host).headers.values():
+        yield value.partition(" ")[2]
 
 
 class _Server(uvicorn.Server):

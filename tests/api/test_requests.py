@@ -1,14 +1,18 @@
 """Requests that no route takes, and who may ask at all."""
 
+import hmac
 import json
 import socket
 from pathlib import Path
 
+import anyio
 import httpx
 import pytest
 
+from mochi_server.security import KeyGuard
 from mochi_stub import StubServer
 from tests.support.api import Api, error_of
+from tests.support.openapi import Route, routes
 from tests.support.server import RunningServer
 
 
@@ -31,16 +35,35 @@ def test_bodies_that_are_not_what_the_route_takes_are_422(api: Api, body: bytes)
     assert api.messages(session_id) == []
 
 
-@pytest.mark.parametrize(
-    "content_type", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", None]
-)
-def test_a_body_that_is_not_declared_as_json_is_refused(api: Api, content_type: str | None) -> None:
+NOT_JSON = ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "text/json"]
+NOT_JSON += ["application/jsonp", "application/json, text/plain", "json", "image/svg+json", "application/octet-stream"]
+
+
+@pytest.mark.parametrize("route", [route for route in routes() if route.schema is not None], ids=str)
+def test_a_body_that_is_not_declared_as_json_is_refused_on_every_route(api: Api, route: Route) -> None:
     session_id = api.create("mochi")["session_id"]
-    headers = {} if content_type is None else {"Content-Type": content_type}
-    response = api.http.post(f"/chat/{session_id}", content=b'{"message": "x"}', headers=headers)
-    assert error_of(response) == (422, "VALIDATION_ERROR")
-    assert "application/json" in response.json()["error"]["message"]
+    path = route.path.removeprefix("/api/v1").format(session_id=session_id, message_index=0, filename="a.md")
+    for content_type in [*NOT_JSON, None]:
+        headers = {} if content_type is None else {"Content-Type": content_type}
+        response = api.http.request(route.method, path, content=json.dumps(route.body), headers=headers)
+        assert error_of(response) == (422, "VALIDATION_ERROR"), content_type
+        assert "application/json" in response.json()["error"]["message"], content_type
     assert api.messages(session_id) == []
+
+
+def test_an_empty_form_starts_nothing_either(api: Api) -> None:
+    session_id = api.create("mochi")["session_id"]
+    for path in (f"/chat/{session_id}", f"/chat/{session_id}/stream", f"/chat/{session_id}/stop", "/tools/reload"):
+        response = api.http.post(path, headers={"Content-Type": "application/x-www-form-urlencoded"})
+        assert error_of(response) == (422, "VALIDATION_ERROR")
+
+
+@pytest.mark.parametrize(
+    "content_type", ["application/json", "APPLICATION/JSON", "application/json; charset=utf-8", "application/x.y+json"]
+)
+def test_json_may_be_declared_in_these_ways(api: Api, content_type: str) -> None:
+    response = api.http.post("/sessions", content=b'{"model": "mochi"}', headers={"Content-Type": content_type})
+    assert response.status_code == 201
 
 
 @pytest.mark.parametrize("message", ["", "   \n\t", 5, ["x"], {"content": "x"}, "x" * 1_000_001])
@@ -170,6 +193,10 @@ def test_with_keys_every_request_needs_one(tmp_path: Path, stub: StubServer) -> 
         api = server.api()
         for headers in (
             {},
+            {"Authorization": "Bearer"},
+            {"Authorization": "Bearer firs"},
+            {"Authorization": "Bearer first,second"},
+            {"Authorization": "Bearer FIRST"},
             {"Authorization": "Bearer third"},
             {"Authorization": "Basic first"},
             {"Authorization": "first"},
@@ -181,6 +208,40 @@ def test_with_keys_every_request_needs_one(tmp_path: Path, stub: StubServer) -> 
             assert api.http.get("/health", headers={"Authorization": f"bearer {key}"}).status_code == 200
         preflight = {"Origin": "http://localhost:3000", "Access-Control-Request-Method": "POST"}
         assert api.http.options("/sessions", headers=preflight).status_code == 200
+
+
+def test_a_key_in_the_query_is_none(tmp_path: Path, stub: StubServer) -> None:
+    with RunningServer(tmp_path, stub.url, api_keys=("first",)) as server:
+        assert error_of(server.api().http.get("/health?api_key=first"))[0] == 401
+        for path in ("/docs", "/openapi.json", "/nothing", "/models/test"):
+            assert error_of(httpx.get(server.url + path))[0] == 401
+
+
+def test_every_key_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[tuple[bytes, bytes]] = []
+
+    def compare(one: bytes, other: bytes) -> bool:
+        compared.append((one, other))
+        return one == other
+
+    monkeypatch.setattr(hmac, "compare_digest", compare)
+    guard = KeyGuard(_nobody, keys=("first", "a much longer second one"), insecure=False)
+    for given in ("first", "a much longer second one", "x", "none of them, and longer than all"):
+        compared.clear()
+        headers = [(b"authorization", f"Bearer {given}".encode())]
+        anyio.run(guard, {"type": "http", "headers": headers}, _receive, _send)
+        assert len(compared) == 2
+        assert {len(value) for pair in compared for value in pair} == {32}
+
+
+async def _nobody(scope: object, receive: object, send: object) -> None: ...
+
+
+async def _receive() -> dict[str, object]:
+    return {"type": "http.disconnect"}
+
+
+async def _send(message: object) -> None: ...
 
 
 def test_half_a_body_and_a_vanished_client_harm_nobody(api: Api, server: RunningServer) -> None:

@@ -42,6 +42,7 @@ def test_version_and_help_are_printed_before_anything_heavy_is_loaded(tmp_path: 
         (["--port", "many"], {}, "--port"),
         (["--port", "70000"], {}, "--port"),
         (["--log-level", "loud"], {}, "--log-level"),
+        (["--log-format", "xml"], {}, "--log-format"),
         (["--ollama-host", "ftp://x"], {}, "--ollama-host"),
         (["--data-dir", "file"], {}, "--data-dir"),
         (["--stub-speed", "-1"], {}, "--stub-speed"),

@@ -9,6 +9,7 @@ import uvicorn
 
 from mochi_server.app import create_app
 from mochi_server.config import MochiServerSettings
+from mochi_server.protocol import Connection
 from tests.support.api import Api
 
 
@@ -18,7 +19,9 @@ class RunningServer:
     def __init__(self, data_dir: Path, ollama_host: str, **settings: Any) -> None:
         self.settings = MochiServerSettings(data_dir=str(data_dir), ollama_host=ollama_host, **settings)
         self.app = create_app(self.settings)
-        config = uvicorn.Config(self.app, port=0, log_config=None, timeout_graceful_shutdown=5)
+        config = uvicorn.Config(
+            self.app, port=0, http=Connection, ws="none", log_config=None, access_log=False, timeout_graceful_shutdown=5
+        )
         self._server = _Server(config)
         self._thread = threading.Thread(target=self._server.run, daemon=True)
         self._clients: list[Api] = []

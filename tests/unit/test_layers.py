@@ -14,6 +14,7 @@ STUB_MODULES = sorted((SRC / "mochi_stub").rglob("*.py"))
 LAYERS = [
     "constants",
     "posix",
+    "logs",
     "errors",
     "config",
     "ollama",
@@ -27,8 +28,12 @@ LAYERS = [
     "models",
     "dependencies",
     "routers",
+    "asgi",
+    "access",
+    "limits",
     "security",
     "app",
+    "protocol",
     "serve",
     "__main__",
 ]

@@ -45,9 +45,9 @@ async def _on_mochi_error(_: Request, error: Exception) -> Response:
     return answer(error)
 
 
-async def _on_invalid_request(request: Request, error: Exception) -> Response:
+async def _on_invalid_request(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for it
-    return answer(_validation_error(request, error))
+    return answer(_validation_error(error))
 
 
 async def _on_http_exception(request: Request, error: Exception) -> Response:
@@ -69,10 +69,7 @@ async def _on_unexpected(_: Request, __: Exception) -> Response:
     return answer(InternalError())
 
 
-def _validation_error(request: Request, error: RequestValidationError) -> ValidationFailed:
-    content_type = request.headers.get("content-type", "")
-    if any(item["loc"] == ("body",) for item in error.errors()) and "json" not in content_type.lower():
-        return ValidationFailed("The body must be JSON, sent as `Content-Type: application/json`.", errors=[])
+def _validation_error(error: RequestValidationError) -> ValidationFailed:
     problems = [
         {"loc": list(item["loc"]), "msg": item["msg"].removeprefix("Value error, "), "type": item["type"]}
         for item in error.errors()

@@ -138,7 +138,8 @@ class SummarizationService:
         except SessionConflict:
             return  # the session has moved on, and will rest again
         except MochiError as error:
-            logger.info("Session %s has no new summary: %s", session_id, error.message)
+            # The message may quote what the model said.
+            logger.info("Session %s has no new summary: %s", session_id, error.code)
             if model is not None and isinstance(error, OllamaError):
                 work.failed.add(model)
         except Exception:

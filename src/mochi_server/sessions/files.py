@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from contextvars import copy_context
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -87,7 +88,7 @@ class FileSessionStore:
 
     async def _run(self, work: Callable[[], _Result]) -> _Result:
         """Do blocking work in a thread; a cancellation is heard when the work is done."""
-        future = asyncio.get_running_loop().run_in_executor(self._threads, work)
+        future = asyncio.get_running_loop().run_in_executor(self._threads, copy_context().run, work)
         cancelled: asyncio.CancelledError | None = None
         with anyio.CancelScope(shield=True):
             while not future.done():

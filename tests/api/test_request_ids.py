@@ -1,0 +1,221 @@
+"""The id of a request, which every answer bears, and the line in the log that goes with it."""
+
+import logging
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from mochi_server.logs import REQUEST_ID
+from mochi_stub import StubServer
+from tests.support.api import Api, error_of
+from tests.support.instructions import instruct, words
+from tests.support.server import RunningServer
+from tests.support.talk import talk
+from tests.support.tools import write_tools
+
+HEADER = "X-Request-ID"
+
+
+class Lines(logging.Handler):
+    """What the server logs of requests, to be waited for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lines: list[dict[str, Any]] = []
+        self._written = threading.Condition()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with self._written:
+            fields = getattr(record, "fields", {})
+            self._lines.append(fields | {"request_id": REQUEST_ID.get(), "message": record.getMessage()})
+            self._written.notify_all()
+
+    def of(self, request_id: str) -> dict[str, Any]:
+        """The line of a request, as soon as it is there."""
+        with self._written:
+            assert self._written.wait_for(lambda: self._find(request_id), 10), f"no line for {request_id}"
+            (line,) = self._find(request_id)
+            return line
+
+    def _find(self, request_id: str) -> list[dict[str, Any]]:
+        return [line for line in self._lines if line["request_id"] == request_id]
+
+
+@contextmanager
+def logged_by(name: str) -> Iterator[Lines]:
+    handler, logger = Lines(), logging.getLogger(name)
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    yield handler
+    logger.removeHandler(handler)
+    logger.setLevel(before)
+
+
+@pytest.fixture
+def lines() -> Iterator[Lines]:
+    with logged_by("mochi_server.access") as lines:
+        yield lines
+
+
+@pytest.mark.parametrize("given", ["a", "0af7651916cd43dd8448eb211c80319c", "web-1/2:3_4.5~6=7+8@9", "x" * 128])
+def test_a_sane_id_is_kept(api: Api, given: str) -> None:
+    assert api.http.get("/health", headers={HEADER: given}).headers.get_list(HEADER) == [given]
+
+
+@pytest.mark.parametrize("given", ["", "x" * 129, "a b", "a\tb", '"', "<script>", "a;b", b"\xe9", b"\xc3\xa9", "a\\b"])
+def test_any_other_id_is_replaced(api: Api, given: str | bytes) -> None:
+    (answered,) = api.http.get("/health", headers=[(HEADER.encode(), _bytes(given))]).headers.get_list(HEADER)
+    assert len(answered) == 32
+    assert answered.isalnum()
+
+
+def test_two_requests_have_two_ids(api: Api) -> None:
+    first, second = (api.http.get("/health").headers[HEADER] for _ in range(2))
+    assert first != second
+
+
+def test_every_refusal_bears_the_id(tmp_path: Path, stub: StubServer) -> None:
+    with RunningServer(tmp_path, stub.url, api_keys=("the key",), max_body_bytes=100) as server:
+        http = server.api(headers={"Authorization": "Bearer the key", HEADER: "mine"}).http
+        refused = {
+            401: http.get("/health", headers={"Authorization": "Bearer another"}),
+            403: http.get("/health", headers={"Origin": "https://evil.example"}),
+            404: http.get("/sessions/0123456789"),
+            405: http.put("/sessions"),
+            413: http.post("/sessions", json={"model": "x" * 200}),
+            422: http.post("/sessions", data={"model": "mochi"}),
+            431: http.get("/health", headers={"X-Long": "x" * 70_000}),
+        }
+        for status, response in refused.items():
+            assert error_of(response)[0] == status
+            assert response.headers.get_list(HEADER) == ["mine"]
+        assert http.get(server.url + "/nothing").headers[HEADER] == "mine"
+        assert http.get("/health", headers={"Host": "evil.example"}).headers[HEADER] == "mine"
+
+
+def test_a_preflight_and_what_a_page_may_read_have_the_id(api: Api) -> None:
+    page = {"Origin": "http://localhost:3000", HEADER: "mine"}
+    preflight = api.http.options("/sessions", headers=page | {"Access-Control-Request-Method": "POST"})
+    assert preflight.headers[HEADER] == "mine"
+    assert api.http.get("/health", headers=page).headers["access-control-expose-headers"] == HEADER
+
+
+def test_an_unexpected_error_bears_the_id(server: RunningServer, api: Api, lines: Lines) -> None:
+    @server.app.get("/breaks")
+    async def breaks() -> None:
+        raise RuntimeError("a defect")
+
+    response = api.http.get(server.url + "/breaks", headers={HEADER: "mine"})
+    assert error_of(response) == (500, "INTERNAL_ERROR")
+    assert "defect" not in response.text
+    assert response.headers[HEADER] == "mine"
+    line = lines.of("mine")
+    assert (line["status"], line["ended"]) == (500, "failed")
+
+
+def test_the_traceback_of_an_unexpected_error_has_the_id(server: RunningServer, api: Api) -> None:
+    @server.app.get("/breaks")
+    async def breaks() -> None:
+        raise RuntimeError("a defect")
+
+    with logged_by("uvicorn.error") as tracebacks:
+        api.http.get(server.url + "/breaks", headers={HEADER: "mine"})
+        assert "Exception in ASGI application" in tracebacks.of("mine")["message"]
+
+
+def test_what_is_not_http_bears_an_id_and_is_logged(server: RunningServer, lines: Lines) -> None:
+    answer = talk(server.url, b"complete nonsense\r\n\r\n")
+    assert answer.status == 400
+    assert answer.error == "BAD_REQUEST"
+    assert lines.of(answer.headers[HEADER.lower()])["status"] == 400
+
+
+def test_the_line_says_what_was_asked_and_never_the_query(api: Api, lines: Lines) -> None:
+    api.http.get("/models?token=hidden", headers={HEADER: "mine"})
+    line = lines.of("mine")
+    assert line["message"].startswith("GET /api/v1/models 200 ")
+    assert line["message"].endswith(" ms 127.0.0.1")
+    assert (line["method"], line["path"], line["status"], line["client"]) == (
+        "GET",
+        "/api/v1/models",
+        200,
+        "127.0.0.1",
+    )
+    assert line["duration_ms"] >= 0
+    assert line["ended"] is None
+    assert "hidden" not in str(line)
+
+
+def test_a_whole_stream_is_logged_when_it_ends(api: Api, lines: Lines) -> None:
+    session_id = api.create("mochi")["session_id"]
+    body = {"message": instruct(words(5))}
+    with api.http.stream("POST", f"/chat/{session_id}/stream", json=body, headers={HEADER: "mine"}) as response:
+        assert response.headers[HEADER] == "mine"
+        response.read()
+    line = lines.of("mine")
+    assert (line["path"], line["status"], line["ended"]) == (f"/api/v1/chat/{session_id}/stream", 200, None)
+
+
+def test_a_client_that_leaves_a_stream_is_logged_so(tmp_path: Path, lines: Lines) -> None:
+    with StubServer(speed=1) as stub, RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        session_id = api.create("mochi")["session_id"]
+        body = {"message": instruct(words(100_000))}
+        with api.http.stream("POST", f"/chat/{session_id}/stream", json=body, headers={HEADER: "mine"}) as response:
+            next(response.iter_raw())
+        assert lines.of("mine")["ended"] == "client_left"
+
+
+def test_a_client_that_leaves_while_its_answer_is_collected_is_logged_so(tmp_path: Path, lines: Lines) -> None:
+    with StubServer(speed=1) as stub, RunningServer(tmp_path, stub.url) as server:
+        session_id = server.api().create("mochi")["session_id"]
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(
+                f"{server.url}/api/v1/chat/{session_id}",
+                json={"message": instruct(words(100_000))},
+                headers={HEADER: "mine"},
+                timeout=httpx.Timeout(5, read=0.3),
+            )
+        assert lines.of("mine")["ended"] == "client_left"
+
+
+def test_what_a_tool_logs_has_the_id_of_the_request_that_runs_it(api: Api, tmp_path: Path) -> None:
+    write_tools(
+        tmp_path,
+        """
+        from mochi_server.logs import REQUEST_ID
+
+        def which() -> str:
+            "Say which request this is."
+            return REQUEST_ID.get()
+
+        __all__ = ["which"]
+        """,
+    )
+    settings = {"tools": ["which"], "execution_policy": "never_confirm"}
+    session_id = api.create("mochi", tool_settings=settings)["session_id"]
+    body = {"message": instruct({"tool_call": [{"name": "which", "args": {}}]}, words(3))}
+    api.ok(api.http.post(f"/chat/{session_id}", json=body, headers={HEADER: "mine"}))
+    assert [m["content"] for m in api.messages(session_id) if m["role"] == "tool"] == ["mine"]
+
+
+def test_pipelined_requests_keep_their_ids_apart(server: RunningServer, lines: Lines) -> None:
+    host, port = server.url.removeprefix("http://").split(":")
+    request = "GET /api/v1/sessions HTTP/1.1\r\nHost: localhost\r\nX-Request-ID: {}\r\n{}\r\n"
+    with socket.create_connection((host, int(port)), 10) as connection:
+        last = request.format("second", "Connection: close\r\n")
+        connection.sendall((request.format("first", "") + last).encode())
+        answers = b"".join(iter(lambda: connection.recv(65536), b"")).lower()
+    assert answers.index(b"x-request-id: first") < answers.index(b"x-request-id: second")
+    assert lines.of("first")["status"] == lines.of("second")["status"] == 200
+
+
+def _bytes(value: str | bytes) -> bytes:
+    return value.encode() if isinstance(value, str) else value

@@ -1,0 +1,197 @@
+"""The log of a running server: its form, and what is never in it."""
+
+import json
+import os
+from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mochi_stub import StubServer
+from tests.support.api import Api
+from tests.support.instructions import calls, instruct, words
+from tests.support.process import Command, run
+from tests.support.tools import write_tools
+
+KEY, OTHER_KEY, OLLAMA_KEY, PASSWORD = "server-key-1", "server-key-2", "ollama-key-3", "pass/word-4"
+TOOLS = """
+    import logging
+    import os
+
+    def tell(what: str) -> str:
+        "Log something."
+        logging.getLogger("a.library").error("it is %s", what)
+        try:
+            raise ValueError(what)
+        except ValueError:
+            logging.getLogger("a.library").exception("it failed")
+        return "told"
+
+    def fail(what: str) -> str:
+        "Fail."
+        raise RuntimeError(f"cannot do {what}")
+
+    __all__ = ["tell", "fail"]
+"""
+
+
+@contextmanager
+def serving(cwd: Path, *arguments: str, key: str = KEY, **environment: str) -> Iterator[tuple[Command, Api]]:
+    """A server whose tools are those above, and a client of it."""
+    write_tools(cwd, TOOLS)
+    environment |= {"MOCHI_API_KEYS": f"{KEY},{OTHER_KEY}", "MOCHI_SUMMARIZATION_INTERVAL_SECONDS": "0"}
+    with Command("mochi_server", "--port", "0", *arguments, cwd=cwd, **environment) as command:
+        api = command.api(headers={"Authorization": f"Bearer {key}", "X-Request-ID": "mine"})
+        try:
+            yield command, api
+        finally:
+            api.http.close()
+        assert command.end() == 0
+
+
+def chat(api: Api, tool: str, what: str, **session: Any) -> None:
+    settings = {"tools": ["tell", "fail"], "execution_policy": "never_confirm"}
+    session_id = api.create("mochi", tool_settings=settings, **session)["session_id"]
+    api.stream(session_id, instruct(calls(tool, what=what), words(3), label=what))
+
+
+def objects(command: Command) -> list[dict[str, Any]]:
+    """The lines of a JSON log; those before the first are the greeting."""
+    return [json.loads(line) for line in command.output if line.startswith("{")]
+
+
+@pytest.mark.parametrize(
+    "how", [{"arguments": ["--log-format", "json"]}, {"environment": {"MOCHI_LOG_FORMAT": "JSON"}}]
+)
+def test_json_is_an_object_a_line_for_every_logger_tracebacks_included(
+    tmp_path: Path, stub: StubServer, how: dict[str, Any]
+) -> None:
+    environment = {"MOCHI_OLLAMA_HOST": stub.url} | how.get("environment", {})
+    with serving(tmp_path, *how.get("arguments", []), **environment) as (command, api):
+        chat(api, "tell", "this\nand that")
+        api.http.get("/nothing?what=secret")
+    logged = objects(command)
+    greeting = command.output.index(next(line for line in command.output if line.startswith("{")))
+    assert len(logged) == len(command.output) - greeting, "something else was printed in between"
+    (asked,) = [line for line in logged if line.get("path") == "/api/v1/nothing"]
+    assert asked["level"] == "INFO"
+    assert asked["request_id"] == "mine"
+    assert asked["status"] == 404
+    told, failed = (line for line in logged if line["logger"] == "a.library")
+    assert told["message"] == "it is this\nand that"
+    assert "Traceback" in failed["exception"]
+    assert failed["request_id"] == "mine"
+
+
+def test_text_is_a_line_for_each_request_and_nothing_can_pass_for_one(tmp_path: Path, stub: StubServer) -> None:
+    with serving(tmp_path, MOCHI_OLLAMA_HOST=stub.url) as (command, api):
+        chat(api, "tell", "this\n2026-01-01 00:00:00,000 INFO mochi_server.access: GET /forged")
+        api.http.get("/health")
+    lines = [line for line in command.output if "mochi_server.access" in line]
+    assert any("GET /api/v1/health 200 " in line and line.endswith(" ms 127.0.0.1 [mine]\n") for line in lines)
+    assert any(r"it is this\n2026" in line for line in command.output)
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+@pytest.mark.parametrize("level", ["INFO", "DEBUG"])
+def test_keys_and_passwords_are_masked_wherever_they_are_logged(
+    tmp_path: Path, stub: StubServer, log_format: str, level: str
+) -> None:
+    host = stub.url.replace("://", "://me:pass%2Fword-4@")
+    environment = {"MOCHI_OLLAMA_HOST": host, "OLLAMA_API_KEY": OLLAMA_KEY, "MOCHI_LOG_LEVEL": level}
+    basic = b64encode(f"me:{PASSWORD}".encode()).decode()
+    secrets = [KEY, OTHER_KEY, OLLAMA_KEY, PASSWORD, "pass%2Fword-4", basic]
+    with serving(tmp_path, "--log-format", log_format, key=OTHER_KEY, **environment) as (command, api):
+        assert "me:" not in api.http.get("/health").text
+        chat(api, "tell", " ".join(secrets))
+        api.http.get("/models", headers={"X-Request-ID": KEY})
+        api.http.get(f"/{KEY}")
+    printed = "".join(command.output)
+    assert "it is *** *** *** *** *** ***" in printed
+    assert not [secret for secret in secrets if secret in printed]
+
+
+def test_ollamas_credentials_are_in_no_message(tmp_path: Path) -> None:
+    host = f"http://me:{PASSWORD.replace('/', '%2F')}@127.0.0.1:9"
+    with serving(tmp_path, MOCHI_OLLAMA_HOST=host, OLLAMA_API_KEY=OLLAMA_KEY) as (command, api):
+        answers = [api.http.get(path).text for path in ("/health", "/models")]
+        answers.append(api.http.post("/sessions", json={"model": "mochi"}).text)
+    assert "http://127.0.0.1:9" in answers[0]
+    assert "http://127.0.0.1:9" in "".join(command.output)
+    for text in (*answers, "".join(command.output)):
+        assert "word-4" not in text
+        assert OLLAMA_KEY not in text
+
+
+@pytest.mark.parametrize(
+    "host", ["ftp://me:word-4@x", "http://me:word-4@x:port", "me:word/-4@x", "http://me:pa/word-4@x"]
+)
+def test_a_wrong_ollama_url_is_shown_without_its_credentials(tmp_path: Path, host: str) -> None:
+    for arguments, environment in ((["--ollama-host", host], {}), ([], {"MOCHI_OLLAMA_HOST": host})):
+        code, text = run("mochi_server", *arguments, cwd=tmp_path, **environment)
+        assert code == 2
+        assert "OLLAMA_HOST" in text.upper().replace("-", "_")
+        assert "-4" not in text
+
+
+def test_the_generated_key_is_printed_once_and_never_logged(tmp_path: Path, stub: StubServer) -> None:
+    arguments = ["--host", "0.0.0.0", "--port", "0", "--ollama-host", stub.url]  # noqa: S104 - what is tested
+    write_tools(tmp_path, TOOLS)
+    with Command("mochi_server", *arguments, cwd=tmp_path) as command:
+        command.read_until("http://")
+        key = command.read_until("API key").split()[-1]
+        command.read_until("curl -N")
+        printed = len(command.output)
+        api = command.api(headers={"Authorization": f"Bearer {key}"})
+        chat(api, "tell", key)
+        api.http.close()
+        command.end()
+    logged = "".join(command.output[printed:])
+    assert "it is ***" in logged
+    assert key not in logged
+
+
+def test_at_info_nothing_of_a_conversation_is_logged(tmp_path: Path, stub: StubServer) -> None:
+    said = {name: f"zebra-{name}" for name in ("sentence", "argument", "prompt", "title", "answer", "content")}
+    with serving(tmp_path, MOCHI_OLLAMA_HOST=stub.url) as (command, api):
+        chat(api, "fail", said["argument"], system_prompt=said["prompt"])
+        session_id = api.create("mochi")["session_id"]
+        api.chat(session_id, said["sentence"] + instruct({"text_message": {"content": said["answer"]}}))
+        api.ok(api.http.patch(f"/sessions/{session_id}", json={"title": said["title"]}))
+        api.http.post(f"/sessions/{session_id}/summarize")
+        api.http.put(f"/sessions/{session_id}/messages/0", json={"content": said["content"]})
+        api.http.post(f"/chat/{session_id}", json={"message": [said["sentence"]]})
+        api.http.get(f"/models?q={said['sentence']}")
+    printed = "".join(command.output)
+    assert "RuntimeError" in printed
+    assert "zebra" not in printed, [line for line in command.output if "zebra" in line]
+
+
+def test_at_info_nothing_of_a_broken_session_file_is_logged(tmp_path: Path, stub: StubServer) -> None:
+    folder = tmp_path / "chat_sessions"
+    folder.mkdir()
+    (folder / "0123456789.json").write_text('{"metadata": {}, "messages": [{"content": "zebra"} zebra]}')
+    (folder / "0123456788.json").write_text('{"metadata": {"model": ["zebra"]}, "messages": [{"content": ["zebra"]}]}')
+    with serving(tmp_path, MOCHI_OLLAMA_HOST=stub.url) as (command, api):
+        api.http.get("/sessions")
+        for session_id in ("0123456789", "0123456788"):
+            api.http.get(f"/sessions/{session_id}")
+    printed = "".join(command.output)
+    assert "cannot be read" in printed
+    assert "zebra" not in printed
+
+
+def test_what_settings_say_of_themselves_holds_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mochi_server import MochiServerSettings
+
+    monkeypatch.delitem(os.environ, "MOCHI_API_KEYS", raising=False)
+    settings = MochiServerSettings(api_keys=(KEY,), ollama_host="http://me:word-4@ollama.example")
+    assert KEY not in repr(settings)
+    assert "word-4" not in repr(settings)
+    assert "ollama.example" in repr(settings)
+    with pytest.raises(ValueError, match="ollama_host") as wrong:
+        MochiServerSettings(ollama_host="ftp://me:word-4@x")
+    assert "word-4" not in str(wrong.value)

@@ -1,0 +1,70 @@
+"""What routes take, read from the app's own OpenAPI document, so that a new route is tested with the others."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from mochi_server import create_app
+
+
+@dataclass(frozen=True)
+class Route:
+    """A method of a path; ``schema`` is that of its body, if it takes one."""
+
+    method: str
+    path: str
+    schema: dict[str, Any] | None
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+    @cached_property
+    def body(self) -> dict[str, Any] | None:
+        """The least that the route takes."""
+        return None if self.schema is None else _sample(self.schema)
+
+    @property
+    def fields(self) -> list[str]:
+        """The body's own fields that may be a text."""
+        properties = _resolved(self.schema or {}).get("properties", {})
+        return [name for name, schema in properties.items() if "string" in _types(schema)]
+
+
+def routes() -> list[Route]:
+    """Every route of the document."""
+    return [
+        Route(method.upper(), path, _body_schema(operation))
+        for path, item in _DOCUMENT["paths"].items()
+        for method, operation in item.items()
+    ]
+
+
+def _body_schema(operation: dict[str, Any]) -> dict[str, Any] | None:
+    body = operation.get("requestBody")
+    return None if body is None else _resolved(body["content"]["application/json"]["schema"])
+
+
+def _resolved(schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema with its reference followed; of alternatives the first."""
+    if "anyOf" in schema:
+        schema = schema["anyOf"][0]
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        return _resolved(_DOCUMENT["components"]["schemas"][name])
+    return schema
+
+
+def _types(schema: dict[str, Any]) -> Iterator[str]:
+    for alternative in schema.get("anyOf", [schema]):
+        yield alternative.get("type", "")
+
+
+def _sample(schema: dict[str, Any]) -> Any:
+    schema = _resolved(schema)
+    if schema.get("type") == "object":
+        return {name: _sample(schema["properties"][name]) for name in schema.get("required", ())}
+    return {"string": "mochi", "boolean": True, "integer": 0, "number": 0, "array": []}.get(schema.get("type", ""))
+
+
+_DOCUMENT = create_app().openapi()
