@@ -6,6 +6,8 @@ from pathlib import Path
 from frontmatter.default_handlers import YAMLHandler
 from yaml import YAMLError
 
+from mochi_server.tools.discovery import LEADS_OUT, leads_out
+
 FILE = "SKILL.md"
 
 
@@ -27,6 +29,8 @@ class Skill:
 
 def read_skill(directory: Path) -> Skill:
     """Read an agent's ``SKILL.md`` as it is now. Raises ``BadSkill``."""
+    if leads_out(directory / FILE, directory):
+        raise BadSkill(f"it is {LEADS_OUT}")
     try:
         text = (directory / FILE).read_text("utf-8")
     except OSError as error:

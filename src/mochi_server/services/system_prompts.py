@@ -1,6 +1,7 @@
 """System prompt files: ``.md`` and ``.txt`` files in one directory. Knows nothing of sessions or HTTP."""
 
 import threading
+import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +13,9 @@ from mochi_server.sessions.session import shorten
 SUFFIXES = (".md", ".txt")
 _MAX_NAME_BYTES = 200
 _FORBIDDEN = frozenset('/\\<>:"|?*')
-_RESERVED = frozenset({"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10))})
+_RESERVED = frozenset(
+    {"con", "prn", "aux", "nul", "conin$", "conout$", *(f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10))}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,7 @@ class SystemPromptService:
 
     def create(self, filename: str, content: str) -> SystemPrompt:
         """Write a new prompt. Raises ``PromptExists``, ``ValidationFailed``."""
-        if not is_prompt_name(filename):
+        if not (is_prompt_name(filename) and unicodedata.is_normalized("NFC", filename)):
             raise ValidationFailed("filename must be a plain file name that ends in .md or .txt.", filename=filename)
         with self._creating:
             if self._path(filename).exists():
@@ -83,7 +86,7 @@ class SystemPromptService:
     def _write(self, filename: str, content: str) -> SystemPrompt:
         validate_content(content)
         try:
-            self._directory.mkdir(parents=True, exist_ok=True)
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             disk.write(self._path(filename), content.encode("utf-8", "replace"))
         except OSError as error:
             raise StorageFailed(f"write the system prompt {filename!r}", error) from error
@@ -94,15 +97,19 @@ class SystemPromptService:
 
 
 def is_prompt_name(name: str) -> bool:
-    """Whether a name can be a prompt file's on every system; anything else never becomes a path."""
+    """Whether a name can be a prompt file's on every system; anything else never becomes a path.
+
+    Characters that only look like forbidden ones are forbidden, too: somewhere on the way they may become these.
+    """
     stem, dot, suffix = name.rpartition(".")
+    plain = unicodedata.normalize("NFKC", stem)
     return (
         dot + suffix in SUFFIXES
         and stem.isprintable()
-        and not stem.startswith(".")
+        and not plain.startswith(".")
         and stem.strip() == stem != ""
-        and not _FORBIDDEN & set(stem)
-        and stem.partition(".")[0].lower() not in _RESERVED
+        and not _FORBIDDEN & set(plain)
+        and plain.partition(".")[0].rstrip().lower() not in _RESERVED
         and len(name.encode("utf-8", "replace")) <= _MAX_NAME_BYTES
     )
 

@@ -107,6 +107,8 @@ class SessionIndex:
 
     @contextmanager
     def _on_disk(self) -> Iterator[sqlite3.Connection]:
+        if self._path.is_symlink():
+            raise sqlite3.DatabaseError("it is a link")
         with suppress(OSError):
             os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY, 0o600))
         with closing(sqlite3.connect(self._path, timeout=_BUSY_SECONDS)) as database:

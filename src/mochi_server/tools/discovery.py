@@ -6,6 +6,7 @@ that a reload really reloads. Nothing that user code does here stops the server.
 
 import importlib.util
 import logging
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,6 +27,8 @@ RESERVED_NAMES = frozenset({"executions", "reload"})
 
 _DESTRUCTIVE, _READ_ONLY = "__destructive__", "__read_only__"
 _NOT_GROUPS = frozenset({"__all__", "__path__", "__builtins__", _DESTRUCTIVE, _READ_ONLY})
+
+LEADS_OUT = "a link that leads out of the directory"
 
 _IMPORT_SECONDS = 20
 
@@ -121,16 +124,23 @@ def find_tools(directory: Path, schemas: ToolSchemaService) -> ToolCatalogue:
     try:
         package = load_package(directory)
     except BaseException as error:  # importing runs user code, which may even call sys.exit
-        return ToolCatalogue(problems=(Problem(_culprit(error, directory), _describe(error)),))
+        return ToolCatalogue(problems=(Problem(_culprit(error, directory), _describe(error, directory)),))
     return _Reader(package, schemas).catalogue()
+
+
+def leads_out(path: Path, directory: Path) -> bool:
+    """Whether a file of a directory is really somewhere else."""
+    return not path.resolve().is_relative_to(directory.resolve())
 
 
 def load_package(directory: Path) -> ModuleType:
     """Import a directory as a package under a fresh name, its submodules too, always from their sources."""
-    name = f"_mochi_tools_{next(_generations)}"
-    loader = _SourceLoader(name, str(directory / "__init__.py"))
+    name, start = f"_mochi_tools_{next(_generations)}", directory / "__init__.py"
+    if leads_out(start, directory):
+        raise ImportError(f"it is {LEADS_OUT}")
+    loader = _SourceLoader(name, str(start))
     spec = importlib.util.spec_from_file_location(
-        name, directory / "__init__.py", loader=loader, submodule_search_locations=[str(directory)]
+        name, start, loader=loader, submodule_search_locations=[str(directory)]
     )
     assert spec is not None  # noqa: S101 - the loader is ours
     package = importlib.util.module_from_spec(spec)
@@ -167,10 +177,15 @@ class _Finder(MetaPathFinder):
     def find_spec(self, fullname: str, path: Sequence[str] | None, _: ModuleType | None = None) -> ModuleSpec | None:
         if fullname.startswith(f"{self._package}."):
             files = FileFinder(path[0], (_SourceLoader, [".py"])) if path else self._files
-            return files.find_spec(fullname)
+            return self._inside(files.find_spec(fullname))
         if path is None and (self._directory / f"{fullname}.py").is_file():
-            return self._files.find_spec(fullname)
+            return self._inside(self._files.find_spec(fullname))
         return None
+
+    def _inside(self, spec: ModuleSpec | None) -> ModuleSpec | None:
+        if spec is not None and spec.origin is not None and leads_out(Path(spec.origin), self._directory):
+            raise ImportError(f"{Path(spec.origin).name} is {LEADS_OUT}")
+        return spec
 
 
 @contextmanager
@@ -272,6 +287,8 @@ def _culprit(error: BaseException, directory: Path) -> str:
     return found
 
 
-def _describe(error: BaseException) -> str:
+def _describe(error: BaseException, directory: Path) -> str:
+    """An error in words, without the way to the directory, which is nobody's business who asks over HTTP."""
     where = f" (line {error.lineno})" if isinstance(error, SyntaxError) else ""
-    return f"{type(error).__name__}: {getattr(error, 'msg', None) or error}{where}"
+    text = f"{type(error).__name__}: {getattr(error, 'msg', None) or error}{where}"
+    return text.replace(f"{directory.resolve()}{os.sep}", "").replace(f"{directory}{os.sep}", "")

@@ -1,0 +1,243 @@
+"""Names that want to be paths, and heads that want to be two requests: a clear refusal, and nothing touched."""
+
+import json
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from mochi_stub import StubServer
+from tests.support.agents import write_agent
+from tests.support.api import Api, error_of
+from tests.support.attacks import CANARY, LOOK_ALIKES, NAMES, ODD_NAMES, SEGMENTS, WAYS_OUT, WINDOWS_NAMES, Outside
+from tests.support.openapi import Route, routes
+from tests.support.server import RunningServer
+from tests.support.talk import Answer, talk
+
+ROUTES = routes()
+NAMING = [route for route in ROUTES if "{" in route.path]
+TAKING_BODIES = [route for route in ROUTES if route.fields]
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Outside:
+    return Outside(tmp_path)
+
+
+@pytest.fixture
+def server(stub: StubServer, outside: Outside) -> Iterator[RunningServer]:
+    with RunningServer(outside.data, stub.url) as server:
+        yield server
+
+
+def ask(server: RunningServer, route: Route, segment: str) -> Answer:
+    """A request whose path names something by this segment, in all places."""
+    path = re.sub(r"\{\w+\}", lambda _: segment, route.path)
+    body = b"" if route.body is None else json.dumps(route.body).encode()
+    head = f"{route.method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {len(body)}\r\n"
+    return talk(server.url, head.encode() + b"Content-Type: application/json\r\n\r\n" + body)
+
+
+@pytest.mark.parametrize("route", NAMING, ids=str)
+def test_no_name_in_a_path_leads_anywhere(server: RunningServer, outside: Outside, route: Route) -> None:
+    for segment in SEGMENTS:
+        answer = ask(server, route, segment)
+        assert 400 <= answer.status < 500, segment
+        assert answer.error, segment
+        assert CANARY.encode() not in answer.body, segment
+    assert outside.is_untouched()
+
+
+@pytest.mark.parametrize("route", TAKING_BODIES, ids=str)
+def test_no_name_in_a_body_leads_anywhere(api: Api, outside: Outside, route: Route) -> None:
+    session_id = api.create("mochi")["session_id"]
+    path = route.path.removeprefix("/api/v1").replace("{session_id}", session_id).replace("{message_index}", "0")
+    for field in route.fields:
+        for name in NAMES:
+            response = api.http.request(
+                route.method, path.replace("{filename}", "none.md"), json={**(route.body or {}), field: name}
+            )
+            assert response.status_code < 500, (field, name)
+            assert CANARY not in response.text, (field, name)
+    assert outside.is_untouched()
+
+
+@pytest.mark.parametrize("name", WAYS_OUT + WINDOWS_NAMES + LOOK_ALIKES + ODD_NAMES)
+def test_no_prompt_file_gets_such_a_name(api: Api, outside: Outside, name: str) -> None:
+    response = api.http.post("/system-prompts", json={"filename": name, "content": "x"})
+    assert error_of(response) == (422, "VALIDATION_ERROR")
+    session = {"model": "mochi", "system_prompt_source_file": name}
+    assert error_of(api.http.post("/sessions", json=session)) == (404, "PROMPT_NOT_FOUND")
+    session_id = api.create("mochi")["session_id"]
+    response = api.http.put(f"/sessions/{session_id}/system-prompt", json={"source_file": name})
+    assert error_of(response) == (404, "PROMPT_NOT_FOUND")
+    assert outside.is_untouched()
+    assert not (outside.data / "system_prompts").exists()
+
+
+def test_ordinary_names_in_other_scripts_are_fine(api: Api) -> None:
+    for name in ("été.md", "日本語.txt", "Привет мир.md", "a.b.md"):
+        api.ok(api.http.post("/system-prompts", json={"filename": name, "content": "x"}), 201)
+        assert api.ok(api.http.get(f"/system-prompts/{name}"))["filename"] == name
+
+
+@pytest.mark.parametrize("folder", ["chat_sessions", "agents/agent_chats"])
+def test_links_to_sessions_elsewhere_are_not_followed(api: Api, outside: Outside, folder: str) -> None:
+    session_id = api.create("mochi", system_prompt=CANARY)["session_id"]
+    elsewhere = outside.root / "elsewhere.json"
+    (outside.data / "chat_sessions" / f"{session_id}.json").rename(elsewhere)
+    before = elsewhere.read_bytes()
+    directory = outside.data / folder
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / f"{session_id}.json").symlink_to(elsewhere)
+    (directory / ".index.sqlite").unlink(missing_ok=True)
+    (directory / ".index.sqlite").symlink_to(outside.root / "new.sqlite")
+
+    kind = "/sessions" if folder == "chat_sessions" else "/agents/chats"
+    assert api.ok(api.http.get(kind)) == {"sessions": []}
+    assert error_of(api.http.get(f"{kind}/{session_id}")) == (404, "SESSION_NOT_FOUND")
+    assert error_of(api.http.post(f"/chat/{session_id}", json={"message": "x"}))[0] == 404
+    assert error_of(api.http.patch(f"/sessions/{session_id}", json={"title": "x"}))[0] == 404
+    assert error_of(api.http.delete(f"/sessions/{session_id}"))[0] == 404
+    assert elsewhere.read_bytes() == before
+    assert not (outside.root / "new.sqlite").exists()
+
+
+@pytest.mark.parametrize("target", ["canary", "new.sqlite", "database.sqlite"])
+def test_a_link_in_place_of_the_index_is_replaced(api: Api, outside: Outside, target: str) -> None:
+    database = outside.root / "database.sqlite"
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("CREATE TABLE mine (x)")
+    before = database.read_bytes()
+    api.create("mochi")
+    index = outside.data / "chat_sessions" / ".index.sqlite"
+    index.symlink_to(outside.root / target)
+    assert len(api.ok(api.http.get("/sessions"))["sessions"]) == 1
+    assert not index.is_symlink()
+    assert database.read_bytes() == before
+    database.unlink()
+    assert outside.is_untouched()
+
+
+def test_a_link_in_place_of_a_turns_log_is_not_written_to(api: Api, outside: Outside) -> None:
+    session_id = api.create("mochi")["session_id"]
+    (outside.data / "chat_sessions" / f".{session_id}.turn.jsonl").symlink_to(outside.root / "canary")
+    assert error_of(api.http.post(f"/chat/{session_id}", json={"message": "x"})) == (500, "STORAGE_FAILED")
+    assert outside.is_untouched()
+
+
+def test_links_to_prompts_elsewhere_are_not_followed(api: Api, outside: Outside) -> None:
+    prompts = outside.data / "system_prompts"
+    prompts.mkdir()
+    (prompts / "link.md").symlink_to(outside.root / "canary.md")
+    (prompts / "dangling.md").symlink_to(outside.root / "new.md")
+    assert api.ok(api.http.get("/system-prompts")) == {"prompts": []}
+    for name in ("link.md", "dangling.md"):
+        assert error_of(api.http.get(f"/system-prompts/{name}"))[0] == 404
+        assert error_of(api.http.put(f"/system-prompts/{name}", json={"content": "x"}))[0] == 404
+        assert error_of(api.http.delete(f"/system-prompts/{name}"))[0] == 404
+        api.http.post("/system-prompts", json={"filename": name, "content": "x"})
+    assert outside.is_untouched()
+
+
+@pytest.mark.parametrize("linked", ["__init__.py", "helper.py", "package"])
+def test_links_to_tools_elsewhere_are_not_followed(api: Api, outside: Outside, linked: str) -> None:
+    elsewhere = outside.root / "elsewhere"
+    elsewhere.mkdir()
+    code = f"def canary() -> str:\n    'Sing.'\n    return '{CANARY}'\n__all__ = ['canary']\n"
+    for name in ("__init__.py", "helper.py"):
+        (elsewhere / name).write_text(code)
+    tools = outside.data / "tools"
+    tools.mkdir()
+    if linked != "__init__.py":
+        module = linked.removesuffix(".py")
+        (tools / "__init__.py").write_text(f"from .{module} import canary\n__all__ = ['canary']\n")
+    (tools / linked).symlink_to(elsewhere if linked == "package" else elsewhere / linked)
+
+    listed = api.ok(api.http.post("/tools/reload"))
+    assert listed["tools"] == {}
+    assert "a link that leads out" in str(listed)
+    assert str(outside.root) not in str(listed)
+
+
+@pytest.mark.parametrize("linked", ["SKILL.md", "__init__.py", "helper.py"])
+def test_links_to_agents_elsewhere_are_not_followed(api: Api, outside: Outside, linked: str) -> None:
+    agent = write_agent(outside.data)
+    elsewhere = outside.root / linked
+    (agent / linked).rename(elsewhere)
+    (agent / linked).symlink_to(elsewhere)
+
+    helper = api.ok(api.http.post("/agents/reload"))["agents"]["helper"]
+    assert not helper["valid"]
+    assert "a link that leads out" in helper["error_message"]
+    assert str(outside.root) not in helper["error_message"]
+
+
+def test_a_broken_tool_names_its_file_and_not_where_it_is(api: Api, outside: Outside) -> None:
+    tools = outside.data / "tools"
+    tools.mkdir()
+    (tools / "__init__.py").write_text("from .helper import missing\n__all__ = ['missing']\n")
+    (tools / "helper.py").write_text("")
+    listed = str(api.ok(api.http.get("/tools")))
+    assert "helper.py" in listed
+    assert str(outside.root) not in listed
+
+
+HEALTH = b"GET /api/v1/health HTTP/1.1\r\n"
+CHAT = b"POST /api/v1/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        (HEALTH + b"\r\n", 400),
+        (HEALTH + b"Host: localhost\r\nHost: localhost\r\n\r\n", 400),
+        (HEALTH + b"Host: localhost\r\nHost: evil.example\r\n\r\n", 400),
+        (HEALTH + b"Host: localhost\r\nAuthorization: Bearer a\r\nAuthorization: Bearer b\r\n\r\n", 400),
+        (HEALTH + b"Host: localhost\r\nOrigin: http://localhost\r\nOrigin: https://evil.example\r\n\r\n", 400),
+        (HEALTH + b"Host: localhost\r\nX-Folded: one\r\n two\r\n\r\n", 400),
+        (HEALTH + b"Host: localhost\r\nX-Bare: one\nX-Other: two\r\n\r\n", 400),
+        (HEALTH + b"Host: localhost\r\nX-Nul: a\0b\r\n\r\n", 400),
+        (HEALTH + b"Host: localhost\r\nX Space: a\r\n\r\n", 400),
+        (HEALTH + b"Host : localhost\r\n\r\n", 400),
+        (HEALTH + b"Host: localhost\r\nX-Long: " + b"x" * 70_000 + b"\r\n\r\n", 431),
+        (HEALTH + b"Host: localhost\r\n" + b"X-Many: x\r\n" * 10_000 + b"\r\n", 431),
+        (HEALTH + b"Host: localhost\r\nX-Endless: " + b"x" * 300_000, 431),
+        (b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 431),
+        (b"GET /api/v1/health?" + b"x" * 70_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 431),
+        (CHAT + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", 400),
+        (CHAT + b"Transfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n2\r\n{}\r\n0\r\n\r\n", 400),
+        (CHAT + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n2\r\n{}\r\n0\r\n\r\n", 400),
+        (CHAT + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}", 400),
+        (CHAT + b"Content-Length: -1\r\n\r\n{}", 400),
+        (CHAT + b"Content-Length: +2\r\n\r\n{}", 400),
+        (CHAT + b"Content-Length: 0x2\r\n\r\n{}", 400),
+        (CHAT + b"Content-Length: two\r\n\r\n{}", 400),
+        (CHAT + b"Content-Length: \xb2\r\n\r\n{}", 400),
+        (CHAT + b"Content-Length: 99999999999999999999999\r\n\r\n{}", 400),
+        (CHAT + b"Content-Length: 9999999999\r\n\r\n{}", 413),
+        (CHAT + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n", 400),
+        (b"GET /\xff\xfe HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+        (b"GET /a b HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+        (b"GET /a\0b HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+        (b"GET api/v1/health HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400),
+    ],
+    ids=lambda value: repr(value[:60]) if isinstance(value, bytes) else None,
+)
+def test_a_head_that_is_not_http_or_has_two_meanings_is_refused(
+    server: RunningServer, request_bytes: bytes, status: int
+) -> None:
+    answer = talk(server.url, request_bytes)
+    assert answer.status == status
+    assert answer.error in {"BAD_REQUEST", "HEADERS_TOO_LARGE", "BODY_TOO_LARGE"}
+    assert answer.headers["x-request-id"]
+
+
+@pytest.mark.parametrize("query", [b"?a=%ff", b"?%zz=%", b"?a=\xff\xfe", b"?" + b"&" * 1000, b"?a=%00"])
+def test_a_query_that_is_not_text_harms_nobody(server: RunningServer, query: bytes) -> None:
+    answer = talk(server.url, b"GET /api/v1/sessions" + query + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert answer.status in (200, 400)

@@ -1,0 +1,55 @@
+"""Who else on the machine can read what the server stores."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from mochi_stub import StubServer
+from tests.support.agents import delegate, write_agent
+from tests.support.api import Api
+from tests.support.instructions import instruct, words
+from tests.support.server import RunningServer
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="permissions of POSIX systems")
+
+
+def readable_by_others(directory: Path) -> list[str]:
+    return [str(path) for path in [directory, *directory.rglob("*")] if stat.S_IMODE(path.stat().st_mode) & 0o077]
+
+
+def talk_to_it(api: Api) -> None:
+    settings = {"execution_policy": "never_confirm"}
+    agents = {"enabled_agents": ["helper"]}
+    session_id = api.create("mochi", tool_settings=settings, agent_settings=agents)["session_id"]
+    with api.open_stream(session_id, instruct(delegate(words(3)), words(3))) as events:
+        list(events)
+    api.http.get("/sessions")
+    api.http.get("/agents/chats")
+    api.ok(api.http.post("/system-prompts", json={"filename": "mine.md", "content": "Be secret."}), 201)
+
+
+def test_what_the_server_makes_is_its_owners_alone(tmp_path: Path, stub: StubServer) -> None:
+    write_agent(tmp_path)
+    before = os.umask(0o022)
+    try:
+        with RunningServer(tmp_path, stub.url) as server:
+            talk_to_it(server.api())
+    finally:
+        os.umask(before)
+    assert list((tmp_path / "agents" / "agent_chats").glob("*.json"))
+    for folder in ("chat_sessions", "agents/agent_chats", "system_prompts"):
+        assert readable_by_others(tmp_path / folder) == []
+
+
+def test_in_an_open_directory_the_files_are_private_all_the_same(tmp_path: Path, stub: StubServer) -> None:
+    write_agent(tmp_path)
+    folders = [tmp_path / name for name in ("chat_sessions", "agents/agent_chats", "system_prompts")]
+    for folder in folders:
+        folder.mkdir()
+        folder.chmod(0o755)
+    with RunningServer(tmp_path, stub.url) as server:
+        talk_to_it(server.api())
+    for folder in folders:
+        assert readable_by_others(folder) == [str(folder)]

@@ -1,0 +1,76 @@
+"""Names that want to be somewhere else, in every spelling, and a place where it shows if they got there."""
+
+from pathlib import Path
+from urllib.parse import quote
+
+CANARY = "the canary sings"
+
+WAYS_OUT = [
+    "..",
+    ".",
+    "../canary",
+    "../canary.md",
+    "../canary.json",
+    "../../canary.md",
+    "../" * 12 + "etc/passwd",
+    "..\\canary.md",
+    "....//canary.md",
+    "/etc/passwd",
+    "C:\\canary.md",
+    "\\\\host\\share\\canary.md",
+    "file:///etc/passwd",
+    "~/canary.md",
+]
+WINDOWS_NAMES = ["CON.md", "nul.md", "NUL .md", "aux.tar.md", "com1.md", "CONIN$.md", "a:b.md", "canary.md::$DATA"]
+WINDOWS_NAMES += ["canary.md.", "canary.md ", " canary.md", "canary .md", "nul.json", "CON"]
+LOOK_ALIKES = [
+    "．．/canary.md",  # noqa: RUF001 - fullwidth full stops
+    "．．／canary.md",  # noqa: RUF001 - and a fullwidth slash
+    "‥／canary.md",  # noqa: RUF001 - a two dot leader
+    "a／b.md",  # noqa: RUF001
+    "a：b.md",  # noqa: RUF001
+    "ＮＵＬ.md",  # noqa: RUF001
+    "com¹.md",
+    "canary\u202edm.exe.md",
+    "\u200fcanary.md",
+    "ca\u200bnary.md",
+    "cana\u0301ry.md",
+    "\ufeffcanary.md",
+]
+ODD_NAMES = ["canary.md\0", "canary\0.md", "canary.md\n", "\x1b[2Jcanary.md", ".canary.md", ".md", "x" * 300 + ".md"]
+ODD_NAMES += ["é" * 150 + ".md", "x" * 5000]
+NAMES = WAYS_OUT + WINDOWS_NAMES + LOOK_ALIKES + ODD_NAMES
+
+SEGMENTS = sorted(
+    {
+        *(quote(name, safe="") for name in NAMES),
+        *(quote(name, safe="/\\") for name in NAMES),
+        *(quote(quote(name, safe=""), safe="") for name in WAYS_OUT),
+        *("%2e%2e%2fcanary.md", "..%2Fcanary.md", "..%5ccanary.md", "..%255ccanary.md", "%c0%ae%c0%ae%c0%afcanary.md"),
+        *("%00", "%ff%fe", "%", "%2", "%zz", "%u002e%u002e", "0123456789%00.json", "0123456789.json", "%0d%0aX-Evil:1"),
+    }
+)
+"""Names as they may stand in the path of a URL."""
+
+
+class Outside:
+    """A data directory, and files around and in it that nobody should read or change."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.data = root / "in" / "data"
+        self.data.mkdir(parents=True)
+        for folder in (root, root / "in", self.data):
+            for name in ("canary", "canary.md", "canary.json", "canary.py"):
+                (folder / name).write_text(CANARY)
+        self._before = self._look()
+
+    def is_untouched(self) -> bool:
+        """Whether everything outside the server's own directories is as it was."""
+        return self._look() == self._before
+
+    def _look(self) -> dict[str, tuple[int, bytes]]:
+        files = [path for path in self.root.rglob("*") if path.is_file()]
+        own = [folder for folder in self.data.iterdir() if folder.is_dir()]
+        kept = [path for path in files if not any(path.is_relative_to(folder) for folder in own)]
+        return {str(path): (path.stat().st_mtime_ns, path.read_bytes()) for path in kept}
