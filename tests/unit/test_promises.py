@@ -1,0 +1,55 @@
+"""What the docs promise, a test holds: each one that they name exists, and every promise names one."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
+ITEM = re.compile(r"^- .*(?:\n(?!- |\n|#).*)*", re.MULTILINE)
+
+
+def names_in(file: Path) -> set[str]:
+    """The names of the tests in a file."""
+    if not file.is_file():
+        return set()
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return {node.name for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, functions)}
+
+
+def missing_tests(text: str) -> list[str]:
+    """The tests that a page names and that do not exist."""
+    named = set(TEST.findall(text))
+    return sorted(f"{file}::{name}" for file, name in named if name not in names_in(ROOT / file))
+
+
+def unheld_promises(text: str) -> list[str]:
+    """The items below a heading with "promises" that name no test."""
+    sections = re.split(r"^(?=#+ )", text, flags=re.MULTILINE)
+    promising = [section for section in sections if "promise" in section.partition("\n")[0].lower()]
+    return [item for section in promising for item in ITEM.findall(section) if not TEST.search(item)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_test_that_the_docs_name_exists(page: Path) -> None:
+    assert missing_tests(page.read_text()) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_promise_names_a_test(page: Path) -> None:
+    assert unheld_promises(page.read_text()) == []
+
+
+def test_a_promise_that_nothing_holds_is_found() -> None:
+    held = "- one\n  (`tests/unit/test_promises.py::gone`)\n"
+    text = f"# A\n- no promise\n\n## Promises\n\n{held}- two\n  lines\n\n# B\n- x\n"
+    assert missing_tests(text) == ["tests/unit/test_promises.py::gone"]
+    assert unheld_promises(text) == ["- two\n  lines"]
+    assert missing_tests("`tests/unit/no_such_file.py::test_x`") == ["tests/unit/no_such_file.py::test_x"]
+
+
+def test_the_security_page_promises_something() -> None:
+    assert len(TEST.findall((ROOT / "docs" / "security.md").read_text())) > 20
