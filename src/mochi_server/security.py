@@ -40,9 +40,12 @@ class OriginGuard:
         self._allowed = {origin.lower().rstrip("/") for origin in allowed_origins}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        origin = header(scope, b"origin") if scope["type"] == "http" else ""
-        if origin and not self._admits(origin.lower(), header(scope, b"host").lower()):
-            return await refuse(OriginForbidden(origin), send)
+        if scope["type"] == "http":
+            origin = header(scope, b"origin")
+            if origin and not self._admits(origin.lower(), header(scope, b"host").lower()):
+                return await refuse(OriginForbidden(origin), send)
+            if not origin and "*" not in self._allowed and _is_embedded(scope):
+                return await refuse(OriginForbidden("another site"), send)
         return await self._app(scope, receive, send)
 
     def _admits(self, origin: str, host: str) -> bool:
@@ -91,6 +94,11 @@ def host_of(origin: str) -> str:
 
 def _digest(key: bytes) -> bytes:
     return hashlib.sha256(key).digest()
+
+
+def _is_embedded(scope: Scope) -> bool:
+    """Whether a page of another site has this as an image, a script or the like, for which browsers name no origin."""
+    return header(scope, b"sec-fetch-site") == "cross-site" and header(scope, b"sec-fetch-mode") != "navigate"
 
 
 def _local_address(scope: Scope) -> str:

@@ -163,6 +163,19 @@ def test_a_foreign_origin_is_403(api: Api, origin: str) -> None:
     assert api.messages(session_id) == []
 
 
+def test_what_a_foreign_page_embeds_is_403(api: Api) -> None:
+    session_id = api.create("mochi")["session_id"]
+    embedded = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}
+    for path in ("/tools", f"/chat/{session_id}/stream"):
+        assert error_of(api.http.get(path, headers=embedded)) == (403, "ORIGIN_FORBIDDEN")
+    for admitted in (
+        {"Sec-Fetch-Mode": "navigate"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Origin": "http://localhost:3000"},
+    ):
+        assert api.http.get("/health", headers=embedded | admitted).status_code == 200
+
+
 @pytest.mark.parametrize("origin", ["http://localhost:3000", "https://127.0.0.1", "http://[::1]:5173"])
 def test_pages_of_this_machine_may_ask(api: Api, origin: str) -> None:
     assert api.http.get("/health", headers={"Origin": origin}).headers["access-control-allow-origin"] == origin
