@@ -3,6 +3,7 @@
 import asyncio
 import random
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from tests.sessions.samples import answered, new_session, said
 
 @dataclass(frozen=True)
 class State:
-    """What is stored of a session. ``partial`` is an answer that has not ended."""
+    """What is stored of a session, long texts by their digests. ``partial`` is an answer that has not ended."""
 
     contents: tuple[str, ...] = ()
     title: str | None = None
@@ -21,10 +22,14 @@ class State:
     @classmethod
     def of(cls, session: ChatSession) -> "State":
         """A session as it was read after a crash: what was cut off is a message by now."""
-        return cls(tuple(message["content"] for message in session.messages), session.metadata.title)
+        return cls(tuple(short(message["content"]) for message in session.messages), session.metadata.title)
 
     def after_crash(self) -> "State":
         return self if self.partial is None else replace(self, contents=(*self.contents, self.partial), partial=None)
+
+
+def short(text: str) -> str:
+    return f"{text[:20].strip()} {blake2b(text.encode(), digest_size=8).hexdigest()}"
 
 
 Change = tuple[str, State | None] | None
@@ -61,7 +66,7 @@ class _Writer:
             await self._append(session_id, self._text("question"))
             for _ in range(self._chance.randint(0, 2)):
                 partial = self._text("part")
-                self._about_to(session_id, replace(self._known[session_id], partial=partial))
+                self._about_to(session_id, replace(self._known[session_id], partial=short(partial)))
                 await self._store.checkpoint(session_id, answered(partial))
                 self._done()
                 if self._chance.random() < 0.3:
@@ -74,7 +79,7 @@ class _Writer:
         before, text = self._known[session_id], self._text("edit")
         start = self._chance.randint(0, len(before.contents))
         async with self._store.hold(session_id):
-            self._about_to(session_id, replace(before, contents=(*before.contents[:start], text)))
+            self._about_to(session_id, replace(before, contents=(*before.contents[:start], short(text))))
             await self._store.replace_tail(session_id, start, [said(text)])
             self._done()
 
@@ -90,12 +95,12 @@ class _Writer:
 
     async def _append(self, session_id: str, text: str) -> None:
         before = self._known[session_id]
-        self._about_to(session_id, State((*before.contents, text), before.title))
+        self._about_to(session_id, State((*before.contents, short(text)), before.title))
         await self._store.append(session_id, [said(text)])
         self._done()
 
     async def _retitle(self, session_id: str) -> None:
-        title = self._text("title")
+        title = short(self._text("title"))
         self._about_to(session_id, replace(self._known[session_id], title=title))
         await self._store.patch(session_id, {"title": title})
         self._done()
@@ -115,4 +120,4 @@ class _Writer:
 
     def _text(self, kind: str) -> str:
         self._number += 1
-        return f"{kind} {self._number} " + "x" * self._chance.choice([0, 10, 20_000])
+        return f"{kind} {self._number} " + "x" * self._chance.choice([0, 10, 200_000])

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import time
 from pathlib import Path
 
 from mochi_server.errors import SessionNotFound
@@ -19,7 +20,7 @@ def test_whatever_is_killed_while_it_writes_leaves_every_session_whole(
 ) -> None:
     chance, known = random.Random(2026), Known()
     for number in range(ROUNDS):
-        said = killed_after(chance.randint(1, 40), sessions_dir, known, number)
+        said = killed_after(chance.randint(1, 40), chance.random() * 0.005, sessions_dir, known, number)
         before, (session_id, after) = replayed(known, said)
 
         found = stored(manager, {*before, session_id})
@@ -36,10 +37,11 @@ def test_whatever_is_killed_while_it_writes_leaves_every_session_whole(
     assert_what_was_left_is_swept(manager, sessions_dir)
 
 
-def killed_after(messages: int, directory: Path, known: Known, seed: int) -> list[Change]:
-    """What a writer said until it was killed; the last of it may be a change that it was at."""
+def killed_after(messages: int, seconds: float, directory: Path, known: Known, seed: int) -> list[Change]:
+    """What a writer said until it was killed, so long after so many messages; it may have been at the last of it."""
     with child(write_until_killed, directory, known, seed) as writer:
         said: list[Change] = [writer.next() for _ in range(messages)]
+        time.sleep(seconds)  # by chance, so that every step of a write is hit at some time
         writer.process.kill()
         return said + writer.rest()
 
