@@ -49,7 +49,8 @@ else:
 
         A forked child does not hold on to it.
         """
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | OPEN_SAFELY, 0o600)
+        # Open for reading, so that the medium can be made read-only under a process that lives.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | OPEN_SAFELY, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
