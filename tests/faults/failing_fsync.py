@@ -38,7 +38,8 @@ def break_fsync() -> bool:
     )
     program = _Program(len(steps), (_Instruction * len(steps))(*steps))
     libc = ctypes.CDLL(None, use_errno=True)
-    return libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) == 0 and libc.prctl(_SECCOMP, _FILTER, ctypes.byref(program)) == 0
+    failed: int = libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) or libc.prctl(_SECCOMP, _FILTER, ctypes.byref(program))
+    return not failed
 
 
 def _is_broken() -> bool:

@@ -14,6 +14,7 @@ import pytest
 
 from mochi_stub import StubServer
 from tests.faults.rounds import share
+from tests.faults.world import HANGING
 from tests.sessions.processes import DEADLINE
 from tests.support.api import Api, error_of
 from tests.support.instructions import calls, instruct, words
@@ -30,7 +31,7 @@ Heard = list[tuple[float, str]]
 
 @pytest.fixture
 def stub() -> Iterator[StubServer]:
-    with StubServer(speed=4) as stub:
+    with StubServer(speed=1) as stub:
         yield stub
 
 
@@ -140,15 +141,3 @@ def test_a_call_that_waited_for_approval_is_pending_no_more_after_the_kill(stub:
         assert error_of(response) == (404, "CONFIRMATION_NOT_FOUND")
         assert api.ok(api.http.get(f"/chat/{session_id}/confirmations")) == {"confirmations": []}
         assert api.chat(session_id, "And now?")["message"]["content"]
-
-
-HANGING = '''
-    import asyncio
-
-    async def hang() -> str:
-        """Never come back."""
-        await asyncio.Event().wait()
-        return "never"
-
-    __all__ = ["hang"]
-'''
