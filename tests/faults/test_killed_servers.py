@@ -43,7 +43,7 @@ def test_an_answer_in_progress_comes_back_interrupted_and_lacks_two_seconds_at_m
     stub: StubServer, tmp_path: Path
 ) -> None:
     check: Callable[[Api], None] = no_sessions
-    for _ in range(share(3)):
+    for _ in range(share(2)):
         with Command("mochi_server", *arguments(stub), cwd=tmp_path) as command, command.api() as api:
             check(api)
             settled = api.create("mochi")["session_id"]

@@ -14,7 +14,7 @@ from tests.support.api import Api
 from tests.support.process import Command
 from tests.support.tools import write_tools
 
-HEALTHY_SECONDS = 1.0
+HEALTHY_SECONDS = 3.0
 """How long ``/health`` may take, whatever goes on."""
 
 LONG = [f"{number:07} {'x' * 1000} " for number in range(3000)]
