@@ -33,6 +33,7 @@ def create_app(settings: MochiServerSettings | None = None, *, insecure: bool = 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         try:
+            await app.state.services.open()
             yield
         finally:
             closing, app.state.services = app.state.services, build_services(settings)

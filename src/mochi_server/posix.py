@@ -2,6 +2,7 @@
 
 import errno
 import os
+import sys
 from pathlib import Path
 
 OPEN_SAFELY = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
@@ -22,3 +23,66 @@ def sync_directory(path: Path) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+if sys.platform == "win32":
+
+    def hold_file(path: Path) -> int | None:  # noqa: ARG001 - the others use it
+        """None: this system does not tell who holds a file."""
+        return None
+
+    def is_held(path: Path) -> bool:  # noqa: ARG001 - the others use it
+        """False, since nobody can hold one."""
+        return False
+
+    def let_go(descriptor: int) -> None:
+        """End the holding of a file."""
+        os.close(descriptor)
+
+else:
+    import fcntl
+
+    _held: set[int] = set()
+
+    def hold_file(path: Path) -> int | None:
+        """Make a file and hold it until ``let_go`` or the end of this process, however it ends. Raises OSError.
+
+        A forked child does not hold on to it.
+        """
+        # Open for reading, so that the medium can be made read-only under a process that lives.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | OPEN_SAFELY, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(descriptor)
+            raise
+        _held.add(descriptor)
+        return descriptor
+
+    def is_held(path: Path) -> bool:
+        """Whether somebody holds the file; not, where it is not there or cannot be looked at."""
+        try:
+            descriptor = os.open(path, os.O_RDONLY | OPEN_SAFELY)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two that look do not see each other
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        finally:
+            os.close(descriptor)
+        return False
+
+    def let_go(descriptor: int) -> None:
+        """End the holding of a file."""
+        _held.discard(descriptor)
+        os.close(descriptor)
+
+    def _forget_held() -> None:
+        for descriptor in _held:
+            os.close(descriptor)
+        _held.clear()
+
+    os.register_at_fork(after_in_child=_forget_held)

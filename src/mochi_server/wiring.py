@@ -28,7 +28,7 @@ from mochi_server.tools.library import ToolLibrary
 
 @dataclass(frozen=True)
 class Services:
-    """Everything routes need; belongs to one event loop. Close it when done."""
+    """Everything routes need; belongs to one event loop. Open it where it serves, close it when done."""
 
     client: AsyncOllamaClient
     store: FileSessionStore
@@ -44,6 +44,10 @@ class Services:
     summaries: SummarizationService
     compare: CompareService
     runs: RunRegistry
+
+    async def open(self) -> None:
+        """Be known to other processes that serve the same directory, and warn of those."""
+        await self.store.open()
 
     async def aclose(self) -> None:
         """End running turns, store what they had, close files and connections."""

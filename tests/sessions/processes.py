@@ -30,9 +30,12 @@ class Child:
         self.process, self.answers = process, answers
 
     def next(self) -> Any:
-        """What it says next. Raises EOFError when it has ended."""
+        """What it says next. Raises EOFError when it has ended, if need be in the middle of a word."""
         assert self.answers.poll(DEADLINE), "the child says nothing"
-        return self.answers.recv()
+        try:
+            return self.answers.recv()
+        except OSError as error:
+            raise EOFError from error
 
     def rest(self) -> list[Any]:
         """All that it still says until it ends."""

@@ -24,6 +24,12 @@ class Api:
     def __init__(self, url: str, **client: Any) -> None:
         self.http = httpx.Client(**{"base_url": f"{url}/api/v1", "trust_env": False, "timeout": 20, **client})
 
+    def __enter__(self) -> "Api":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.http.close()
+
     def create(self, model: str, **fields: Any) -> dict[str, Any]:
         return self.ok(self.http.post("/sessions", json={"model": model, **fields}), 201)
 

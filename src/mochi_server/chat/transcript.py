@@ -33,6 +33,7 @@ class Transcript:
         self._answer: Answer | None = None
         self._open_calls: list[Call] = []
         self._replaces = False
+        self._found: str | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.Task[None] | None = None
         self.messages: list[Message] = []
@@ -47,6 +48,7 @@ class Transcript:
         asked = last_user_index(history)
         self.turn_begins = asked if asked is not None else len(history)
         self._replaces = self.turn_begins < len(history) - 1
+        self._found = self._turn.session.revision
         self.messages = history[: self.turn_begins + 1]
 
     def expect(self, answer: Answer) -> None:
@@ -96,7 +98,8 @@ class Transcript:
             await self._store.append(self._id, messages)
 
     async def _replace(self) -> None:
-        await self._store.replace_tail(self._id, self.turn_begins + 1, self._turn.stored)
+        # What another process has added meanwhile is not for this turn to replace.
+        await self._store.replace_tail(self._id, self.turn_begins + 1, self._turn.stored, revision=self._found)
 
     def _checkpoint(self) -> None:
         self._timer = None

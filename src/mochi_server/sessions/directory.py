@@ -88,9 +88,8 @@ class SessionDirectory:
         """Note an unfinished answer in the turn log."""
         with self._writing(session_id) as stored:
             message = _settled(partial, len(stored.record.messages))
-            after = stored.record.with_partial(message)
-            line = partial_line(stored.record, message)
-            self._remember(session_id, self._folder.note(session_id, stored, after, line))
+            after = stored.record.with_partial(message, self._folder.presence.name)
+            self._remember(session_id, self._folder.note(session_id, stored, after, partial_line(after)))
 
     def delete(self, session_id: str) -> None:
         """Remove the session."""
@@ -102,10 +101,25 @@ class SessionDirectory:
         with storage("list the sessions"):
             return self._index.list(query)
 
+    def join(self) -> tuple[int, ...]:
+        """Be known to the other processes that serve the directory; the ids of those there are."""
+        with storage("join the processes that serve the directory"):
+            self._folder.make()
+            self._folder.presence.join()
+            return self._folder.presence.others()
+
+    def leave(self) -> None:
+        """Serve the directory no longer."""
+        self._folder.presence.leave()
+
     def begin(self, session_id: str, *, is_turn: bool) -> None:
         """Bring what a crashed turn has left into the file; for a turn, changes are its own from here on."""
         with self._writing(session_id) as stored:
-            whole = self._folder.save(session_id, stored, stored.record.after_crash()) if stored.log else stored
+            if is_turn:
+                self._try_to_join()
+            whole = stored
+            if stored.log and not self._is_running(session_id, stored):
+                whole = self._folder.save(session_id, stored, stored.record.after_crash())
             if is_turn:
                 self._turns[session_id] = _Turn(whole)
 
@@ -159,7 +173,19 @@ class SessionDirectory:
         return self._visible(session_id, stored)
 
     def _visible(self, session_id: str, stored: Stored) -> Record:
-        return stored.record.with_partial(None) if session_id in self._turns else stored.record.after_crash()
+        record = stored.record
+        return record.with_partial(None) if self._is_running(session_id, stored) else record.after_crash()
+
+    def _is_running(self, session_id: str, stored: Stored) -> bool:
+        """Whether an unfinished answer goes on, here or in another process; else a crash has cut it off."""
+        return session_id in self._turns or self._folder.presence.lives(stored.record.writer)
+
+    def _try_to_join(self) -> None:
+        """Unknown to other processes a turn runs as well; they only take its unfinished answer for a crashed one."""
+        try:
+            self._folder.presence.join()
+        except OSError as error:
+            _log.debug("unknown to other processes: %s", error)
 
     def _read(self, session_id: str) -> tuple[Stored, Record]:
         """A session's files without being alone with them, and what callers see."""

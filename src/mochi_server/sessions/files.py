@@ -1,6 +1,7 @@
 """Sessions as JSON files, for an event loop: the blocking directory behind threads of its own, and the holds."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -12,7 +13,7 @@ from typing import Any, TypeVar
 import anyio
 import anyio.to_thread
 
-from mochi_server.errors import SessionNotFound
+from mochi_server.errors import SessionNotFound, StorageFailed
 from mochi_server.sessions.directory import SessionDirectory
 from mochi_server.sessions.locks import Holds
 from mochi_server.sessions.session import ChatSession, is_session_id
@@ -20,6 +21,12 @@ from mochi_server.sessions.types import Message, SessionPage, SessionQuery
 
 _Result = TypeVar("_Result")
 _THREADS = 4
+_ALSO_SERVED = (
+    "another process, %d, serves %s as well. No write of either is lost, but turns of one session are not coordinated "
+    "between processes: let one server serve a directory."
+)
+
+_log = logging.getLogger(__name__)
 
 
 class FileSessionStore:
@@ -29,9 +36,18 @@ class FileSessionStore:
     """
 
     def __init__(self, sessions_dir: str | Path) -> None:
-        self._directory = SessionDirectory(Path(sessions_dir))
+        self._path = Path(sessions_dir)
+        self._directory = SessionDirectory(self._path)
         self._holds = Holds()
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="sessions")
+
+    async def open(self) -> None:
+        """Be known to the other processes that serve the directory, and warn of those. Turns do it by themselves."""
+        try:
+            for process_id in await self._run(self._directory.join):
+                _log.warning(_ALSO_SERVED, process_id, self._path.absolute())
+        except StorageFailed as error:
+            _log.warning("%s", error.message)
 
     async def create(self, session: ChatSession) -> ChatSession:
         """Store a new session; its id is replaced by a fresh one should it be taken."""
@@ -85,6 +101,7 @@ class FileSessionStore:
     async def aclose(self) -> None:
         """End the store's threads when they have finished their work."""
         await anyio.to_thread.run_sync(self._threads.shutdown)
+        self._directory.leave()
 
     async def _run(self, work: Callable[[], _Result]) -> _Result:
         """Do blocking work in a thread; a cancellation is heard when the work is done."""

@@ -14,6 +14,7 @@ from mochi_server.posix import sync_directory
 from mochi_server.sessions import disk
 from mochi_server.sessions.encoding import decode_file
 from mochi_server.sessions.locks import WriteLocks
+from mochi_server.sessions.presence import Presence
 from mochi_server.sessions.session import is_session_id
 from mochi_server.sessions.turnlog import Record, overlay
 
@@ -54,6 +55,7 @@ class SessionFolder:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._locks = WriteLocks(path / ".locks")
+        self.presence = Presence(path / ".locks")
         self._warned: set[tuple[str, disk.Signature | None]] = set()
 
     def make(self) -> None:

@@ -17,12 +17,16 @@ from mochi_server.sessions.types import Message
 
 @dataclass(frozen=True)
 class Record:
-    """A stored session, never changed in place. ``partial`` is the answer of a turn that has not ended."""
+    """A stored session, never changed in place. ``partial`` is the answer of a turn that has not ended.
+
+    ``writer`` names the process that writes it, see ``presence``.
+    """
 
     metadata: SessionMetadata
     messages: tuple[Message, ...]
     extra: dict[str, Any] = field(default_factory=dict)
     partial: Message | None = None
+    writer: str | None = None
     known_lines: tuple[bytes, ...] | None = field(default=None, compare=False)
     known_mark: str | None = field(default=None, compare=False)
 
@@ -72,6 +76,7 @@ class Record:
             known_lines=(*self.lines[:kept], *map(encode, messages)),
             known_mark=None,
             partial=None,
+            writer=None,
         )
 
     def with_fields(self, fields: Mapping[str, Any], updated_at: str) -> "Record":
@@ -80,8 +85,8 @@ class Record:
         changed = {**self.metadata.to_dict(), **fields, "updated_at": latest}
         return self._same_history(metadata=SessionMetadata.from_dict(changed))
 
-    def with_partial(self, partial: Message | None) -> "Record":
-        return self._same_history(partial=partial)
+    def with_partial(self, partial: Message | None, writer: str | None = None) -> "Record":
+        return self._same_history(partial=partial, writer=writer)
 
     def after_crash(self) -> "Record":
         """With the unfinished answer as the message it has become."""
@@ -107,9 +112,10 @@ def fields_line(before: Record, fields: Mapping[str, Any], updated_at: str) -> b
     return encode({"at": before.mark, "fields": fields, "updated_at": updated_at}) + b"\n"
 
 
-def partial_line(before: Record, partial: Message) -> bytes:
+def partial_line(after: Record) -> bytes:
     """The log line of an answer that has come this far."""
-    return encode({"at": before.mark, "partial": partial}) + b"\n"
+    by = {} if after.writer is None else {"by": after.writer}
+    return encode({"at": after.mark, "partial": after.partial, **by}) + b"\n"
 
 
 def overlay(record: Record, log: bytes) -> Record:
@@ -128,5 +134,5 @@ def _with_line(record: Record, line: dict[str, Any]) -> Record:
     if "fields" in line:
         return record.with_fields(line["fields"], line["updated_at"])
     if "partial" in line:
-        return record.with_partial(line["partial"])
+        return record.with_partial(line["partial"], line.get("by"))
     return record.with_tail(line["from"], line["messages"], line["updated_at"])

@@ -1,0 +1,123 @@
+"""A process that changes sessions until it is killed, and says of each change what it is to leave and when it has."""
+
+import asyncio
+import random
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from mochi_server.sessions import ChatSession, FileSessionStore
+from tests.sessions.samples import answered, new_session, said
+
+
+@dataclass(frozen=True)
+class State:
+    """What is stored of a session, long texts by their digests. ``partial`` is an answer that has not ended."""
+
+    contents: tuple[str, ...] = ()
+    title: str | None = None
+    partial: str | None = None
+
+    @classmethod
+    def of(cls, session: ChatSession) -> "State":
+        """A session as it was read after a crash: what was cut off is a message by now."""
+        return cls(tuple(short(message["content"]) for message in session.messages), session.metadata.title)
+
+    def after_crash(self) -> "State":
+        return self if self.partial is None else replace(self, contents=(*self.contents, self.partial), partial=None)
+
+
+def short(text: str) -> str:
+    return f"{text[:20].strip()} {blake2b(text.encode(), digest_size=8).hexdigest()}"
+
+
+Change = tuple[str, State | None] | None
+"""A session's id and what it is about to be, None when it is about to go; or, as None: this is done."""
+
+
+def write_until_killed(say: Connection, directory: Path, known: dict[str, State], seed: int) -> None:
+    """One change after the other, of every kind the store has."""
+    asyncio.run(_Writer(say, directory, known, random.Random(seed)).write())
+
+
+class _Writer:
+    def __init__(self, say: Connection, directory: Path, known: dict[str, State], chance: random.Random) -> None:
+        self._say, self._chance = say, chance
+        self._store = FileSessionStore(directory)
+        self._known = dict(known)
+        self._number = 0
+
+    async def write(self) -> None:
+        while True:
+            await self._chance.choice([self._create, self._turn, self._turn, self._edit, self._patch, self._delete])()
+
+    async def _create(self) -> None:
+        if len(self._known) < 6:
+            session = new_session(system_prompt=self._text("system"))
+            self._about_to(session.session_id, State.of(session))
+            await self._store.create(session)
+            self._done()
+
+    async def _turn(self) -> None:
+        if (session_id := self._any()) is None:
+            return
+        async with self._store.hold(session_id, run_id="r"):
+            await self._append(session_id, self._text("question"))
+            for _ in range(self._chance.randint(0, 2)):
+                partial = self._text("part")
+                self._about_to(session_id, replace(self._known[session_id], partial=short(partial)))
+                await self._store.checkpoint(session_id, answered(partial))
+                self._done()
+                if self._chance.random() < 0.3:
+                    await self._retitle(session_id)
+            await self._append(session_id, self._text("answer"))
+
+    async def _edit(self) -> None:
+        if (session_id := self._any()) is None:
+            return
+        before, text = self._known[session_id], self._text("edit")
+        start = self._chance.randint(0, len(before.contents))
+        async with self._store.hold(session_id):
+            self._about_to(session_id, replace(before, contents=(*before.contents[:start], short(text))))
+            await self._store.replace_tail(session_id, start, [said(text)])
+            self._done()
+
+    async def _patch(self) -> None:
+        if (session_id := self._any()) is not None:
+            await self._retitle(session_id)
+
+    async def _delete(self) -> None:
+        if len(self._known) > 3 and (session_id := self._any()) is not None:
+            self._about_to(session_id, None)
+            await self._store.delete(session_id)
+            self._done()
+
+    async def _append(self, session_id: str, text: str) -> None:
+        before = self._known[session_id]
+        self._about_to(session_id, State((*before.contents, short(text)), before.title))
+        await self._store.append(session_id, [said(text)])
+        self._done()
+
+    async def _retitle(self, session_id: str) -> None:
+        title = short(self._text("title"))
+        self._about_to(session_id, replace(self._known[session_id], title=title))
+        await self._store.patch(session_id, {"title": title})
+        self._done()
+
+    def _about_to(self, session_id: str, after: State | None) -> None:
+        self._say.send((session_id, after))
+        if after is None:
+            del self._known[session_id]
+        else:
+            self._known[session_id] = after
+
+    def _done(self) -> None:
+        self._say.send(None)
+
+    def _any(self) -> str | None:
+        return self._chance.choice(sorted(self._known)) if self._known else None
+
+    def _text(self, kind: str) -> str:
+        self._number += 1
+        return f"{kind} {self._number} " + "x" * self._chance.choice([0, 10, 200_000])

@@ -1,0 +1,81 @@
+"""Media that fail, really: a small file system that is full or read-only, a process whose files may not grow."""
+
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+
+class SmallDisk:
+    """A file system of its own, of one MiB."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @contextmanager
+    def full(self) -> Iterator[None]:
+        """Not a byte more fits inside."""
+        filler = self.path / "filler"
+        descriptor = os.open(filler, os.O_WRONLY | os.O_CREAT)
+        try:
+            _fill(descriptor)
+            yield
+        finally:
+            os.close(descriptor)
+            filler.unlink()
+
+    @contextmanager
+    def read_only(self) -> Iterator[None]:
+        """Nothing can be written inside."""
+        _run("mount", "-o", "remount,ro", str(self.path))
+        try:
+            yield
+        finally:
+            _run("mount", "-o", "remount,rw", str(self.path))
+
+
+@contextmanager
+def small_disk(path: Path) -> Iterator[SmallDisk]:
+    """Skips the test where file systems cannot be mounted."""
+    path.mkdir()
+    try:
+        _run("mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(path))
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("needs the right to mount a file system")
+    try:
+        yield SmallDisk(path)
+    finally:
+        _run("umount", "--lazy", str(path))
+
+
+@contextmanager
+def no_growth(process_id: int) -> Iterator[None]:
+    """Files of that process cannot grow, as on a full disk."""
+    if sys.platform != "linux":
+        pytest.skip("needs Linux's limits of other processes")
+    import resource
+
+    before = resource.prlimit(process_id, resource.RLIMIT_FSIZE)
+    resource.prlimit(process_id, resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(process_id, resource.RLIMIT_FSIZE, before)
+
+
+def _fill(descriptor: int) -> None:
+    try:
+        while True:
+            os.write(descriptor, b"x" * 4096)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+
+
+def _run(*command: str) -> None:
+    subprocess.run(command, check=True, capture_output=True)

@@ -1,0 +1,116 @@
+"""A session and a model of it: what clients do is done to both, and both must be the same afterwards."""
+
+from typing import Any
+
+import httpx
+
+from mochi_stub.prompt import Prompt
+from mochi_stub.reply import Failure, Reply, Text
+from tests.support.api import Api, error_of
+
+Said = tuple[str, str]
+"""Role and content of a message."""
+
+
+def resolve(prompt: Prompt) -> Reply:
+    """What the model answers; it breaks off at whoever asks for it."""
+    text = prompt.user_text
+    return Reply([Text([f"Re: {text}"]), *([Failure("kaput")] if text.startswith("fail") else [])])
+
+
+class Mirror:
+    """A session over HTTP, and what must be stored of it."""
+
+    def __init__(self, api: Api, system_prompt: str | None, title: str | None) -> None:
+        self._api = api
+        self.said: list[Said] = [] if system_prompt is None else [("system", system_prompt)]
+        self.title = title
+        self.exists = True
+        self.id = api.create("mochi", system_prompt=system_prompt, title=title)["session_id"]
+        self._path = f"/sessions/{self.id}"
+
+    def chat(self, text: str) -> None:
+        """A turn that answers as a whole."""
+        self._ends(self._api.http.post(f"/chat/{self.id}", json={"message": text}), self._speaks(text))
+
+    def stream(self, text: str) -> None:
+        """A turn that streams."""
+        if not self.exists:
+            return self.chat(text)
+        worked = self._speaks(text) == 200
+        assert ("error" in {event.type for event in self._api.stream(self.id, text)}) is not worked
+        return None
+
+    def regenerate(self) -> None:
+        """Have the last question answered again; a failure keeps what there was."""
+        asked = [index for index, (role, _) in enumerate(self.said) if role == "user"]
+        expected: int | str = "EMPTY_HISTORY"
+        if asked:
+            text = self.said[asked[-1]][1]
+            expected = self._answered(text) if len(self.said) == asked[-1] + 1 else 502
+            if not text.startswith("fail"):
+                self.said[asked[-1] + 1 :] = [("assistant", f"Re: {text}")]
+                expected = 200
+        self._ends(self._api.http.post(f"/chat/{self.id}"), expected)
+
+    def edit(self, index: int, text: str) -> None:
+        """Other words for a message; only the user's can be edited."""
+        expected: int | str = "INVALID_MESSAGE_INDEX"
+        if index < len(self.said) and self.said[index][0] == "user":
+            self.said[index:] = [("user", text)]
+            expected = 200
+        self._ends(self._api.http.put(f"{self._path}/messages/{index}", json={"content": text}), expected)
+
+    def retitle(self, title: str | None) -> None:
+        self.title = title
+        self._ends(self._api.http.patch(self._path, json={"title": title}), 200)
+
+    def instruct(self, content: str) -> None:
+        """Set the system prompt."""
+        self.said[: self._has_prompt()] = [("system", content)]
+        self._ends(self._api.http.put(f"{self._path}/system-prompt", json={"content": content}), 200)
+
+    def uninstruct(self) -> None:
+        """Remove the system prompt."""
+        expected = 204 if self._has_prompt() else "PROMPT_NOT_FOUND"
+        del self.said[: self._has_prompt()]
+        self._ends(self._api.http.delete(f"{self._path}/system-prompt"), expected)
+
+    def delete(self) -> None:
+        self._ends(self._api.http.delete(self._path), 204)
+        self.exists = False
+
+    def agrees(self) -> None:
+        """What is stored is what the model says."""
+        if not self.exists:
+            assert error_of(self._api.http.get(self._path)) == (404, "SESSION_NOT_FOUND")
+            return
+        found = self._api.session(self.id)
+        assert [(m["role"], m["content"]) for m in found["messages"]] == self.said
+        assert (found["title"], found["message_count"]) == (self.title, len(self.said))
+        for message in found["messages"]:
+            text, failed = message["content"], message["content"].startswith("Re: fail")
+            assert message.get("interrupted", False) is (message["role"] == "assistant" and failed), text
+
+    def entry(self) -> dict[str, Any]:
+        """What the list must say of it."""
+        first = next((content for role, content in self.said if role == "user"), "")
+        preview = first if len(first) <= 250 else first[:250] + "..."
+        return {"session_id": self.id, "title": self.title, "message_count": len(self.said), "preview": preview}
+
+    def _speaks(self, text: str) -> int:
+        self.said.append(("user", text))
+        return self._answered(text)
+
+    def _answered(self, text: str) -> int:
+        self.said.append(("assistant", f"Re: {text}"))
+        return 502 if text.startswith("fail") else 200
+
+    def _has_prompt(self) -> bool:
+        return self.said[:1] != [] and self.said[0][0] == "system"
+
+    def _ends(self, response: httpx.Response, expected: int | str) -> None:
+        if not self.exists:
+            expected = "SESSION_NOT_FOUND"
+        found = error_of(response)[1] if isinstance(expected, str) else response.status_code
+        assert found == expected, response.text

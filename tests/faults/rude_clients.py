@@ -1,0 +1,60 @@
+"""Clients on bare sockets, who may do what no library lets them."""
+
+import json
+import socket
+import struct
+from types import TracebackType
+from typing import Any
+
+from tests.sessions.processes import DEADLINE
+
+
+class RudeClient:
+    """One connection; leaving the context closes it, or resets it."""
+
+    def __init__(self, address: tuple[str, int], *, resets: bool = False, buffer: int | None = None) -> None:
+        self._socket = socket.socket()
+        self._socket.settimeout(DEADLINE)
+        if buffer is not None:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+        if resets:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._socket.connect(address)
+
+    def __enter__(self) -> "RudeClient":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._socket.close()
+
+    def posts(self, path: str, body: dict[str, Any], *, share: float = 1.0) -> None:
+        """Send a request, or that share of it."""
+        data = request(path, body)
+        self.sends(data[: int(len(data) * share)])
+
+    def sends(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
+    def reads(self, size: int) -> bytes:
+        return self._socket.recv(size)
+
+    def reads_until(self, text: bytes) -> bytes:
+        """What comes up to that text."""
+        data = b""
+        while text not in data:
+            more = self.reads(4096)
+            assert more, f"{text!r} never came: {data!r}"
+            data += more
+        return data
+
+
+def request(path: str, body: dict[str, Any]) -> bytes:
+    """A whole request, its body about half of it."""
+    content = json.dumps(body).encode()
+    head = (
+        f"POST /api/v1{path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(content)}\r\n\r\n"
+    )
+    return head.encode() + content

@@ -1,0 +1,115 @@
+"""Full and read-only disks under a server that goes on: a clear error, the old state, and no restart afterwards."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mochi_stub import StubServer
+from mochi_stub.prompt import Prompt
+from mochi_stub.reply import Gate, Reply, Text
+from tests.faults.changes import CHANGES, DELETIONS, FAILED, Client
+from tests.faults.media import SmallDisk, no_growth, small_disk
+from tests.support.api import Event, text_of
+from tests.support.process import Command
+from tests.support.server import RunningServer
+
+DONE = {name: 201 if name in ("create", "write file") else 200 for name in CHANGES} | {"remove prompt": 204}
+NO_BACKGROUND = {"summarization_enabled": False}
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    with small_disk(tmp_path / "disk") as disk:
+        yield disk
+
+
+def test_on_a_full_disk_changes_fail_deleting_works_and_with_space_all_goes_on(
+    stub: StubServer, disk: SmallDisk
+) -> None:
+    with RunningServer(disk.path, stub.url, **NO_BACKGROUND) as server:
+        client = Client(server.api())
+        before = client.seen()
+        with disk.full():
+            assert client.outcomes(CHANGES) == dict.fromkeys(CHANGES, FAILED)
+            assert client.seen() == before
+        assert client.outcomes(CHANGES) == DONE
+        with disk.full():
+            assert client.outcomes(DELETIONS) == dict.fromkeys(DELETIONS, 204)
+    assert not list(disk.path.rglob("*.tmp"))
+
+
+def test_on_a_read_only_disk_every_change_fails_and_afterwards_all_goes_on(stub: StubServer, disk: SmallDisk) -> None:
+    with RunningServer(disk.path, stub.url, **NO_BACKGROUND) as server:
+        client = Client(server.api())
+        before = client.seen()
+        with disk.read_only():
+            assert client.outcomes(CHANGES + DELETIONS) == dict.fromkeys(CHANGES + DELETIONS, FAILED)
+            assert client.seen() == before
+        assert client.outcomes(CHANGES) == DONE
+        assert client.outcomes(DELETIONS) == dict.fromkeys(DELETIONS, 204)
+
+
+def test_where_files_cannot_grow_every_change_fails_and_afterwards_all_goes_on(
+    stub: StubServer, tmp_path: Path
+) -> None:
+    arguments = ["--port", "0", "--ollama-host", stub.url]
+    with (
+        Command("mochi_server", *arguments, cwd=tmp_path, MOCHI_SUMMARIZATION_ENABLED="false") as command,
+        command.api() as api,
+    ):
+        client = Client(api)
+        before = client.seen()
+        with no_growth(command.process.pid):
+            assert client.outcomes(CHANGES) == dict.fromkeys(CHANGES, FAILED)
+            assert client.seen() == before
+        assert client.outcomes(CHANGES) == DONE
+
+
+def test_a_server_starts_on_a_read_only_disk_and_shows_what_is_there(stub: StubServer, disk: SmallDisk) -> None:
+    with RunningServer(disk.path, stub.url, **NO_BACKGROUND) as server:
+        client = Client(server.api())
+        before = client.seen()
+    with disk.read_only(), RunningServer(disk.path, stub.url) as server:
+        client.api = server.api()
+        assert client.seen() == before
+        assert client.outcomes(("turn",)) == {"turn": FAILED}
+
+
+def test_a_stream_on_a_full_disk_is_an_error_and_done(stub: StubServer, disk: SmallDisk) -> None:
+    with RunningServer(disk.path, stub.url, **NO_BACKGROUND) as server:
+        client = Client(server.api())
+        before = client.seen()
+        with disk.full():
+            events = client.api.stream(client.session_id, "Hello again!")
+            assert codes(events) == [("error", FAILED), ("done", None)]
+            assert client.seen() == before
+        assert codes(client.api.stream(client.session_id, "Hello again!"))[-1] == ("done", None)
+        assert len(client.api.messages(client.session_id)) == len(before[0]["messages"]) + 2
+
+
+def test_a_disk_that_fills_while_the_model_speaks_costs_the_answer_and_nothing_else(disk: SmallDisk) -> None:
+    gate = Gate()
+
+    def resolve(prompt: Prompt) -> Reply | None:
+        return Reply([Text(["one ", "two "]), gate, Text(["three"])]) if prompt.user_text == "speak" else None
+
+    with (
+        StubServer(speed=0, resolve=resolve) as stub,
+        RunningServer(disk.path, stub.url, **NO_BACKGROUND) as server,
+    ):
+        api = server.api()
+        session_id = api.create("mochi")["session_id"]
+        with api.open_stream(session_id, "speak") as coming:
+            events = [next(coming)]
+            with disk.full():
+                gate.open()
+                events += coming
+        assert text_of(events) == "one two three"
+        assert codes(events)[-2:] == [("error", FAILED), ("done", None)]
+        assert [m["content"] for m in api.messages(session_id)] == ["speak"]
+        assert api.chat(session_id)["message"]["content"] == "one two three"
+
+
+def codes(events: list[Event]) -> list[tuple[str, str | None]]:
+    return [(event.type, event.data.get("code")) for event in events]

@@ -1,0 +1,143 @@
+"""kill -9 of the whole server while it streams: what was said is there, save the last two seconds of it."""
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import httpx
+import pytest
+
+from mochi_stub import StubServer
+from tests.faults.rounds import share
+from tests.faults.world import HANGING
+from tests.sessions.processes import DEADLINE
+from tests.support.api import Api, error_of
+from tests.support.instructions import calls, instruct, words
+from tests.support.process import Command
+from tests.support.tools import write_tools
+
+LOST_SECONDS = 2.0
+SLACK_SECONDS = 1.0
+"""What a busy machine may add: the checkpoint's own writing, and the way of the text to the client."""
+
+Heard = list[tuple[float, str]]
+"""Pieces of an answer with the times they came."""
+
+
+@pytest.fixture
+def stub() -> Iterator[StubServer]:
+    with StubServer(speed=1) as stub:
+        yield stub
+
+
+def arguments(stub: StubServer) -> list[str]:
+    return ["--port", "0", "--ollama-host", stub.url]
+
+
+def test_an_answer_in_progress_comes_back_interrupted_and_lacks_two_seconds_at_most(
+    stub: StubServer, tmp_path: Path
+) -> None:
+    check: Callable[[Api], None] = no_sessions
+    for _ in range(share(2)):
+        with Command("mochi_server", *arguments(stub), cwd=tmp_path) as command, command.api() as api:
+            check(api)
+            settled = api.create("mochi")["session_id"]
+            api.chat(settled, "Hello!")
+            resting = {name: api.messages(name) for name in ids_of(api)}
+            streaming = [api.create("mochi")["session_id"] for _ in range(3)]
+            check = partial(as_it_should_be, resting, streaming, *streamed_until_killed(api, command, streaming))
+    with Command("mochi_server", *arguments(stub), cwd=tmp_path) as command, command.api() as api:
+        check(api)
+    assert not list((tmp_path / "chat_sessions").glob("*.corrupt-*"))
+
+
+def as_it_should_be(
+    resting: dict[str, list[dict[str, Any]]], streaming: list[str], heard: list[Heard], killed: float, api: Api
+) -> None:
+    """Sessions that rested are what they were, the others have what was heard up to a while before the kill."""
+    assert ids_of(api) == {*resting, *streaming}
+    for session_id, before in resting.items():
+        assert api.messages(session_id) == before
+    for session_id, pieces in zip(streaming, heard, strict=True):
+        question, partial_answer = api.messages(session_id)
+        assert (question["role"], partial_answer["interrupted"]) == ("user", True)
+        due = "".join(text for moment, text in pieces if moment < killed - LOST_SECONDS - SLACK_SECONDS)
+        assert due
+        assert partial_answer["content"].startswith(due)
+    api.chat(streaming[0], "Go on")
+    assert len(api.messages(streaming[0])) == 4
+
+
+def no_sessions(api: Api) -> None:
+    assert ids_of(api) == set()
+
+
+def ids_of(api: Api) -> set[str]:
+    return {entry["session_id"] for entry in api.ok(api.http.get("/sessions"))["sessions"]}
+
+
+def streamed_until_killed(api: Api, command: Command, ids: list[str]) -> tuple[list[Heard], float]:
+    """What was heard of endless answers before the server was killed, and when that was."""
+    heard: list[Heard] = [[] for _ in ids]
+    long_enough = [Event() for _ in ids]
+
+    def listen(number: int) -> None:
+        # The stream breaks off with the process, at times within an event.
+        with (
+            suppress(httpx.HTTPError, AssertionError),
+            api.open_stream(ids[number], instruct(words(1_000_000))) as events,
+        ):
+            for event in events:
+                heard[number].append((time.monotonic(), event.data["content"]))
+                if heard[number][-1][0] - heard[number][0][0] > LOST_SECONDS + SLACK_SECONDS + 0.5:
+                    long_enough[number].set()
+
+    with ThreadPoolExecutor(len(ids)) as listeners:
+        listening = [listeners.submit(listen, number) for number in range(len(ids))]
+        try:
+            assert all(event.wait(DEADLINE) for event in long_enough)
+        finally:
+            command.process.kill()
+        killed = time.monotonic()
+        for listener in listening:
+            listener.result()
+    return heard, killed
+
+
+def test_a_session_whose_tool_was_running_goes_on_after_the_kill(stub: StubServer, tmp_path: Path) -> None:
+    write_tools(tmp_path, HANGING)
+    settings = {"tools": ["hang"], "execution_policy": "never_confirm"}
+    with Command("mochi_server", *arguments(stub), cwd=tmp_path) as command, command.api() as api:
+        session_id = api.create("mochi", tool_settings=settings)["session_id"]
+        with suppress(httpx.HTTPError, AssertionError), api.open_stream(session_id, instruct(calls("hang"))) as events:
+            assert next(event for event in events if event.type == "tool_call")
+            command.process.kill()
+            list(events)
+
+    with Command("mochi_server", *arguments(stub), cwd=tmp_path) as command, command.api() as api:
+        assert [m["role"] for m in api.messages(session_id)] == ["user", "assistant"]
+        assert api.chat(session_id, "And now?")["message"]["content"]
+        sent = [exchange for exchange in stub.exchanges() if exchange.path == "/api/chat"][-1].body["messages"]
+        assert [message["role"] for message in sent] == ["user", "assistant", "tool", "user"]
+
+
+def test_a_call_that_waited_for_approval_is_pending_no_more_after_the_kill(stub: StubServer, tmp_path: Path) -> None:
+    write_tools(tmp_path, HANGING)
+    with Command("mochi_server", *arguments(stub), cwd=tmp_path) as command, command.api() as api:
+        session_id = api.create("mochi", tool_settings={"tools": ["hang"]})["session_id"]
+        with suppress(httpx.HTTPError, AssertionError), api.open_stream(session_id, instruct(calls("hang"))) as events:
+            asked = next(event for event in events if event.type == "tool_call_confirmation_required")
+            command.process.kill()
+            list(events)
+
+    with Command("mochi_server", *arguments(stub), cwd=tmp_path) as command, command.api() as api:
+        decision = {"confirmation_id": asked.data["confirmation_id"], "approved": True}
+        response = api.http.post(f"/chat/{session_id}/confirm-tool", json=decision)
+        assert error_of(response) == (404, "CONFIRMATION_NOT_FOUND")
+        assert api.ok(api.http.get(f"/chat/{session_id}/confirmations")) == {"confirmations": []}
+        assert api.chat(session_id, "And now?")["message"]["content"]

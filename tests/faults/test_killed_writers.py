@@ -1,0 +1,85 @@
+"""kill -9 at any moment of writing: each session is what it was or what it was to be, and nothing else is left."""
+
+import json
+import os
+import random
+import time
+from pathlib import Path
+
+from mochi_server.errors import SessionNotFound
+from mochi_server.sessions import SessionManager
+from tests.faults.killed_writer import Change, State, write_until_killed
+from tests.faults.rounds import ROUNDS
+from tests.sessions.processes import child
+
+Known = dict[str, State]
+
+
+def test_whatever_is_killed_while_it_writes_leaves_every_session_whole(
+    manager: SessionManager, sessions_dir: Path
+) -> None:
+    chance, known = random.Random(2026), Known()
+    for number in range(ROUNDS):
+        said = killed_after(chance.randint(1, 40), chance.random() * 0.005, sessions_dir, known, number)
+        before, (session_id, after) = replayed(known, said)
+
+        found = stored(manager, {*before, session_id})
+        allowed = [state_of(before, session_id), after.after_crash() if after else None]
+        assert found.pop(session_id, None) in allowed, f"round {number}: {session_id} is neither old nor new"
+        others = {name: state.after_crash() for name, state in before.items() if name != session_id}
+        assert found == others, f"round {number}: something that was acknowledged is gone"
+
+        known = stored(manager, {*before, session_id})
+        assert {entry["session_id"] for entry in manager.list_sessions()} == set(known)
+        for path in sessions_dir.glob("*.json"):
+            json.loads(path.read_bytes())
+    assert not list(sessions_dir.glob("*.corrupt-*"))
+    assert_what_was_left_is_swept(manager, sessions_dir)
+
+
+def killed_after(messages: int, seconds: float, directory: Path, known: Known, seed: int) -> list[Change]:
+    """What a writer said until it was killed, so long after so many messages; it may have been at the last of it."""
+    with child(write_until_killed, directory, known, seed) as writer:
+        said: list[Change] = [writer.next() for _ in range(messages)]
+        time.sleep(seconds)  # by chance, so that every step of a write is hit at some time
+        writer.process.kill()
+        return said + writer.rest()
+
+
+def replayed(known: Known, said: list[Change]) -> tuple[Known, tuple[str, State | None]]:
+    """The acknowledged states, and the change after which nothing was said any more, done or not."""
+    states, begun = dict(known), said[0]
+    for change in said:
+        if change is not None:
+            begun = change
+            continue
+        assert begun is not None
+        session_id, after = begun
+        if after is None:
+            del states[session_id]
+        else:
+            states[session_id] = after
+    assert begun is not None
+    return states, begun
+
+
+def state_of(known: Known, session_id: str) -> State | None:
+    state = known.get(session_id)
+    return state.after_crash() if state else None
+
+
+def stored(manager: SessionManager, ids: set[str]) -> Known:
+    found = Known()
+    for session_id in ids:
+        try:
+            found[session_id] = State.of(manager.load_session(session_id))
+        except SessionNotFound:
+            continue
+    return found
+
+
+def assert_what_was_left_is_swept(manager: SessionManager, sessions_dir: Path) -> None:
+    for path in sessions_dir.glob(".*.tmp"):
+        os.utime(path, (0, 0))  # swept is what was left more than an hour ago
+    manager.list_sessions()
+    assert not list(sessions_dir.glob(".*.tmp"))

@@ -1,0 +1,171 @@
+"""Ollama breaks once, in each of its ways: the documented error, the message kept, and the next turn works.
+
+What it says in the ways of ``tests/api/test_bad_ollama.py`` is looked at more closely there.
+"""
+
+import socket
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mochi_stub import StubServer
+from mochi_stub.prompt import Prompt, ToolCall
+from mochi_stub.reply import Failure, Reply, Text, ToolCalls
+from tests.support.api import Event, text_of
+from tests.support.raw_ollama import RawOllama, line, stream_head, whole
+from tests.support.server import RunningServer
+from tests.support.tools import write_tools
+
+Chat = Callable[[socket.socket], None]
+CHUNKED = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\nTransfer-Encoding: chunked\r\n\r\n"
+RETRY = "Too Many Requests\r\nRetry-After: 30"
+
+
+def sends(*data: bytes) -> Chat:
+    return lambda connection: connection.sendall(b"".join(data))
+
+
+def says_nothing(connection: socket.socket) -> None:
+    connection.recv(1)  # returns when the server gives up
+
+
+def stalls(connection: socket.socket) -> None:
+    connection.sendall(stream_head() + line("Hi "))
+    connection.recv(1)
+
+
+def resets(connection: socket.socket) -> None:
+    piece = line("Hi ")
+    connection.sendall(CHUNKED + b"%x\r\n%s\r\n" % (len(piece), piece))
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def trickles(connection: socket.socket) -> None:
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for byte in stream_head() + line("süß ", done=False) + line("🙂", done=True):
+        connection.sendall(bytes([byte]))
+
+
+BREAKS: dict[str, tuple[Chat, str, str]] = {
+    "503": (sends(whole(b'{"error":"server busy"}', status="503 Service Unavailable")), "", "server busy"),
+    "429 with a header": (sends(whole(b'{"error":"slow down"}', status=f"429 {RETRY}")), "", "slow down"),
+    "500 without a body": (sends(whole(b"", status="500 Internal Server Error")), "", "status 500"),
+    "an error of no kind": (sends(whole(b'{"error":{"code":7}}', status="500 Oh")), "", '{"error":{"code":7}}'),
+    "no HTTP at all": (sends(b"\x00\x01\x02 what?\r\n\r\n"), "", "connection to Ollama broke"),
+    "silence before the first byte": (says_nothing, "", "silent for too long"),
+    "silence in the middle": (stalls, "Hi ", "silent for too long"),
+    "a reset": (resets, "Hi ", "connection to Ollama broke"),
+    "a line without end": (sends(stream_head(), line("Hi "), b"x" * (9 * 1024 * 1024)), "Hi ", "a line of more than"),
+    "a list for a line": (sends(stream_head(), line("Hi "), b"[1]\n"), "Hi ", "not JSON"),
+    "bytes that are no UTF-8": (sends(stream_head(), line("Hi "), b'{"message":"\xff"}\n'), "Hi ", "not JSON"),
+    "an error after text": (sends(stream_head(), line("Hi "), b'{"error":"CUDA error"}\n'), "Hi ", "CUDA error"),
+}
+ODDITIES: dict[str, tuple[Chat, str]] = {
+    "done twice": (sends(stream_head(), line("Hi", done=True), line(" twice", done=True)), "Hi"),
+    "text after done": (sends(stream_head(), line("Hi", done=True) + line(" late"), b"{rubbish"), "Hi"),
+    "an empty answer": (sends(stream_head(), line("", done=True)), ""),
+    "one byte at a time": (trickles, "süß 🙂"),
+    "fields of other types": (
+        sends(stream_head(), b'{"message":7}\n{"message":{"content":["x"],"thinking":1}}\n', line("Hi", done=True)),
+        "Hi",
+    ),
+    "counters that are none": (
+        sends(stream_head(), b'{"message":{"content":"Hi"},"done":true,"eval_count":"x"}'),
+        "Hi",
+    ),
+}
+
+
+def once(chat: Chat) -> Chat:
+    """Behaves so the first time, and well from then on."""
+    behaviours = iter([chat])
+
+    def behaves(connection: socket.socket) -> None:
+        next(behaviours, sends(stream_head(), line("Fine.", done=True)))(connection)
+
+    return behaves
+
+
+@pytest.mark.parametrize(("chat", "said", "reason"), BREAKS.values(), ids=BREAKS)
+def test_what_breaks_is_an_error_and_the_next_turn_works(tmp_path: Path, chat: Chat, said: str, reason: str) -> None:
+    with (
+        RawOllama(once(chat)) as ollama,
+        RunningServer(tmp_path, ollama.url, ollama_stall_timeout_seconds=1) as server,
+    ):
+        api = server.api()
+        session_id = api.create("raw")["session_id"]
+
+        events = api.stream(session_id, "Hello!")
+
+        assert text_of(events) == said
+        assert failure(events)[0] == "OLLAMA_ERROR"
+        assert reason in failure(events)[1]
+        stored = [(m["content"], m.get("interrupted")) for m in api.messages(session_id)]
+        assert stored == [("Hello!", None)] + ([(said, True)] if said else [])
+        assert api.chat(session_id, "Once more")["message"]["content"] == "Fine."
+
+
+@pytest.mark.parametrize(("chat", "said"), ODDITIES.values(), ids=ODDITIES)
+def test_what_is_merely_odd_is_an_answer(tmp_path: Path, chat: Chat, said: str) -> None:
+    with RawOllama(once(chat)) as ollama, RunningServer(tmp_path, ollama.url) as server:
+        api = server.api()
+        session_id = api.create("raw")["session_id"]
+
+        events = api.stream(session_id, "Hello!")
+
+        assert [event.type for event in events if event.type != "content_delta"] == ["message_complete", "done"]
+        assert text_of(events) == said
+        assert [m["content"] for m in api.messages(session_id)] == ["Hello!", said]
+        assert api.chat(session_id, "Once more")["message"]["content"] == "Fine."
+
+
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [
+        (Failure("model 'mochi' not found", 404), "MODEL_NOT_FOUND"),
+        (Failure("model requires more system memory (9.0 GiB) than is available (1.0 GiB)"), "OLLAMA_ERROR"),
+        (Failure("llama runner process has terminated: signal: killed"), "OLLAMA_ERROR"),
+    ],
+    ids=["the model is gone", "memory is gone", "the runner is gone"],
+)
+def test_what_happens_between_the_calls_of_a_turn_keeps_what_the_turn_had(
+    tmp_path: Path, end: Failure, code: str
+) -> None:
+    def resolve(prompt: Prompt) -> Reply:
+        if prompt.user_text == "Once more":
+            return Reply.of("Fine.")
+        return Reply([end]) if prompt.messages[-1].role == "tool" else Reply([Text("Wait. "), CALL])
+
+    write_tools(tmp_path, TOOLS)
+    with StubServer(speed=0, resolve=resolve) as stub, RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        settings = {"tools": ["look"], "execution_policy": "never_confirm"}
+        session_id = api.create("mochi", tool_settings=settings)["session_id"]
+
+        events = api.stream(session_id, "Hello!")
+
+        assert failure(events) == (code, end.message) if code == "OLLAMA_ERROR" else failure(events)[0] == code
+        assert [(m["role"], m["content"]) for m in api.messages(session_id)] == [
+            ("user", "Hello!"),
+            ("assistant", "Wait. "),
+            ("tool", "Nothing to see."),
+        ]
+        assert api.chat(session_id, "Once more")["message"]["content"] == "Fine."
+
+
+def failure(events: list[Event]) -> tuple[str, str]:
+    """Code and message of the error that a stream ends in, with `done` behind it."""
+    assert [event.type for event in events[-2:]] == ["error", "done"]
+    return events[-2].data["code"], events[-2].data["message"]
+
+
+CALL = ToolCalls([ToolCall("look", {})])
+TOOLS = '''
+    def look() -> str:
+        """Look."""
+        return "Nothing to see."
+
+    __all__ = ["look"]
+'''

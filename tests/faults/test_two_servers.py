@@ -1,0 +1,66 @@
+"""Two servers on one data directory, and a server beside a program that uses its sessions."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from mochi_server.sessions import SessionManager
+from mochi_stub import StubServer
+from mochi_stub.prompt import Prompt
+from mochi_stub.reply import Gate, Reply, Text
+from tests.sessions.samples import said
+from tests.support.api import text_of
+from tests.support.process import Command
+from tests.support.server import RunningServer
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs locks that go with their process")
+def test_the_second_server_says_so_and_both_serve(stub: StubServer, tmp_path: Path) -> None:
+    arguments = ["--port", "0", "--ollama-host", stub.url]
+    with (
+        Command("mochi_server", *arguments, cwd=tmp_path) as first,
+        first.api() as one,
+        Command("mochi_server", *arguments, cwd=tmp_path) as second,
+        second.api() as other,
+    ):
+        (line,) = [line for line in second.output if "another process" in line]
+        assert f"another process, {first.process.pid}, serves {tmp_path / 'chat_sessions'} as well" in line
+        assert "turns of one session are not coordinated between processes" in line
+
+        session_id = one.create("mochi")["session_id"]
+        one.chat(session_id, "one")
+        other.chat(session_id, "other")
+        one.ok(one.http.patch(f"/sessions/{session_id}", json={"title": "t"}))
+        other.ok(other.http.patch(f"/sessions/{session_id}", json={"summary_model": "mochi"}))
+
+        found = one.session(session_id)
+        assert found == other.session(session_id)
+        assert [m["content"] for m in found["messages"] if m["role"] == "user"] == ["one", "other"]
+        assert (found["title"], found["summary_model"]) == ("t", "mochi")
+
+
+def test_a_new_answer_does_not_replace_what_another_process_has_added_meanwhile(
+    manager: SessionManager, tmp_path: Path
+) -> None:
+    gate = Gate()
+    answers = iter([Reply.of("Old."), Reply([Text(["New"]), gate])])
+
+    def resolve(_: Prompt) -> Reply:
+        return next(answers)
+
+    with StubServer(speed=0, resolve=resolve) as stub, RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        session_id = api.create("mochi")["session_id"]
+        api.chat(session_id, "Hello!")
+        with api.open_stream(session_id) as events:
+            begun = [next(events)]
+            manager.append_messages(session_id, [said("from elsewhere")])
+            gate.open()
+            rest = list(events)
+        assert text_of(begun + rest) == "New"
+        assert [(event.type, event.data.get("code")) for event in rest] == [
+            ("error", "SESSION_CONFLICT"),
+            ("done", None),
+        ]
+        assert [m["content"] for m in api.messages(session_id)] == ["Hello!", "Old.", "from elsewhere"]
