@@ -4,13 +4,17 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, StringConstraints
 
-from mochi_server.models.common import Body, Format, KeepAlive, NonBlank, Options, Text, ThinkLevel
+from mochi_server.models.common import SAYS_SOMETHING, Body, Format, KeepAlive, NonBlank, Options, Text, ThinkLevel
 from mochi_server.services.sessions import SessionState
 from mochi_server.services.summarization import Summarized
 from mochi_server.sessions.session import ChatSession, last_answer, usage_tokens
 from mochi_server.sessions.types import AgentSettings, SessionCreationOptions, SessionPage, ToolSettings
 
-ModelName = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=500)]
+ModelName = Annotated[
+    str,
+    StringConstraints(strip_whitespace=True, min_length=1, max_length=500),
+    Field(json_schema_extra=SAYS_SOMETHING),
+]
 
 
 class SessionDefaults(Body):
