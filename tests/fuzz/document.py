@@ -34,7 +34,7 @@ _BODIES: dict[str, dict[str, list[Any]]] = {
 
 def document() -> dict[str, Any]:
     """The document, as it is fuzzed."""
-    written = create_app().openapi()
+    written: dict[str, Any] = create_app().openapi()
     for item in written["paths"].values():
         for operation in item.values():
             # It documents whatever stands before the routes; here each route has to name its own statuses.

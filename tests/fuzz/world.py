@@ -96,7 +96,7 @@ class World:
         write_agent(data_dir, BROKEN_AGENT, SKILL=None)
 
     @contextmanager
-    def made_for(self, case: Case) -> Iterator[None]:
+    def made_for(self, case: Case[Any]) -> Iterator[None]:
         """The names that the case holds, made true for as long as it is asked."""
         self._renew_prompts()
         wanted = case.path_parameters.get("session_id") if case.path_parameters else None
@@ -117,7 +117,7 @@ class World:
                 path.unlink()
         (self._prompts / PROMPT).write_text("You are helpful.")
 
-    def _name_waiting_call(self, case: Case, session_id: str) -> None:
+    def _name_waiting_call(self, case: Case[Any], session_id: str) -> None:
         body: Any = case.body
         if isinstance(body, dict) and body.get("confirmation_id") == WAITING_CALL:
             waiting = self.api.ok(self.api.http.get(f"/chat/{session_id}/confirmations"))["confirmations"]
