@@ -9,6 +9,7 @@ from schemathesis.checks import CheckContext
 from schemathesis.core.failures import Failure
 from schemathesis.core.transport import Response
 from schemathesis.generation import GenerationMode
+from schemathesis.specs.openapi.checks import negative_data_rejection
 
 _ID = re.compile(rb"([0-9a-f]+):([0-9]+)")
 _LAST = {b"done", b"complete"}
@@ -31,6 +32,11 @@ def valid_data_is_taken(_: CheckContext, response: Response, case: Case[Any]) ->
     if error["code"] == "VALIDATION_ERROR" and not any(reason in error["message"] for reason in _UNTOLD):
         raise _failure(case, "The schema admits what the route refuses", error["message"])
     return None
+
+
+def invalid_data_is_refused(ctx: CheckContext, response: Response, case: Case[Any]) -> bool | None:
+    """With a documented status. A ``null`` for a body that may be absent is valid, also where it is meant not to be."""
+    return None if case.body is None else negative_data_rejection(ctx, response, case)
 
 
 def refused_methods_are_told_the_others(_: CheckContext, response: Response, case: Case[Any]) -> bool | None:

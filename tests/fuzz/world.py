@@ -1,11 +1,11 @@
 """What exists on the fuzzed server: tools, agents, a prompt, and for every request a session as it asks for one.
 
-A case names the session it wants ("a session that waits for approval"); a real one is made for it and deleted after
+A case names the session it wants ("asking"); a real one is made for it and deleted after
 it. So every request meets the same world, whatever was asked before it, and a failure can be had again.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,7 @@ from tests.support.tools import write_tools
 MODELS = ["mochi:latest", "mochi-chat:latest", "failing:latest"]
 TOOLS = ["add", "note"]
 PROMPT = "helpful.md"
-BROKEN_AGENT = "broken"
-WAITING_CALL = "the waiting call"
+AGENTS = ["helper", "broken"]
 MESSAGES = [
     "Hello",
     instruct(calls("add", a=1, b=2), words(3), label="ADDS"),
@@ -60,7 +59,7 @@ def _asking(api: Api) -> str:
     """It waits until somebody decides, or the server's patience ends."""
     session_id = _fresh(api)
     with api.open_stream(session_id, MESSAGES[2], on_disconnect="continue") as events:
-        assert any(event.type == "tool_confirmation_required" for event in events)
+        assert any(event.type == "tool_call_confirmation_required" for event in events)
     return session_id
 
 
@@ -73,10 +72,10 @@ def _agents(api: Api) -> str:
 
 
 SESSIONS: dict[str, Callable[[Api], str]] = {
-    "a fresh session": _fresh,
-    "a session with an answer": _talked,
-    "a session that waits for approval": _asking,
-    "an agent's session": _agents,
+    "fresh": _fresh,
+    "answered": _talked,
+    "asking": _asking,
+    "agents": _agents,
 }
 
 
@@ -93,7 +92,7 @@ class World:
         """Write what the server finds when it starts."""
         write_tools(data_dir, _TOOLS)
         write_agent(data_dir)
-        write_agent(data_dir, BROKEN_AGENT, SKILL=None)
+        write_agent(data_dir, AGENTS[1], SKILL=None)
 
     @contextmanager
     def made_for(self, case: Case[Any]) -> Iterator[None]:
@@ -103,7 +102,8 @@ class World:
         made = SESSIONS[wanted](self.api) if isinstance(wanted, str) and wanted in SESSIONS else None
         if made is not None:
             case.path_parameters["session_id"] = made
-            self._name_waiting_call(case, made)
+            if isinstance(case.body, dict) and isinstance(case.body.get("confirmation_id"), str):
+                case.body = {**case.body, **self._waiting_call(made)}
         try:
             yield
         finally:
@@ -117,9 +117,8 @@ class World:
                 path.unlink()
         (self._prompts / PROMPT).write_text("You are helpful.")
 
-    def _name_waiting_call(self, case: Case[Any], session_id: str) -> None:
-        body: Any = case.body
-        if isinstance(body, dict) and body.get("confirmation_id") == WAITING_CALL:
-            waiting = self.api.ok(self.api.http.get(f"/chat/{session_id}/confirmations"))["confirmations"]
-            with suppress(IndexError):
-                body["confirmation_id"] = waiting[0]["confirmation_id"]
+    def _waiting_call(self, session_id: str) -> dict[str, str]:
+        """The id that a decision needs, if there is something to decide."""
+        response = self.api.http.get(f"/chat/{session_id}/confirmations")
+        waiting = response.json().get("confirmations")
+        return {"confirmation_id": waiting[0]["confirmation_id"]} if waiting else {}

@@ -5,7 +5,7 @@ import re
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import AfterValidator, BaseModel, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from mochi_server.constants import MAX_MESSAGE_CHARS
 
@@ -44,7 +44,12 @@ def _duration(value: str | float) -> str | float:
 
 
 class Body(BaseModel):
-    """A request body. What could not be stored or sent on is refused here, for every field at once."""
+    """A request body. What could not be stored or sent on is refused here, for every field at once.
+
+    Strict: "yes" is no consent, and 0 no refusal.
+    """
+
+    model_config = ConfigDict(strict=True)
 
     @model_validator(mode="before")
     @classmethod

@@ -2,7 +2,9 @@
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic.config import JsonDict
+from pydantic.json_schema import SkipJsonSchema
 
 from mochi_server.models.common import SAYS_SOMETHING, Body, Format, KeepAlive, NonBlank, Options, Text, ThinkLevel
 from mochi_server.services.sessions import SessionState
@@ -42,7 +44,7 @@ class SessionCreate(SessionDefaults):
         return SessionCreationOptions(**given)
 
 
-class WindowOverride(BaseModel):
+class WindowOverride(Body):
     """A context window set by hand, in tokens; it is capped at the model's maximum."""
 
     current_window: int = Field(ge=1)
@@ -51,7 +53,7 @@ class WindowOverride(BaseModel):
 class SessionPatch(SessionDefaults):
     """What to change. An absent field is kept, null clears it, nested objects are replaced whole."""
 
-    model: ModelName | None = None
+    model: ModelName | SkipJsonSchema[None] = None
     tool_settings: ToolSettings | None = None
     agent_settings: AgentSettings | None = None
     summary_model: ModelName | None = None
@@ -71,8 +73,14 @@ class MessageEdit(Body):
     content: NonBlank
 
 
+def _given(field: str) -> JsonDict:
+    return {"required": [field], "properties": {field: {"type": "string"}}}
+
+
 class SystemPromptUpdate(Body):
     """A new system prompt. ``source_file`` alone loads that prompt file; with a text it labels it."""
+
+    model_config = ConfigDict(json_schema_extra={"anyOf": [_given("content"), _given("source_file")]})
 
     content: NonBlank | None = None
     source_file: str | None = None
