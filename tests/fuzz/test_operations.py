@@ -11,7 +11,6 @@ from schemathesis.specs.openapi import checks as of_openapi
 
 from tests.fuzz.checks import (
     invalid_data_is_refused,
-    invalid_data_is_refused,
     refused_methods_are_told_the_others,
     streams_are_whole,
     the_server_has_no_defect,

@@ -6,7 +6,17 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from pydantic.config import JsonDict
 from pydantic.json_schema import SkipJsonSchema
 
-from mochi_server.models.common import SAYS_SOMETHING, Body, Format, KeepAlive, NonBlank, Options, Text, ThinkLevel
+from mochi_server.models.common import (
+    SAYS_SOMETHING,
+    Body,
+    Format,
+    KeepAlive,
+    NonBlank,
+    Options,
+    Text,
+    ThinkLevel,
+    Whole,
+)
 from mochi_server.services.sessions import SessionState
 from mochi_server.services.summarization import Summarized
 from mochi_server.sessions.session import ChatSession, last_answer, usage_tokens
@@ -47,7 +57,7 @@ class SessionCreate(SessionDefaults):
 class WindowOverride(Body):
     """A context window set by hand, in tokens; it is capped at the model's maximum."""
 
-    current_window: int = Field(ge=1)
+    current_window: Annotated[Whole, Field(ge=1)]
 
 
 class SessionPatch(SessionDefaults):
