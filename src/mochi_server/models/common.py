@@ -5,7 +5,7 @@ import re
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from mochi_server.constants import MAX_MESSAGE_CHARS
 
@@ -67,12 +67,11 @@ def _not_blank(text: str) -> str:
     return text
 
 
-def _whole(value: object) -> object:
+def whole(value: object) -> object:
+    """An integer as JSON sees it: 8192.0 is one, too."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-Whole = Annotated[int, BeforeValidator(_whole)]
-"""As JSON sees it, 8192.0 is one, too."""
 Text = Annotated[str, StringConstraints(max_length=MAX_MESSAGE_CHARS)]
 NonBlank = Annotated[Text, AfterValidator(_not_blank), Field(json_schema_extra=SAYS_SOMETHING)]
 Options = Annotated[

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 from pydantic.config import JsonDict
 from pydantic.json_schema import SkipJsonSchema
 
@@ -57,7 +57,7 @@ class SessionCreate(SessionDefaults):
 class WindowOverride(Body):
     """A context window set by hand, in tokens; it is capped at the model's maximum."""
 
-    current_window: Annotated[Whole, Field(ge=1)]
+    current_window: Annotated[int, Field(ge=1), BeforeValidator(whole)]
 
 
 class SessionPatch(SessionDefaults):
