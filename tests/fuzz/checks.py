@@ -36,8 +36,8 @@ def valid_data_is_taken(_: CheckContext, response: Response, case: Case[Any]) ->
 
 
 def invalid_data_is_refused(ctx: CheckContext, response: Response, case: Case[Any]) -> bool | None:
-    """With a documented status. No body, or ``null``, is valid where it may be absent, though it was meant not to be."""
-    return None if case.body in (None, NOT_SET) else negative_data_rejection(ctx, response, case)
+    """With a documented status. No body, or ``null``, is valid where it may be absent, though meant not to be."""
+    return None if case.body is None or case.body is NOT_SET else negative_data_rejection(ctx, response, case)
 
 
 def refused_methods_are_told_the_others(_: CheckContext, response: Response, case: Case[Any]) -> bool | None:

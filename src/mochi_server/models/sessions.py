@@ -15,7 +15,7 @@ from mochi_server.models.common import (
     Options,
     Text,
     ThinkLevel,
-    Whole,
+    whole,
 )
 from mochi_server.services.sessions import SessionState
 from mochi_server.services.summarization import Summarized
