@@ -37,7 +37,7 @@ class ChatRequest(Body):
     options: Options | None = Field(default=None, examples=[{"temperature": 0.2, "seed": 1}])
     format: Format | None = None
     keep_alive: KeepAlive | None = None
-    images: Annotated[list[str], Field(max_length=100, fail_fast=True)] | None = None
+    images: Annotated[list[str], Field(max_length=100, fail_fast=True, json_schema_extra={"maxItems": 0})] | None = None
     if_busy: Literal["reject", "wait"] = "reject"
     on_disconnect: Literal["cancel", "continue"] = "cancel"
     wait_for_confirmation: bool = Field(

@@ -5,7 +5,7 @@ import re
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import AfterValidator, BaseModel, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from mochi_server.constants import MAX_MESSAGE_CHARS
 
@@ -14,7 +14,10 @@ RELOADING_OPTIONS = frozenset(
 )
 """Options that make Ollama load the model anew; the context window's owner alone may send them."""
 
-_DURATION = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)([\d.]+(ns|us|µs|ms|s|m|h))*|[-+]?0")
+_NUMBER = r"([0-9]+(\.[0-9]*)?|\.[0-9]+)"
+_DURATION = rf"[-+]?({_NUMBER}(ns|us|µs|ms|s|m|h))+|[-+]?0"
+SAYS_SOMETHING = {"pattern": r"[^\s\x1c-\x1f\x85]"}
+"""In the document. The check has better words; and what is white space differs between its readers and Python."""
 
 
 def _no_reloading_options(options: dict[str, Any]) -> dict[str, Any]:
@@ -35,13 +38,18 @@ def _sendable(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _duration(value: str | float) -> str | float:
-    if isinstance(value, str) and not _DURATION.fullmatch(value):
+    if isinstance(value, str) and not re.fullmatch(_DURATION, value):
         raise ValueError('must be seconds, or a duration such as "5m" or "1h30m"')
     return value
 
 
 class Body(BaseModel):
-    """A request body. What could not be stored or sent on is refused here, for every field at once."""
+    """A request body. What could not be stored or sent on is refused here, for every field at once.
+
+    Strict: "yes" is no consent, and 0 no refusal.
+    """
+
+    model_config = ConfigDict(strict=True)
 
     @model_validator(mode="before")
     @classmethod
@@ -59,10 +67,23 @@ def _not_blank(text: str) -> str:
     return text
 
 
+def whole(value: object) -> object:
+    """An integer as JSON sees it: 8192.0 is one, too."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 Text = Annotated[str, StringConstraints(max_length=MAX_MESSAGE_CHARS)]
-NonBlank = Annotated[Text, AfterValidator(_not_blank)]
-Options = Annotated[dict[str, Any], AfterValidator(_no_reloading_options)]
-KeepAlive = Annotated[str | Annotated[float, Field(allow_inf_nan=False)], AfterValidator(_duration)]
+NonBlank = Annotated[Text, AfterValidator(_not_blank), Field(json_schema_extra=SAYS_SOMETHING)]
+Options = Annotated[
+    dict[str, Any],
+    AfterValidator(_no_reloading_options),
+    Field(json_schema_extra={"propertyNames": {"not": {"enum": sorted(RELOADING_OPTIONS)}}}),
+]
+KeepAlive = Annotated[
+    Annotated[str, Field(json_schema_extra={"pattern": f"^({_DURATION})$"})]
+    | Annotated[float, Field(allow_inf_nan=False)],
+    AfterValidator(_duration),
+]
 ThinkLevel = bool | Literal["low", "medium", "high", "max"]
 Format = Literal["json"] | Annotated[dict[str, Any], AfterValidator(_sendable)]
 

@@ -1,14 +1,28 @@
 """Schema of a comparison, with the names of the document that describes it."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, WithJsonSchema
 
 from mochi_server.constants import MAX_MESSAGE_CHARS
 from mochi_server.errors import InvalidComparison, ValidationFailed
-from mochi_server.models.common import Body, Options, Text, ThinkLevel
+from mochi_server.models.common import SAYS_SOMETHING, Body, Options, Text, ThinkLevel
 from mochi_server.ollama.types import ChatMessage
-from mochi_server.services.compare import CompareService, Comparison
+from mochi_server.services.compare import MAX_MODELS, CompareService, Comparison
+
+_MODEL_IDS = {
+    "type": "array",
+    "minItems": 1,
+    "maxItems": MAX_MODELS,
+    "items": {"anyOf": [{"type": "string"}, {"type": "integer", "minimum": 1}]},
+    "examples": [["qwen3:14b", 2]],
+}
+_MESSAGE = {
+    "type": "string",
+    "maxLength": MAX_MESSAGE_CHARS,
+    **SAYS_SOMETHING,
+    "examples": ["What is the capital of France?"],
+}
 
 
 class HistoryMessage(BaseModel):
@@ -21,8 +35,11 @@ class HistoryMessage(BaseModel):
 class CompareRequest(Body):
     """One prompt for one to three models, named, or numbered in the list of models from 1."""
 
-    modelIds: Any = Field(default=None, examples=[["qwen3:14b", 2]])
-    message: Any = Field(default=None, examples=["What is the capital of France?"])
+    # Both are required, but their absence has to be answered with 400, in the words of the document.
+    model_config = ConfigDict(json_schema_extra={"required": ["modelIds", "message"]})
+
+    modelIds: Annotated[Any, WithJsonSchema(_MODEL_IDS)] = None
+    message: Annotated[Any, WithJsonSchema(_MESSAGE)] = None
     systemPrompt: Text | None = None
     chatHistory: list[HistoryMessage] | None = None
     think: ThinkLevel | None = None

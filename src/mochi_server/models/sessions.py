@@ -2,15 +2,31 @@
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic.config import JsonDict
+from pydantic.json_schema import SkipJsonSchema
 
-from mochi_server.models.common import Body, Format, KeepAlive, NonBlank, Options, Text, ThinkLevel
+from mochi_server.models.common import (
+    SAYS_SOMETHING,
+    Body,
+    Format,
+    KeepAlive,
+    NonBlank,
+    Options,
+    Text,
+    ThinkLevel,
+    whole,
+)
 from mochi_server.services.sessions import SessionState
 from mochi_server.services.summarization import Summarized
 from mochi_server.sessions.session import ChatSession, last_answer, usage_tokens
 from mochi_server.sessions.types import AgentSettings, SessionCreationOptions, SessionPage, ToolSettings
 
-ModelName = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=500)]
+ModelName = Annotated[
+    str,
+    StringConstraints(strip_whitespace=True, min_length=1, max_length=500),
+    Field(json_schema_extra=SAYS_SOMETHING),
+]
 
 
 class SessionDefaults(Body):
@@ -38,16 +54,16 @@ class SessionCreate(SessionDefaults):
         return SessionCreationOptions(**given)
 
 
-class WindowOverride(BaseModel):
+class WindowOverride(Body):
     """A context window set by hand, in tokens; it is capped at the model's maximum."""
 
-    current_window: int = Field(ge=1)
+    current_window: Annotated[int, Field(ge=1), BeforeValidator(whole)]
 
 
 class SessionPatch(SessionDefaults):
     """What to change. An absent field is kept, null clears it, nested objects are replaced whole."""
 
-    model: ModelName | None = None
+    model: ModelName | SkipJsonSchema[None] = None
     tool_settings: ToolSettings | None = None
     agent_settings: AgentSettings | None = None
     summary_model: ModelName | None = None
@@ -67,8 +83,14 @@ class MessageEdit(Body):
     content: NonBlank
 
 
+def _given(field: str) -> JsonDict:
+    return {"required": [field], "properties": {field: {"type": "string"}}}
+
+
 class SystemPromptUpdate(Body):
     """A new system prompt. ``source_file`` alone loads that prompt file; with a text it labels it."""
+
+    model_config = ConfigDict(json_schema_extra={"anyOf": [_given("content"), _given("source_file")]})
 
     content: NonBlank | None = None
     source_file: str | None = None

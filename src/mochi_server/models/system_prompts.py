@@ -1,21 +1,22 @@
 """Schemas of system prompt files."""
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
-from mochi_server.models.common import Body
+from mochi_server.constants import MAX_PROMPT_CHARS
+from mochi_server.models.common import SAYS_SOMETHING, Body
 from mochi_server.services.system_prompts import PromptListing, SystemPrompt
 
 
 class PromptContent(Body):
     """A new text for a prompt file; not blank, under 10,000 characters."""
 
-    content: str
+    content: str = Field(json_schema_extra={**SAYS_SOMETHING, "maxLength": MAX_PROMPT_CHARS - 1})
 
 
 class PromptFile(PromptContent):
     """A prompt file: a plain name that ends in ``.md`` or ``.txt``, and its text."""
 
-    filename: str
+    filename: str = Field(json_schema_extra={"pattern": r"\.(md|txt)$", "maxLength": 200}, examples=["helpful.md"])
 
     @classmethod
     def of(cls, prompt: SystemPrompt) -> "PromptFile":

@@ -3,9 +3,12 @@
 from fastapi import APIRouter
 
 from mochi_server.constants import API_PREFIX
+from mochi_server.models.common import ErrorEnvelope
 from mochi_server.routers import agents, chat, compare, health, models, sessions, system_prompts, tools
 
-api = APIRouter(prefix=API_PREFIX)
+_ANY_ERROR = "Any other error, among them what is refused before a route is asked: 401, 403, 413, 431."
+
+api = APIRouter(prefix=API_PREFIX, responses={"default": {"model": ErrorEnvelope, "description": _ANY_ERROR}})
 for module in (health, compare, models, sessions, chat, tools, agents, system_prompts):
     api.include_router(module.router)
 

@@ -25,13 +25,11 @@ from mochi_server.models.chat import AfterQuery, ChatRequest, ChatResponse, KeyH
 from mochi_server.models.tools import PendingConfirmations, ToolDecided, ToolDecision
 from mochi_server.routers.connection import until_disconnect
 from mochi_server.routers.errors import responses
-from mochi_server.routers.sse import Position, RunResponse, attached
+from mochi_server.routers.sse import Position, RunResponse, attached, streams
 
 router = APIRouter(prefix="/chat/{session_id}", tags=["chat"])
 
-_STREAM: dict[int | str, dict[str, Any]] = {
-    200: {"description": "Events, `done` the last.", "content": {"text/event-stream": {"schema": {"type": "string"}}}}
-}
+_STREAM = streams("id", "event", "data", last="done")
 _NOTHING_MORE: dict[int | str, dict[str, Any]] = {204: {"description": "There is nothing, or nothing more, to hear."}}
 _REFUSES = (
     IdempotencyKeyReused,

@@ -1,22 +1,15 @@
 """/models/test"""
 
-from typing import Any
-
 from fastapi import APIRouter, Response
 
 from mochi_server.dependencies import CompareDep
 from mochi_server.errors import InvalidComparison, OllamaError, OllamaUnreachable, ValidationFailed
 from mochi_server.models.compare import CompareRequest
 from mochi_server.routers.errors import responses
-from mochi_server.routers.sse import EventsResponse
+from mochi_server.routers.sse import EventsResponse, streams
 
 router = APIRouter(tags=["models"])
-_STREAM: dict[int | str, dict[str, Any]] = {
-    200: {
-        "description": "Events, `complete` the last.",
-        "content": {"text/event-stream": {"schema": {"type": "string"}}},
-    }
-}
+_STREAM = streams("event", "data", last="complete")
 _RESPONSES = _STREAM | responses(InvalidComparison, ValidationFailed, OllamaUnreachable, OllamaError)
 
 

@@ -6,6 +6,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from mochi_server.errors import InternalError, MethodNotAllowed, MochiError, RouteNotFound, ValidationFailed
 from mochi_server.models.common import ErrorEnvelope
@@ -38,6 +39,7 @@ def add_handlers(app: FastAPI) -> None:
 
 
 _ERRORS_SHOWN = 20
+_METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 
 
 async def _on_mochi_error(_: Request, error: Exception) -> Response:
@@ -54,11 +56,21 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for it
     if error.status_code == 405:
         response = answer(MethodNotAllowed(request.method, request.url.path))
-        response.headers.update(error.headers or {})
+        response.headers["Allow"] = ", ".join(_methods(request))
         return response
     if error.status_code == 404:
         return answer(RouteNotFound(request.url.path))
     return answer(ValidationFailed(str(error.detail)))
+
+
+def _methods(request: Request) -> list[str]:
+    """What the path takes. The router names the methods of one route only, also where several share the path."""
+    scopes = {method: {**request.scope, "method": method} for method in _METHODS}
+    return [
+        method
+        for method, scope in scopes.items()
+        if any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)
+    ]
 
 
 async def _on_client_gone(_: Request, __: Exception) -> Response:

@@ -4,7 +4,7 @@ import re
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import orjson
 from sse_starlette.sse import EventSourceResponse
@@ -21,6 +21,16 @@ _SEPARATOR = "\n"
 _PING = b": ping\n\n"
 _HEADERS = {"Cache-Control": "no-store", "Connection": "keep-alive", "X-Accel-Buffering": "no"}
 """So that neither caches nor proxies hold back what is sent."""
+
+
+def streams(*fields: str, last: str) -> dict[int | str, dict[str, Any]]:
+    """The ``responses`` of a route that streams: the fields that each event has, and the name of the last event."""
+    known = {"id": {}, "event": {}, "data": {"contentMediaType": "application/json"}}
+    properties = {field: {"type": "string", **known[field]} for field in fields}
+    event = {"type": "object", "properties": properties, "required": list(fields)}
+    return {
+        200: {"description": f"Events, `{last}` the last.", "content": {"text/event-stream": {"itemSchema": event}}}
+    }
 
 
 class Event(Protocol):

@@ -1,0 +1,94 @@
+"""What must hold of every response, besides what schemathesis checks of any API."""
+
+import re
+from typing import Any
+
+import orjson
+from schemathesis import Case
+from schemathesis.checks import CheckContext
+from schemathesis.core import NOT_SET
+from schemathesis.core.failures import Failure
+from schemathesis.core.transport import Response
+from schemathesis.generation import GenerationMode
+from schemathesis.specs.openapi.checks import negative_data_rejection
+
+_ID = re.compile(rb"([0-9a-f]+):([0-9]+)")
+_LAST = {b"done", b"complete"}
+_UNTOLD = ("cannot be stored", "not finite", "plain file name")
+"""What a schema cannot say: which numbers 64 bits hold, and which names no file system takes."""
+
+
+def the_server_has_no_defect(_: CheckContext, response: Response, case: Case[Any]) -> bool | None:
+    """A 502 is Ollama's failure and documented; a 500 is ours."""
+    if response.status_code == 500:
+        raise _failure(case, "Internal error", response.text)
+    return None
+
+
+def valid_data_is_taken(_: CheckContext, response: Response, case: Case[Any]) -> bool | None:
+    """What the schema admits is no invalid request, whatever else may be wrong with it."""
+    if case.meta is None or case.meta.generation.mode != GenerationMode.POSITIVE or response.status_code != 422:
+        return None
+    error = response.json()["error"]
+    if error["code"] == "VALIDATION_ERROR" and not any(reason in error["message"] for reason in _UNTOLD):
+        raise _failure(case, "The schema admits what the route refuses", error["message"])
+    return None
+
+
+def invalid_data_is_refused(ctx: CheckContext, response: Response, case: Case[Any]) -> bool | None:
+    """With a documented status. No body, or ``null``, is valid where it may be absent, though meant not to be."""
+    return None if case.body is None or case.body is NOT_SET else negative_data_rejection(ctx, response, case)
+
+
+def refused_methods_are_told_the_others(_: CheckContext, response: Response, case: Case[Any]) -> bool | None:
+    """``Allow`` names what the document does; other paths of the document may match as well, and add to it."""
+    if response.status_code != 405:
+        return None
+    documented = {method.upper() for method in case.operation.schema[case.operation.path]}
+    missing = documented - set(response.headers.get("allow", [""])[0].split(", "))
+    if missing:
+        raise _failure(case, "Allow does not name every method", ", ".join(sorted(missing)))
+    return None
+
+
+def streams_are_whole(_: CheckContext, response: Response, case: Case[Any]) -> bool | None:
+    """Every event of a stream has a name and a JSON object, those of a turn ascending ids; the last says it is."""
+    if not response.headers.get("content-type", [""])[0].startswith("text/event-stream"):
+        return None
+    *frames, rest = response.content.split(b"\n\n")
+    events = [_fields(frame) for frame in frames if not frame.startswith(b":")]
+    problems = [f"event {number} is {event}" for number, event in enumerate(events, 1) if not _is_event(event)]
+    if response.stream_cut_short or rest or not events or events[-1].get(b"event") not in _LAST:
+        problems.append(f"it ends with {response.content[-200:]!r}")
+    if case.operation.path.startswith("/api/v1/chat/") and not _ascend([event.get(b"id", b"") for event in events]):
+        problems.append("ids do not ascend within one run")
+    if problems:
+        raise _failure(case, "The event stream is not well-formed", "; ".join(problems))
+    return None
+
+
+def _fields(frame: bytes) -> dict[bytes, bytes]:
+    return dict(line.split(b": ", 1) for line in frame.split(b"\n"))
+
+
+def _is_event(event: dict[bytes, bytes]) -> bool:
+    return bool(event.get(b"event")) and isinstance(_json(event.get(b"data", b"")), dict)
+
+
+def _ascend(ids: list[bytes]) -> bool:
+    parts = [_ID.fullmatch(event_id) for event_id in ids]
+    numbers = [int(part[2]) for part in parts if part]
+    return (
+        len({part and part[1] for part in parts}) == 1 and len(numbers) == len(ids) and numbers == sorted(set(numbers))
+    )
+
+
+def _json(data: bytes) -> Any:
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return None
+
+
+def _failure(case: Case[Any], title: str, message: str) -> Failure:
+    return Failure(operation=case.operation.label, title=title, message=message)

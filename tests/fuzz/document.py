@@ -1,0 +1,33 @@
+"""The API's own document, with the names in its paths narrowed to some that exist on the server and some that do not.
+
+Left free, a name would hardly ever be one that exists, and fuzzing would see nothing but "not found".
+"""
+
+from typing import Any
+
+from mochi_server import create_app
+from tests.fuzz.world import AGENTS, MODELS, PROMPT, SESSIONS, TOOLS
+
+_NAMES: dict[str, list[Any]] = {
+    "session_id": [*SESSIONS, "0123456789", "..", "\u2028"],
+    "message_index": [-1, 0, 1, 2, 3, 10**30],
+    "model_name": [*MODELS, "nowhere/none:1b"],
+    "tool_name": [*TOOLS, "none"],
+    "agent_name": [*AGENTS, "none"],
+    "filename": [PROMPT, "none.md", ".."],
+}
+_GUARDS = (401, 403, 413, 431)
+"""What is answered before a route is asked. The document has it under ``default``."""
+
+
+def document() -> dict[str, Any]:
+    """The document, as it is fuzzed: each route has to name the statuses that it has itself."""
+    written: dict[str, Any] = create_app().openapi()
+    for item in written["paths"].values():
+        for operation in item.values():
+            refused = operation["responses"].pop("default")
+            operation["responses"] |= {str(status): refused for status in _GUARDS}
+            for parameter in operation.get("parameters", ()):
+                if names := _NAMES.get(parameter["name"]):
+                    parameter["schema"] = {"type": parameter["schema"]["type"], "enum": names}
+    return written

@@ -1,0 +1,124 @@
+"""What exists on the fuzzed server: tools, agents, a prompt, and for every request a session as it asks for one.
+
+A case names the session it wants ("asking"); a real one is made for it and deleted after
+it. So every request meets the same world, whatever was asked before it, and a failure can be had again.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from schemathesis import Case
+
+from tests.support.agents import delegate, write_agent
+from tests.support.api import Api
+from tests.support.instructions import calls, instruct, words
+from tests.support.tools import write_tools
+
+MODELS = ["mochi:latest", "mochi-chat:latest", "failing:latest"]
+TOOLS = ["add", "note"]
+PROMPT = "helpful.md"
+AGENTS = ["helper", "broken"]
+MESSAGES = [
+    "Hello",
+    instruct(calls("add", a=1, b=2), words(3), label="ADDS"),
+    instruct(calls("note", text="x"), words(3), label="ASKS"),
+    instruct(delegate(), words(3), label="DELEGATES"),
+]
+_TOOLS = '''
+    def add(a: float, b: float) -> str:
+        """Add two numbers."""
+        return str(a + b)
+
+    def note(text: str) -> str:
+        """Write a note."""
+        return "Noted."
+
+    __all__ = ["add", "note"]
+    __maths__ = ["add"]
+    __read_only__ = ["add"]
+'''
+_EVERYTHING = {
+    "tool_settings": {"tools": TOOLS, "execution_policy": "always_confirm"},
+    "agent_settings": {"enabled_agents": ["helper"]},
+}
+
+
+def _fresh(api: Api) -> str:
+    return str(api.create(MODELS[0], **_EVERYTHING)["session_id"])
+
+
+def _talked(api: Api) -> str:
+    session_id = str(api.create(MODELS[0], system_prompt="Be brief.", **_EVERYTHING)["session_id"])
+    api.chat(session_id, MESSAGES[0])
+    return session_id
+
+
+def _asking(api: Api) -> str:
+    """It waits until somebody decides, or the server's patience ends."""
+    session_id = _fresh(api)
+    with api.open_stream(session_id, MESSAGES[2], on_disconnect="continue") as events:
+        assert any(event.type == "tool_call_confirmation_required" for event in events)
+    return session_id
+
+
+def _agents(api: Api) -> str:
+    """A session that an agent keeps, not a person."""
+    if not (chats := api.ok(api.http.get("/agents/chats"))["sessions"]):
+        api.chat(_fresh(api), MESSAGES[3])
+        chats = api.ok(api.http.get("/agents/chats"))["sessions"]
+    return str(chats[0]["session_id"])
+
+
+SESSIONS: dict[str, Callable[[Api], str]] = {
+    "fresh": _fresh,
+    "answered": _talked,
+    "asking": _asking,
+    "agents": _agents,
+}
+
+
+class World:
+    """A server's data directory, and the server."""
+
+    def __init__(self, data_dir: Path, api: Api) -> None:
+        self._prompts = data_dir / "system_prompts"
+        self.api = api
+        self.url = str(api.http.base_url).removesuffix("/api/v1/")
+
+    @staticmethod
+    def furnish(data_dir: Path) -> None:
+        """Write what the server finds when it starts."""
+        write_tools(data_dir, _TOOLS)
+        write_agent(data_dir)
+        write_agent(data_dir, AGENTS[1], SKILL=None)
+
+    @contextmanager
+    def made_for(self, case: Case[Any]) -> Iterator[None]:
+        """The names that the case holds, made true for as long as it is asked."""
+        self._renew_prompts()
+        wanted = case.path_parameters.get("session_id") if case.path_parameters else None
+        made = SESSIONS[wanted](self.api) if isinstance(wanted, str) and wanted in SESSIONS else None
+        if made is not None:
+            case.path_parameters["session_id"] = made
+            if isinstance(case.body, dict) and isinstance(case.body.get("confirmation_id"), str):
+                case.body = {**case.body, **self._waiting_call(made)}
+        try:
+            yield
+        finally:
+            if made is not None:
+                self.api.http.delete(f"/sessions/{made}")
+
+    def _renew_prompts(self) -> None:
+        self._prompts.mkdir(exist_ok=True)
+        for path in self._prompts.iterdir():
+            if path.name != PROMPT:
+                path.unlink()
+        (self._prompts / PROMPT).write_text("You are helpful.")
+
+    def _waiting_call(self, session_id: str) -> dict[str, str]:
+        """The id that a decision needs, if there is something to decide."""
+        response = self.api.http.get(f"/chat/{session_id}/confirmations")
+        waiting = response.json().get("confirmations")
+        return {"confirmation_id": waiting[0]["confirmation_id"]} if waiting else {}

@@ -1,0 +1,103 @@
+"""What a process takes up, and how soon the server answers a question, sampled while something else goes on. Linux."""
+
+import json
+import statistics
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from http.client import HTTPConnection
+from pathlib import Path
+
+from tests.benchmarks.processes import CpuClock, Server
+
+_INTERVAL = 0.2
+
+
+@dataclass(frozen=True)
+class Sample:
+    """At a moment of the monotonic clock: resident memory in MiB, and how many milliseconds ``/health`` took."""
+
+    at: float
+    memory: float
+    health: float
+
+
+@dataclass
+class Watch:
+    """Samples of a server, taken by a thread while the context is open."""
+
+    server: Server
+    processes: dict[str, int]
+    """Whose CPU time is measured, by name."""
+    samples: list[Sample] = field(default_factory=list)
+    cpu: dict[str, float] = field(default_factory=dict)
+    """In the end: of one core, the part that each process used."""
+    failure: str | None = None
+
+    def __enter__(self) -> "Watch":
+        self._over = threading.Event()
+        self._clocks = {name: CpuClock(pid) for name, pid in self.processes.items()}
+        self._begun = time.monotonic(), {name: clock.seconds() for name, clock in self._clocks.items()}
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        took = time.monotonic() - self._begun[0]
+        self.cpu = {name: (c.seconds() - self._begun[1][name]) / took for name, c in self._clocks.items()}
+        self._over.set()
+        self._thread.join()
+
+    def between(self, begin: float, end: float) -> list[Sample]:
+        """The samples of a stretch of time, in seconds from the watch's beginning."""
+        return [sample for sample in self.samples if begin <= sample.at - self._begun[0] < end]
+
+    def _run(self) -> None:
+        connection = HTTPConnection("127.0.0.1", self.server.port, timeout=30)
+        try:
+            while not self._over.wait(_INTERVAL):
+                self.samples.append(Sample(time.monotonic(), memory(self.server.pid), _health(connection)))
+        except (OSError, ValueError) as error:
+            self.failure = f"/health did not answer: {error}"
+        finally:
+            connection.close()
+
+
+def memory(pid: int) -> float:
+    """Resident memory of a process in MiB."""
+    line = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS"))
+    return int(line.split()[1]) / 1024
+
+
+def descriptors(pid: int) -> int:
+    """How many files and sockets a process has open."""
+    return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
+
+
+def settled_descriptors(pid: int, wanted: int, patience: float) -> int:
+    """How many remain open once idle connections have been given up, which servers do after a while."""
+    deadline = time.monotonic() + patience
+    while (left := descriptors(pid)) > wanted and time.monotonic() < deadline:
+        time.sleep(0.5)
+    return left
+
+
+def typical_memory(samples: Sequence[Sample]) -> float:
+    """The median, for a sample may fall into a moment of collecting garbage."""
+    return statistics.median(sample.memory for sample in samples)
+
+
+def percentile(values: Sequence[float], percent: int) -> float:
+    """Of all values, the one that so many percent do not exceed."""
+    return sorted(values)[(len(values) - 1) * percent // 100]
+
+
+def _health(connection: HTTPConnection) -> float:
+    asked = time.perf_counter()
+    connection.request("GET", "/api/v1/health")
+    response = connection.getresponse()
+    body = json.loads(response.read())
+    if response.status != 200 or not body["ollama_connected"]:
+        raise ValueError(f"{response.status} {body}")
+    return (time.perf_counter() - asked) * 1000
