@@ -19,6 +19,7 @@ HEALTHY_SECONDS = 3.0
 
 LONG = [f"{number:07} {'x' * 1000} " for number in range(3000)]
 SETTINGS = {
+    "MOCHI_LOG_LEVEL": "ERROR",  # nobody reads what it prints, and a full pipe would stop it
     "MOCHI_SUMMARIZATION_ENABLED": "false",  # nothing in the background
     "MOCHI_DYNAMIC_CONTEXT_WINDOW_ENABLED": "false",  # no limit of the answer's length
 }
