@@ -21,7 +21,8 @@ def test_unknown_paths_and_wrong_methods_have_the_envelope(api: Api, server: Run
     assert error_of(httpx.get(server.url + "/")) == (404, "NOT_FOUND")
     response = api.http.put("/sessions")
     assert error_of(response) == (405, "METHOD_NOT_ALLOWED")
-    assert "GET" in response.headers["allow"]
+    assert response.headers["allow"] == "GET, POST"
+    assert api.http.post("/sessions/0123456789").headers["allow"] == "DELETE, GET, PATCH"
 
 
 @pytest.mark.parametrize(

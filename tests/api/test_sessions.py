@@ -132,6 +132,9 @@ def test_unknown_models_and_models_that_cannot_chat_are_404(api: Api, model: str
         {"model": "mochi", "think": "hard"},
         {"model": "mochi", "format": "xml"},
         {"model": "mochi", "keep_alive": "soon"},
+        {"model": "mochi", "keep_alive": "\u0665m"},
+        {"model": "mochi", "keep_alive": "1h.5.m"},
+        {"model": "mochi", "keep_alive": True},
         {"model": "mochi", "tool_settings": {"tools": [1] * 200_000}},
         {"model": "mochi", "agent_settings": {"selection_metadata": {"a": 2**70}}},
         [],
@@ -140,6 +143,15 @@ def test_unknown_models_and_models_that_cannot_chat_are_404(api: Api, model: str
 )
 def test_wrong_bodies_are_422(api: Api, body: object) -> None:
     assert error_of(api.http.post("/sessions", json=body)) == (422, "VALIDATION_ERROR")
+
+
+@pytest.mark.parametrize("window", ["8192", True, 8192.5, 0, None])
+def test_a_window_is_set_by_a_whole_number_and_nothing_else(api: Api, window: object) -> None:
+    path = f"/sessions/{api.create('mochi')['session_id']}"
+    response = api.http.patch(path, json={"context_window": {"current_window": window}})
+    assert error_of(response) == (422, "VALIDATION_ERROR")
+    api.ok(api.http.patch(path, json={"context_window": {"current_window": 8192.0}}))
+    assert api.ok(api.http.get(f"{path}/status"))["context_window"]["current_window"] == 8192
 
 
 def test_the_list_has_the_last_changed_first_with_previews(api: Api) -> None:

@@ -529,3 +529,11 @@ def test_the_samples_work_as_they_are(stub: StubServer, tmp_path: Path, monkeypa
     assert results[4:7] == [(True, "Wrote 5 characters to a/b.txt."), (True, "b.txt (5 bytes)"), (True, "Hello")]
     assert results[7] == (False, "read_file failed: ValueError: ../secret.txt is outside the workspace")
     assert results[8] == (True, "Deleted a/b.txt.")
+
+
+@pytest.mark.parametrize("approved", ["yes", "true", 1, "on", None])
+def test_only_true_is_an_approval(api: Api, approved: object) -> None:
+    session_id = api.create("mochi")["session_id"]
+    decision = {"confirmation_id": "conf_0000000000", "approved": approved}
+    response = api.http.post(f"/chat/{session_id}/confirm-tool", json=decision)
+    assert error_of(response) == (422, "VALIDATION_ERROR")

@@ -21,7 +21,7 @@ from tests.benchmarks.processes import python
 from tests.soak.load import Job, Result
 from tests.soak.stage import FAST, PACED, allow_descriptors, mochi, said, stub
 from tests.soak.verdict import Measured, problems, table
-from tests.soak.watch import Watch, percentile, settled_descriptors, typical_memory
+from tests.soak.watch import Watch, descriptors, percentile, settled_descriptors, typical_memory
 
 _WORDS_PER_TOKEN = 0.6
 _BYTES_PER_EVENT = 80
@@ -63,9 +63,9 @@ def _soak(arguments: argparse.Namespace) -> tuple[Measured, list[str]]:
         ollama = stack.enter_context(stub(directory, arguments.rate))
         server = stack.enter_context(mochi(directory, ollama))
         middle, tokens = said(ollama, words)
-        job = Job(server.port, FAST, words, middle, _AT_ONCE, turns=_warm_up(arguments, tokens))
-        warm = _perform(job)
-        before = settled_descriptors(server.pid, 0, _IDLE_SECONDS)
+        _perform(Job(server.port, FAST, words, middle, streams=1, turns=1))  # what is opened once is open now
+        before = descriptors(server.pid)
+        warm = _perform(Job(server.port, FAST, words, middle, _AT_ONCE, turns=_warm_up(arguments, tokens)))
         turn = tokens / arguments.rate
         job = Job(server.port, PACED, words, middle, arguments.streams, spread=turn, seconds=arguments.seconds - turn)
         watch = Watch(server, {"server": server.pid, "stub": ollama.pid})

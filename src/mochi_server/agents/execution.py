@@ -13,7 +13,7 @@ from mochi_server.agents.prompt_loader import PromptLoader
 from mochi_server.agents.task import AgentResult, AgentTask, result_of
 from mochi_server.chat.loop import Conversation, Limits
 from mochi_server.chat.model import ChatModel, Wishes
-from mochi_server.chat.transcript import Transcript
+from mochi_server.chat.transcript import Checkpoints, Transcript
 from mochi_server.chat.turn import Turn, TurnRequest
 from mochi_server.errors import MochiError, ModelNotFound
 from mochi_server.events import ChatEvent, TurnWarning
@@ -44,6 +44,7 @@ class AgentExecutionService:
     ) -> None:
         self._client = client
         self._chats = AgentChats(store)
+        self._checkpoints = Checkpoints()
         self._windows = windows
         self._tools = tools or ToolExecutionService()
         self._prompts = prompts or PromptLoader()
@@ -85,7 +86,7 @@ class AgentExecutionService:
         functions = FunctionToolbox(task.agent.catalogue.tools, self._tools)
         toolbox = ConfirmingToolbox(functions, task.policy, task.approver)
         turn = Turn(session, TurnRequest(task.instruction), toolbox, info, stored=done)
-        transcript = Transcript(self._chats.store, turn)
+        transcript = Transcript(self._chats.store, turn, self._checkpoints)
         try:
             await transcript.begin()
             model = self._chat_model(task, info, turn.session)

@@ -9,7 +9,7 @@ from mochi_server.chat.history import last_user_index
 from mochi_server.chat.loop import Conversation, Limits
 from mochi_server.chat.model import ChatModel
 from mochi_server.chat.toolboxes import Toolboxes
-from mochi_server.chat.transcript import Transcript
+from mochi_server.chat.transcript import Checkpoints, Transcript
 from mochi_server.chat.turn import Turn, TurnRequest
 from mochi_server.errors import EmptyHistory, InternalError, MochiError, ModelNotFound, OllamaError, OllamaUnreachable
 from mochi_server.events import ChatEvent, MessageComplete, TurnError
@@ -38,6 +38,7 @@ class ChatEngine:
         self._windows = windows
         self._toolboxes = toolboxes
         self._limits = limits
+        self._checkpoints = Checkpoints()
 
     async def prepare(self, session_id: str, request: TurnRequest) -> Turn:
         """Check session and model. Raises what a client should get as an HTTP status.
@@ -59,7 +60,7 @@ class ChatEngine:
 
         When the turn is cancelled, what the model said so far is stored before the cancellation goes on.
         """
-        transcript = Transcript(self._store, turn)
+        transcript = Transcript(self._store, turn, self._checkpoints)
         try:
             await transcript.begin()
             async with aclosing(self._answer(turn, transcript)) as batches:

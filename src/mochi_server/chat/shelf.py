@@ -46,7 +46,8 @@ class RunShelf:
         size = run.log.size + _RUN_BYTES
         self._ended[run.run_id] = (run, size)
         self._bytes += size
-        asyncio.get_running_loop().call_later(KEPT_SECONDS, self._forget, run)
+        # The id alone: a timer that held the run would keep it in memory, however soon it is forgotten.
+        asyncio.get_running_loop().call_later(KEPT_SECONDS, self._expire, run.run_id)
         while self._bytes > MAX_KEPT_BYTES and len(self._ended) > 1:
             self._forget(next(iter(self._ended.values()))[0])
 
@@ -71,6 +72,10 @@ class RunShelf:
             return run
         finally:
             self._starting.pop(place).set_result(None)
+
+    def _expire(self, run_id: str) -> None:
+        if run_id in self._ended:
+            self._forget(self._ended[run_id][0])
 
     def _forget(self, run: Run) -> None:
         if run.run_id not in self._ended:

@@ -14,9 +14,28 @@ from mochi_server.sessions.types import Message
 from mochi_server.tools.toolbox import Call, ToolOutcome, failed
 
 CHECKPOINT_SECONDS = 2.0
+_SPACING_SECONDS = 0.01
+_LONGEST_SECONDS = 20.0
 INTERRUPTED = "The turn was interrupted before this call had a result."
 
 logger = logging.getLogger(__name__)
+
+
+class Checkpoints:
+    """When answers in progress are noted: every two seconds, and at most a hundred a second of all turns together.
+
+    A thousand turns at a time would else keep disk and processor busier with notes than with answers; each of them is
+    noted every ten seconds instead.
+    """
+
+    def __init__(self) -> None:
+        self._last = 0.0
+
+    def following(self, moment: float) -> float:
+        """When an answer that is noted now, or begins, is noted next, on the same clock."""
+        wanted = max(moment + CHECKPOINT_SECONDS, self._last + _SPACING_SECONDS)
+        self._last = min(wanted, moment + _LONGEST_SECONDS)
+        return self._last
 
 
 class Transcript:
@@ -26,8 +45,9 @@ class Transcript:
     here until then.
     """
 
-    def __init__(self, store: SessionStore, turn: Turn) -> None:
+    def __init__(self, store: SessionStore, turn: Turn, checkpoints: Checkpoints) -> None:
         self._store = store
+        self._checkpoints = checkpoints
         self._turn = turn
         self._id = turn.session.session_id
         self._answer: Answer | None = None
@@ -58,7 +78,8 @@ class Transcript:
     def progressed(self) -> None:
         """The answer has grown: see to it that a crash costs seconds. Costs nothing per piece."""
         if self._timer is None and not self._replaces:
-            self._timer = asyncio.get_running_loop().call_later(CHECKPOINT_SECONDS, self._checkpoint)
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_at(self._checkpoints.following(loop.time()), self._checkpoint)
 
     async def add(self, message: Message, *, last: bool = False) -> None:
         """Store a whole message; ``last`` says that the turn is complete with it."""

@@ -1,0 +1,52 @@
+"""The soak itself: small and short, and what it says when a bound is broken."""
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from tests.benchmarks.processes import python
+from tests.soak.verdict import Measured, problems, table
+
+GOOD = Measured(
+    streams=1000,
+    turns=7000,
+    events=1_000_000,
+    broken=0,
+    pace=1.0,
+    memory_first=300,
+    memory_last=303,
+    descriptors_before=14,
+    descriptors_after=14,
+    health_p50=5,
+    health_p99=40,
+    health_worst=150,
+    cpu={"server": 0.6},
+)
+BAD = {
+    "3 of 1000 streams did not end well": replace(GOOD, broken=3),
+    "no turn was completed": replace(GOOD, turns=0),
+    "only 50% of the planned turns took place": replace(GOOD, pace=0.5),
+    "memory grew by 20.0 MiB; 15.0 are allowed": replace(GOOD, memory_last=320),
+    "2 descriptors were not closed": replace(GOOD, descriptors_after=16),
+    "/health took 120 ms at the 99th percentile; 100 are allowed": replace(GOOD, health_p99=120),
+}
+
+
+def test_good_figures_break_no_bound_and_are_shown() -> None:
+    assert problems(GOOD) == []
+    assert "300.0 to 303.0 MiB" in table(GOOD)
+
+
+@pytest.mark.parametrize("line", BAD)
+def test_each_broken_bound_is_told_in_a_line(line: str) -> None:
+    assert problems(BAD[line]) == [line]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the memory of other processes")
+def test_a_small_soak_ends_well() -> None:
+    short = ["--streams=50", "--seconds=5", "--turn=1", "--warm-up=50"]
+    done = subprocess.run(python("tests.soak", *short), capture_output=True, text=True, timeout=90, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "streams broken" in done.stdout

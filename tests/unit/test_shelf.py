@@ -1,0 +1,40 @@
+"""Ended runs are kept for a while, and not longer than their memory can be spared."""
+
+import asyncio
+import gc
+import weakref
+
+import pytest
+
+from mochi_server.chat import shelf
+from mochi_server.chat.run import Run
+from mochi_server.chat.shelf import RunShelf
+from mochi_server.chat.turn import Turn, TurnRequest
+from mochi_server.events import ContentDelta
+from mochi_server.sessions.session import ChatSession
+from mochi_server.sessions.types import SessionCreationOptions
+from mochi_server.tools.toolbox import JoinedToolbox
+
+
+def _ended(ends: RunShelf) -> "weakref.ref[Run]":
+    session = ChatSession.create(SessionCreationOptions("mochi"))
+    run = Run(Turn(session, TurnRequest("Hello"), JoinedToolbox()))
+    run.publish([ContentDelta("x" * 1000)])
+    run.state = "completed"
+    ends.add(run)
+    ends.ended(run)
+    return weakref.ref(run)
+
+
+def test_a_run_that_made_room_for_others_is_gone_from_memory_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shelf, "MAX_KEPT_BYTES", 10_000)
+
+    async def scenario() -> None:
+        runs = RunShelf()
+        first = _ended(runs)
+        others = [_ended(runs) for _ in range(5)]
+        gc.collect()  # a run and its timer may refer to each other
+        assert first() is None
+        assert others[-1]() is not None
+
+    asyncio.run(scenario())

@@ -1,0 +1,22 @@
+"""When a turn under way is noted, so that a crash costs little and noting costs little."""
+
+from mochi_server.chat.transcript import Checkpoints
+
+
+def test_a_turn_alone_is_noted_every_two_seconds() -> None:
+    checkpoints = Checkpoints()
+    assert [checkpoints.following(moment) for moment in (100, 102, 104)] == [102, 104, 106]
+
+
+def test_a_thousand_turns_at_once_take_turns_and_each_is_noted_within_ten_seconds() -> None:
+    checkpoints = Checkpoints()
+    moments = [checkpoints.following(100) for _ in range(1000)]
+    assert moments == sorted(set(moments))
+    assert 102 <= moments[0] < moments[-1] < 112
+    assert moments[500] - moments[400] > 0.9
+
+
+def test_turns_without_number_put_no_note_off_for_ever() -> None:
+    checkpoints = Checkpoints()
+    assert max(checkpoints.following(100) for _ in range(10_000)) == 120
+    assert checkpoints.following(130) == 132
