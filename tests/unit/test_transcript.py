@@ -8,15 +8,15 @@ def test_a_turn_alone_is_noted_every_two_seconds() -> None:
     assert [checkpoints.following(moment) for moment in (100, 102, 104)] == [102, 104, 106]
 
 
-def test_a_thousand_turns_at_once_take_turns_and_each_is_noted_within_ten_seconds() -> None:
+def test_two_thousand_turns_at_once_take_turns_and_each_is_noted_within_two_seconds_more() -> None:
     checkpoints = Checkpoints()
-    moments = [checkpoints.following(100) for _ in range(1000)]
+    moments = [checkpoints.following(100) for _ in range(2000)]
     assert moments == sorted(set(moments))
-    assert 102 <= moments[0] < moments[-1] < 112
-    assert moments[500] - moments[400] > 0.9
+    assert 102 <= moments[0] < moments[-1] < 104.1
+    assert [checkpoints.following(moment) - moment < 2.1 for moment in moments].count(False) == 0
 
 
 def test_turns_without_number_put_no_note_off_for_ever() -> None:
     checkpoints = Checkpoints()
-    assert max(checkpoints.following(100) for _ in range(10_000)) == 120
+    assert max(checkpoints.following(100) for _ in range(30_000)) == 120
     assert checkpoints.following(130) == 132

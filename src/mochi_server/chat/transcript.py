@@ -14,7 +14,7 @@ from mochi_server.sessions.types import Message
 from mochi_server.tools.toolbox import Call, ToolOutcome, failed
 
 CHECKPOINT_SECONDS = 2.0
-_SPACING_SECONDS = 0.01
+_SPACING_SECONDS = 0.001
 _LONGEST_SECONDS = 20.0
 INTERRUPTED = "The turn was interrupted before this call had a result."
 
@@ -22,10 +22,10 @@ logger = logging.getLogger(__name__)
 
 
 class Checkpoints:
-    """When answers in progress are noted: every two seconds, and at most a hundred a second of all turns together.
+    """When answers in progress are noted: every two seconds, and at most a thousand a second of all turns together.
 
-    A thousand turns at a time would else keep disk and processor busier with notes than with answers; each of them is
-    noted every ten seconds instead.
+    More than two thousand turns at a time would else keep disk and processor busier with notes than with answers; they
+    are noted more seldom instead.
     """
 
     def __init__(self) -> None:

@@ -85,11 +85,12 @@ class SessionDirectory:
             return self._remember(session_id, written).session()
 
     def checkpoint(self, session_id: str, partial: Message) -> None:
-        """Note an unfinished answer in the turn log."""
+        """Note an unfinished answer in the turn log, for a crash of the process; the machine's would cost it."""
         with self._writing(session_id) as stored:
             message = _settled(partial, len(stored.record.messages))
             after = stored.record.with_partial(message, self._folder.presence.name)
-            self._remember(session_id, self._folder.note(session_id, stored, after, partial_line(after)))
+            noted = self._folder.note(session_id, stored, after, partial_line(after), durably=False)
+            self._remember(session_id, noted)
 
     def delete(self, session_id: str) -> None:
         """Remove the session."""

@@ -63,16 +63,18 @@ def write(path: Path, data: bytes) -> Signature:
     return written
 
 
-def append(path: Path, line: bytes) -> Signature:
-    """Add a line to a file, durably; made if need be. Raises OSError, the file as it was.
+def append(path: Path, line: bytes, *, durably: bool = True) -> Signature:
+    """Add a line to a file; made if need be. Raises OSError, the file as it was.
+
+    What is not added durably outlives the process, and not the machine.
 
     A torn line that a crash has left before it is closed with a ``#``, so that it is no JSON and never will be.
     """
     is_new = signature(path) is None
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | OPEN_SAFELY, 0o600)
     try:
-        _append(descriptor, line)
-        if is_new:
+        _append(descriptor, line, durably=durably)
+        if is_new and durably:
             sync_directory(path.parent)
         return Signature.of(os.fstat(descriptor))
     finally:
@@ -113,11 +115,12 @@ def _write_new(path: Path, data: bytes) -> None:
     os.utime(path, ns=(moment, moment))
 
 
-def _append(descriptor: int, line: bytes) -> None:
+def _append(descriptor: int, line: bytes, *, durably: bool) -> None:
     size = os.lseek(descriptor, 0, os.SEEK_END)
     try:
         _write_all(descriptor, _ending_of_torn_line(descriptor, size) + line)
-        os.fsync(descriptor)
+        if durably:
+            os.fsync(descriptor)
     except BaseException:
         with suppress(OSError):
             os.ftruncate(descriptor, size)

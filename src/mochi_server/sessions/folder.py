@@ -110,9 +110,9 @@ class SessionFolder:
             disk.remove(self._log(session_id))
         return Stored(record, written, None)
 
-    def note(self, session_id: str, before: Stored, record: Record, line: bytes) -> Stored:
+    def note(self, session_id: str, before: Stored, record: Record, line: bytes, *, durably: bool = True) -> Stored:
         """Add a line to the turn log."""
-        return Stored(record, before.file, disk.append(self._log(session_id), line))
+        return Stored(record, before.file, disk.append(self._log(session_id), line, durably=durably))
 
     def delete(self, session_id: str) -> None:
         """Remove a session's files, the log last."""
