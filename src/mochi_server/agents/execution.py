@@ -88,7 +88,8 @@ class AgentExecutionService:
         turn = Turn(session, TurnRequest(task.instruction), toolbox, info, stored=done)
         transcript = Transcript(self._chats.store, turn, self._checkpoints)
         try:
-            await transcript.begin()
+            transcript.begin()
+            await transcript.begun()
             model = self._chat_model(task, info, turn.session)
             for warning in [*_fallback(task, model.name), *model.warnings(toolbox.schemas())]:
                 yield warning

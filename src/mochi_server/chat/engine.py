@@ -62,9 +62,10 @@ class ChatEngine:
         """
         transcript = Transcript(self._store, turn, self._checkpoints)
         try:
-            await transcript.begin()
+            transcript.begin()
             async with aclosing(self._answer(turn, transcript)) as batches:
                 async for batch in batches:
+                    await transcript.begun()
                     yield batch
         except Exception as error:
             turn.failure = _known(error)

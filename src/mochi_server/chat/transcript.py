@@ -8,7 +8,7 @@ from mochi_server.chat.answer import Answer
 from mochi_server.chat.history import last_user_index
 from mochi_server.chat.turn import Turn
 from mochi_server.errors import MochiError
-from mochi_server.sessions.session import new_id, now, user_message
+from mochi_server.sessions.session import ChatSession, new_id, now, user_message
 from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.types import Message
 from mochi_server.tools.toolbox import Call, ToolOutcome, failed
@@ -55,21 +55,33 @@ class Transcript:
         self._replaces = False
         self._found: str | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._storing: asyncio.Future[ChatSession] | None = None
         self._writing: asyncio.Task[None] | None = None
         self.messages: list[Message] = []
         self.turn_begins = 0
 
-    async def begin(self) -> None:
-        """Store what the user said; from here on it is safe."""
+    def begin(self) -> None:
+        """Begin to store what the user said; when ``begun`` has returned it is safe.
+
+        The model is asked meanwhile: a disk takes longer than anything else before the first word.
+        """
+        session = self._turn.session
         if self._turn.request.message is not None:
-            session = await self._store.append(self._id, [user_message(self._turn.request.message)])
-            self._turn.session = session
-        history = self._turn.session.messages
+            said = user_message(self._turn.request.message)
+            self._storing = asyncio.ensure_future(self._store.append(self._id, [said]))
+            session.messages = [*session.messages, said]
+        history = session.messages
         asked = last_user_index(history)
         self.turn_begins = asked if asked is not None else len(history)
         self._replaces = self.turn_begins < len(history) - 1
-        self._found = self._turn.session.revision
+        self._found = session.revision if self._replaces else None
         self.messages = history[: self.turn_begins + 1]
+
+    async def begun(self) -> None:
+        """Wait until what the user said is stored. Raises what went wrong with it, every time."""
+        if self._storing is not None:
+            await asyncio.shield(self._storing)
+            self._storing = None
 
     def expect(self, answer: Answer) -> None:
         """From now on this is the answer in progress."""
@@ -103,7 +115,10 @@ class Transcript:
         await self.add(tool_message(call, outcome))
 
     async def interrupt(self) -> None:
-        """Store what there is of the turn: the answer in progress, marked as interrupted, and results for its calls."""
+        """Store what there is of the turn: the answer in progress, marked as interrupted, and results for its calls.
+
+        Raises what went wrong with storing; where it was the user's message, there is nothing to answer.
+        """
         await self._settle()
         answer, self._answer = self._answer, None
         left, self._open_calls = self._open_calls, []
@@ -131,18 +146,20 @@ class Transcript:
 
     async def _write(self, partial: Message) -> None:
         try:
+            await self.begun()
             await self._store.checkpoint(self._id, partial)
         except MochiError as error:
             logger.warning("No checkpoint of session %s: %s", self._id, error.message)
 
     async def _settle(self) -> None:
-        """Let a checkpoint under way end, and start no other."""
+        """Let what is being stored be stored, and start no other checkpoint."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if self._writing is not None:
             await asyncio.shield(self._writing)
             self._writing = None
+        await self.begun()
 
 
 def tool_message(call: Call, outcome: ToolOutcome) -> Message:
