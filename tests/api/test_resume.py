@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from mochi_server.chat import eventlog
+from mochi_server.routers import sse
 from mochi_stub import Model, StubServer
 from mochi_stub.reply import Reply
 from tests.support.api import Api, Event, error_of, read_events, text_of
@@ -160,3 +161,20 @@ def test_a_slow_reader_neither_stops_others_nor_misses_anything(
     latest = max(index for index, event in enumerate(seen) if event.type == "snapshot")
     assert seen[latest].data["content"] + text_of(seen[latest:]) == "".join(pieces)
     assert [event.type for event in seen[-2:]] == ["message_complete", "done"]
+
+
+def test_a_stream_that_waits_is_kept_open_by_comments(
+    api: Api, holding: Holding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert sse.PING_SECONDS <= 10
+    monkeypatch.setattr(sse, "PING_SECONDS", 0.05)
+    session_id = api.create("mochi")["session_id"]
+    with api.http.stream("POST", f"/chat/{session_id}/stream", json={"message": "hold"}) as response:
+        data = response.iter_raw()
+        seen = b""
+        while seen.count(b": ping\n\n") < 3:
+            seen += next(data)
+        holding.gate.open()
+        seen += b"".join(data)
+    assert seen.endswith(b"\n\n")
+    assert b"event: done\n" in seen
