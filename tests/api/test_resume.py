@@ -76,6 +76,17 @@ def test_nothing_more_to_hear_is_204_which_ends_an_event_source(api: Api) -> Non
     assert api.http.get(path, params={"after": "99"}).status_code == 204
 
 
+def test_whoever_claims_to_have_heard_what_is_yet_to_come_hears_it(
+    api: Api, server: RunningServer, holding: Holding
+) -> None:
+    session_id = api.create("mochi")["session_id"]
+    with api.open_stream(session_id, "hold") as first:
+        next(first)
+        with attached(server.api(), session_id, "999999") as second:
+            holding.gate.open()
+            assert [event.type for event in second][-1] == "done"
+
+
 @pytest.mark.parametrize("after", ["", "x", "-1", "1.5", "1:2:3", "9" * 30, "../1", "\u0661"])
 def test_a_position_that_is_none_is_refused(api: Api, after: str) -> None:
     session_id = api.create("mochi")["session_id"]

@@ -154,6 +154,15 @@ def test_a_window_is_set_by_a_whole_number_and_nothing_else(api: Api, window: ob
     assert api.ok(api.http.get(f"{path}/status"))["context_window"]["current_window"] == 8192
 
 
+def test_a_window_that_was_set_by_hand_goes_with_its_session(api: Api) -> None:
+    tiny, other = api.create("mochi")["session_id"], api.create("mochi")["session_id"]
+    api.ok(api.http.patch(f"/sessions/{tiny}", json={"context_window": {"current_window": 1}}))
+    assert error_of(api.http.post(f"/chat/{other}", json={"message": "Hi"})) == (422, "CONTEXT_OVERFLOW")
+    api.http.delete(f"/sessions/{tiny}")
+    assert api.ok(api.http.get(f"/sessions/{other}/status"))["context_window"]["manual_override"] is False
+    api.chat(other, "Hi again")
+
+
 def test_the_list_has_the_last_changed_first_with_previews(api: Api) -> None:
     first = api.create("mochi", system_prompt="Be brief.")["session_id"]
     second = api.create("mochi-chat")["session_id"]

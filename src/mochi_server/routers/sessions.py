@@ -61,10 +61,10 @@ async def patch_session(session_id: str, body: SessionPatch, sessions: SessionsD
 
 
 @router.delete("/{session_id}", status_code=204, responses=responses(SessionNotFound))
-async def delete_session(session_id: str, store: StoreDep, runs: RunsDep) -> None:
+async def delete_session(session_id: str, sessions: SessionsDep, runs: RunsDep) -> None:
     """Delete a session; a running turn is stopped first."""
     await runs.abandon(session_id)
-    await store.delete(session_id)
+    await sessions.delete(session_id)
 
 
 @router.get("/{session_id}/messages", responses=responses(SessionNotFound))

@@ -91,8 +91,8 @@ class Position:
         return cls(int(number), run_id or None) if re.fullmatch("[0-9]{1,18}", number) else cls()
 
     def within(self, run: Run) -> int:
-        """The position in a run, which may be another one than the client knows."""
-        return self.number if self.run_id in (None, run.run_id) else 0
+        """The position in a run, maybe another one than the client knows; nobody has heard what is yet to come."""
+        return min(self.number, run.log.last) if self.run_id in (None, run.run_id) else 0
 
 
 def attached(runs: RunRegistry, run: Run | None, position: Position) -> Response:

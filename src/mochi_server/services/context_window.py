@@ -208,6 +208,12 @@ class WindowRegistry:
         entry = self._entry(model)
         entry.override, entry.released = None, True
 
+    def forget(self, session_id: str) -> None:
+        """A session is gone, and with it the window that it set by hand: nobody could find and clear it any more."""
+        for entry in self._entries.values():
+            if entry.override is not None and entry.override.session_id == session_id:
+                entry.override, entry.released = None, True
+
     def override_of(self, model: str) -> Override | None:
         """The window set by hand for a model, if there is one."""
         return self._entry(model).override

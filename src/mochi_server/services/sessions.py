@@ -65,6 +65,11 @@ class SessionService:
         fields.pop("context_window", None)
         return await self._store.patch(session_id, fields)
 
+    async def delete(self, session_id: str) -> None:
+        """Remove a session, whoever holds it."""
+        await self._store.delete(session_id)
+        self._windows.forget(session_id)
+
     async def edit_message(self, session_id: str, index: int, content: str) -> ChatSession:
         """A user message with a new text; what followed it goes. Raises ``InvalidMessageIndex``, ``SessionBusy``."""
         async with self._store.hold(session_id):
