@@ -100,7 +100,7 @@ class Transcript:
         self.messages.append(message)
         self._turn.stored.append(message)
         if not self._replaces:
-            await self._store.append(self._id, [message])
+            await self._store.append(self._id, [message], ends_turn=last)
         elif last:
             await self._replace()
 

@@ -6,7 +6,7 @@ its end; what comes between are lines of the turn log, which reading lays over t
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -58,9 +58,11 @@ class SessionDirectory:
             _, visible = self._read(session_id)
             return visible.session()
 
-    def append(self, session_id: str, messages: Sequence[Message], *, revision: str | None = None) -> ChatSession:
-        """Add messages at the end."""
-        return self._change_history(session_id, None, messages, revision)
+    def append(
+        self, session_id: str, messages: Sequence[Message], *, revision: str | None = None, ends_turn: bool = False
+    ) -> ChatSession:
+        """Add messages at the end. The last ones of a turn go into the file at once, and not by way of its log."""
+        return self._change_history(session_id, None, messages, revision, ends_turn=ends_turn)
 
     def replace_tail(
         self, session_id: str, from_index: int, messages: Sequence[Message], *, revision: str | None = None
@@ -140,7 +142,13 @@ class SessionDirectory:
             self._turns.pop(session_id, None)
 
     def _change_history(
-        self, session_id: str, from_index: int | None, messages: Sequence[Message], revision: str | None
+        self,
+        session_id: str,
+        from_index: int | None,
+        messages: Sequence[Message],
+        revision: str | None,
+        *,
+        ends_turn: bool = False,
     ) -> ChatSession:
         moment = now()
         with self._writing(session_id) as stored:
@@ -149,13 +157,22 @@ class SessionDirectory:
             new = [_settled(message, start + offset) for offset, message in enumerate(messages)]
             after = before.with_tail(start, new, moment)
             turn = self._turns.get(session_id)
-            if turn and turn.has_spoken:
-                written = self._folder.note(session_id, stored, after, tail_line(before, start, after))
-            else:
-                written = self._folder.save(session_id, stored, after)
+            line = tail_line(before, start, after) if turn and turn.has_spoken else None
+            written = self._written(session_id, stored, after, line, ends_turn=ends_turn)
             if turn:
                 turn.has_spoken = True
             return self._remember(session_id, written).session()
+
+    def _written(
+        self, session_id: str, stored: Stored, after: Record, line: bytes | None, *, ends_turn: bool
+    ) -> Stored:
+        """Save the file, or add the line to the turn's log where there is one and more will follow or no file fits."""
+        if line is None:
+            return self._folder.save(session_id, stored, after)
+        if ends_turn:
+            with suppress(OSError):
+                return self._folder.save(session_id, stored, after)
+        return self._folder.note(session_id, stored, after, line)
 
     @contextmanager
     def _writing(self, session_id: str) -> Iterator[Stored]:
@@ -190,8 +207,10 @@ class SessionDirectory:
 
     def _read(self, session_id: str) -> tuple[Stored, Record]:
         """A session's files without being alone with them, and what callers see."""
-        was_running = session_id in self._turns
-        stored = self._folder.read(session_id)
+        turn = self._turns.get(session_id)
+        was_running = turn is not None
+        current = turn and turn.stored
+        stored = current if current and self._folder.is_current(session_id, current) else self._folder.read(session_id)
         # A turn that began or ended meanwhile is running, too: its unfinished answer is no crashed one.
         return stored, stored.record.with_partial(None) if was_running else self._visible(session_id, stored)
 

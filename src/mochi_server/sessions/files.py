@@ -57,9 +57,13 @@ class FileSessionStore:
         """The session as it is now, what a running or crashed turn has brought so far included."""
         return await self._run(partial(self._directory.load, session_id))
 
-    async def append(self, session_id: str, messages: Sequence[Message], *, revision: str | None = None) -> ChatSession:
-        """Add messages at the end."""
-        return await self._run(partial(self._directory.append, session_id, messages, revision=revision))
+    async def append(
+        self, session_id: str, messages: Sequence[Message], *, revision: str | None = None, ends_turn: bool = False
+    ) -> ChatSession:
+        """Add messages at the end. ``ends_turn``: the turn that holds the session will add no others."""
+        return await self._run(
+            partial(self._directory.append, session_id, messages, revision=revision, ends_turn=ends_turn)
+        )
 
     async def replace_tail(
         self, session_id: str, from_index: int, messages: Sequence[Message], *, revision: str | None = None

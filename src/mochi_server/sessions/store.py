@@ -25,8 +25,10 @@ class SessionStore(Protocol):
         """The session as it is now, what a running or crashed turn has brought so far included."""
         ...
 
-    async def append(self, session_id: str, messages: Sequence[Message], *, revision: str | None = None) -> ChatSession:
-        """Add messages at the end."""
+    async def append(
+        self, session_id: str, messages: Sequence[Message], *, revision: str | None = None, ends_turn: bool = False
+    ) -> ChatSession:
+        """Add messages at the end. ``ends_turn``: the turn that holds the session will add no others."""
         ...
 
     async def replace_tail(
