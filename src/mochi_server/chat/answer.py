@@ -44,14 +44,14 @@ class Answer:
         events: list[ChatEvent] = []
         for line in lines:
             message = line.get("message")
-            if isinstance(message, dict):
+            if type(message) is dict:
                 try:
                     self._take(message, events)
                 except OllamaError as error:
                     self.failure = error
-                    break
-            if line.get("done") is True:
-                self._last = line
+                    return events
+        if lines and lines[-1].get("done") is True:  # none follows it
+            self._last = lines[-1]
         return events
 
     def message(self, *, interrupted: bool = False) -> Message:

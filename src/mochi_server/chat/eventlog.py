@@ -7,7 +7,7 @@ whoever sends them finds them encoded.
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import orjson
 
@@ -18,6 +18,9 @@ MAX_BYTES = 8 * 1024 * 1024
 
 _PORTION = 256 * 1024
 """Bytes that are handed out at a time: more would only lie in the buffers of a slow reader."""
+
+
+_KINDS = {kind.type: kind.type.encode() + b" " for kind in get_args(ChatEvent)}
 
 
 class Batch(NamedTuple):
@@ -54,7 +57,7 @@ class EventLog:
 
     def add(self, events: list[ChatEvent]) -> None:
         """Number the events and keep them."""
-        batch = b"\n".join([b"%s %s" % (event.type.encode(), orjson.dumps(event)) for event in events])
+        batch = b"\n".join([_KINDS[event.type] + orjson.dumps(event) for event in events])
         self._firsts.append(self.last + 1)
         self._batches.append(batch)
         self.last += len(events)
@@ -68,7 +71,7 @@ class EventLog:
             return None
         if position < self._gone:
             snapshot = Snapshot("".join(self._content), "".join(self._thinking))
-            return Batch(self._gone, (b"%s %s" % (snapshot.type.encode(), orjson.dumps(snapshot)),))
+            return Batch(self._gone, (_KINDS[snapshot.type] + orjson.dumps(snapshot),))
         index = bisect_right(self._firsts, position + 1) - 1
         lines = self._batches[index].split(b"\n")[position + 1 - self._firsts[index] :]
         size = 0

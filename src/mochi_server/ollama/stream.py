@@ -49,26 +49,24 @@ class LineReader:
 
     def _read(self, lines: list[bytes]) -> list[Line]:
         parsed: list[Line] = []
+        if self.done or self.failure is not None:
+            return parsed
         for line in lines:
-            if self.done or self.failure is not None:
+            try:
+                value = orjson.loads(line)
+            except orjson.JSONDecodeError:
+                if not line.strip():
+                    continue
+                self.failure = not_json(line)
                 break
-            if line.strip():
-                self._take(line, parsed)
-        return parsed
-
-    def _take(self, line: bytes, parsed: list[Line]) -> None:
-        try:
-            value = orjson.loads(line)
-        except orjson.JSONDecodeError:
-            self.failure = not_json(line)
-            return
-        if not isinstance(value, dict):
-            self.failure = not_json(line)
-        elif value.get("error"):
-            self.failure = OllamaError(error_text(line))
-        else:
-            self.done = value.get("done") is True
+            if type(value) is not dict or value.get("error"):
+                self.failure = OllamaError(error_text(line)) if isinstance(value, dict) else not_json(line)
+                break
             parsed.append(value)
+            if value.get("done") is True:
+                self.done = True
+                break
+        return parsed
 
 
 class Transport:
