@@ -24,7 +24,7 @@ from tests.soak.verdict import Measured, problems, table
 from tests.soak.watch import Watch, descriptors, percentile, settled_descriptors, typical_memory
 
 _WORDS_PER_TOKEN = 0.6
-_BYTES_PER_EVENT = 80
+_BYTES_PER_EVENT = 70
 """At least; what an ended run takes up in memory."""
 _AT_ONCE = 50
 """Streams of the warm-up."""

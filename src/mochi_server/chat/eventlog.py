@@ -16,6 +16,9 @@ from mochi_server.events import ChatEvent, ContentDelta, Snapshot, ThinkingDelta
 MAX_BYTES = 8 * 1024 * 1024
 """What the events of one run may take up."""
 
+_BATCH_BYTES = 80
+"""What a batch takes up besides what it says; a model that speaks slowly has as many batches as tokens."""
+
 _PORTION = 256 * 1024
 """Bytes that are handed out at a time: more would only lie in the buffers of a slow reader."""
 
@@ -61,7 +64,7 @@ class EventLog:
         self._firsts.append(self.last + 1)
         self._batches.append(batch)
         self.last += len(events)
-        self.size += len(batch)
+        self.size += len(batch) + _BATCH_BYTES
         if self.size > MAX_BYTES:
             self._forget()
 
@@ -82,11 +85,26 @@ class EventLog:
             lines += batch.split(b"\n")
         return Batch(position + 1, tuple(lines))
 
+    def compact(self) -> None:
+        """Nothing more is added: join what came in pieces, and take up half the memory or less."""
+        firsts: list[int] = []
+        portions: list[list[bytes]] = []
+        size = _PORTION
+        for first, batch in zip(self._firsts, self._batches, strict=True):
+            if size + len(batch) > _PORTION:
+                firsts.append(first)
+                portions.append([])
+                size = 0
+            portions[-1].append(batch)
+            size += len(batch)
+        self._firsts, self._batches = firsts, [b"\n".join(portion) for portion in portions]
+        self.size = sum(len(batch) + _BATCH_BYTES for batch in self._batches)
+
     def _forget(self) -> None:
         """Let go of the older half, so that it is seldom done."""
         count = 0
         while self.size > MAX_BYTES // 2 and count < len(self._batches) - 1:
-            self.size -= len(self._batches[count])
+            self.size -= len(self._batches[count]) + _BATCH_BYTES
             self._summarise(self._batches[count])
             count += 1
         del self._firsts[:count], self._batches[:count]

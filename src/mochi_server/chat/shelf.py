@@ -23,8 +23,8 @@ class RunShelf:
         """By session and by id, the latest last."""
         self._keys: dict[tuple[str, str], Run] = {}
         self._starting: dict[tuple[str, str], asyncio.Future[None]] = {}
-        self._ended: dict[str, tuple[Run, int]] = {}
-        """Ended runs with what they take up, the oldest first."""
+        self._ended: dict[str, tuple[Run, int, asyncio.TimerHandle]] = {}
+        """Ended runs with what they take up, and what forgets them, the oldest first."""
         self._bytes = 0
 
     def add(self, run: Run) -> None:
@@ -43,11 +43,10 @@ class RunShelf:
     def ended(self, run: Run) -> None:
         """Keep an ended run for a while, unless there are too many."""
         run.turn.session.messages = []  # it need not hold the whole history
+        run.log.compact()
         size = run.log.size + _RUN_BYTES
-        self._ended[run.run_id] = (run, size)
+        self._ended[run.run_id] = (run, size, asyncio.get_running_loop().call_later(KEPT_SECONDS, self._forget, run))
         self._bytes += size
-        # The id alone: a timer that held the run would keep it in memory, however soon it is forgotten.
-        asyncio.get_running_loop().call_later(KEPT_SECONDS, self._expire, run.run_id)
         while self._bytes > MAX_KEPT_BYTES and len(self._ended) > 1:
             self._forget(next(iter(self._ended.values()))[0])
 
@@ -73,14 +72,12 @@ class RunShelf:
         finally:
             self._starting.pop(place).set_result(None)
 
-    def _expire(self, run_id: str) -> None:
-        if run_id in self._ended:
-            self._forget(self._ended[run_id][0])
-
     def _forget(self, run: Run) -> None:
         if run.run_id not in self._ended:
             return
-        self._bytes -= self._ended.pop(run.run_id)[1]
+        _, size, timer = self._ended.pop(run.run_id)
+        timer.cancel()  # or it would keep the run in memory until then
+        self._bytes -= size
         runs = self._runs[run.session_id]
         del runs[run.run_id]
         if not runs:
