@@ -10,7 +10,7 @@ import statistics
 import sys
 import time
 from dataclasses import asdict, dataclass, field
-from typing import cast
+from typing import Any, cast
 
 import httptools
 import uvloop
@@ -29,7 +29,8 @@ _GOLDEN = (5**0.5 - 1) / 2
 class Job:
     """Streams to open. Without ``spread`` one follows the other; with it, all begin within so many seconds.
 
-    ``window`` is when a spread load is steady, in seconds from its beginning.
+    ``window`` is when a spread load is steady, in seconds from its beginning. What has not ended ``cut_after`` seconds
+    is cut off and counts as far as it came.
     """
 
     pid: int
@@ -38,55 +39,84 @@ class Job:
     """Path and JSON body of each."""
     spread: float | None = None
     window: tuple[float, float] = (0, 0)
+    cut_after: float = 60
+
+
+@dataclass
+class Outcome:
+    """What came of a stream. Times are milliseconds from asking, None where it did not get so far."""
+
+    began: float
+    """Seconds after the load's beginning."""
+    first: float | None = None
+    """To the first event."""
+    gap: float = 0
+    """The longest wait from event to event."""
+    whole: float | None = None
+    """To the end."""
 
 
 @dataclass(frozen=True)
 class Result:
     """What came of a job. CPU seconds are the server's."""
 
+    begun: float
+    """By the monotonic clock."""
     events: int
     seconds: float
     cpu_seconds: float
     steady_events: int
     steady_seconds: float
     steady_cpu_seconds: float
-    first_ms: list[float]
-    """From asking to the first event, of each stream."""
+    streams: list[Outcome]
     late_ms: list[float]
     """From the upstream's writing to here, percentiles 1 to 99 of all events; empty for bursts."""
+
+    @property
+    def first_ms(self) -> list[float]:
+        """To the first event, of each stream that had one."""
+        return [stream.first for stream in self.streams if stream.first is not None]
+
+    @classmethod
+    def of(cls, data: dict[str, Any]) -> "Result":
+        """A result from its JSON."""
+        return cls(**data | {"streams": [Outcome(**stream) for stream in data["streams"]]})
 
 
 @dataclass
 class Arrivals:
     """What all streams together have received. Times are nanoseconds of the monotonic clock."""
 
+    begun: int
     events: int = 0
-    first: list[int] = field(default_factory=list)
+    streams: list[Outcome] = field(default_factory=list)
     late: list[int] = field(default_factory=list)
 
 
 class Stream(asyncio.Protocol):
-    """One request and its server-sent events."""
+    """One request and its events: server-sent ones, or lines of JSON."""
 
     def __init__(self, request: bytes, arrivals: Arrivals) -> None:
         self._request = request
         self._arrivals = arrivals
         self._parser = httptools.HttpResponseParser(self)
-        self._rest = b""
-        self._events = 0
+        self._parts: list[bytes] = []
+        self._latest = 0
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._asked = time.monotonic_ns()
+        self._outcome = Outcome((self._asked - self._arrivals.begun) / 1e9)
+        self._arrivals.streams.append(self._outcome)
         cast(asyncio.Transport, transport).write(self._request)
 
     def data_received(self, data: bytes) -> None:
         now = time.monotonic_ns()
         self._parser.feed_data(data)
-        frames, found, rest = self._rest.rpartition(b"\n\n")
-        if found and (stamps := _STAMPS.findall(frames)):
+        lines, _, rest = b"".join(self._parts).rpartition(b"\n")
+        self._parts = [rest]
+        if stamps := _STAMPS.findall(lines):
             self._take(stamps, now)
-        self._rest = rest
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self.ended.done():
@@ -97,47 +127,52 @@ class Stream(asyncio.Protocol):
             self.ended.set_exception(RuntimeError(f"The stream was refused with {status}."))
 
     def on_body(self, body: bytes) -> None:
-        self._rest += body
+        self._parts.append(body)
 
     def on_message_complete(self) -> None:
         if not self.ended.done():
+            self._outcome.whole = (time.monotonic_ns() - self._asked) / 1e6
             self.ended.set_result(None)
 
     def _take(self, stamps: list[bytes], now: int) -> None:
-        if not self._events:
-            self._arrivals.first.append(now - self._asked)
-        self._events += len(stamps)
+        if self._outcome.first is None:
+            self._outcome.first = (now - self._asked) / 1e6
+        else:
+            self._outcome.gap = max(self._outcome.gap, (now - self._latest) / 1e6)
+        self._latest = now
         self._arrivals.events += len(stamps)
         self._arrivals.late += [now - sent for stamp in stamps if (sent := int(stamp))]
 
 
 async def perform(job: Job) -> Result:
     """Open all streams and read all of them to their ends."""
-    clock, arrivals = CpuClock(job.pid), Arrivals()
-    begun, cpu = time.monotonic(), clock.seconds()
+    clock, begun = CpuClock(job.pid), time.monotonic()
+    arrivals, cpu = Arrivals(time.monotonic_ns()), clock.seconds()
     steady = (0, 0.0, 0.0)
     if job.spread is None:
         for request in job.requests:
-            await _stream(job.port, request, arrivals, 0)
+            await _stream(job, request, arrivals, 0)
     else:
         offsets = [job.spread * (i * _GOLDEN % 1) for i in range(len(job.requests))]
         pairs = zip(job.requests, offsets, strict=True)
-        streams = asyncio.gather(*(_stream(job.port, request, arrivals, offset) for request, offset in pairs))
+        streams = asyncio.gather(*(_stream(job, request, arrivals, offset) for request, offset in pairs))
         steady, _ = await asyncio.gather(_steady(job.window, clock, arrivals), streams)
     took, used = time.monotonic() - begun, clock.seconds() - cpu
-    late = statistics.quantiles(arrivals.late, n=100) if arrivals.late else []
-    first = [ns / 1e6 for ns in arrivals.first]
-    return Result(arrivals.events, took, used, *steady, first, [ns / 1e6 for ns in late])
+    late = statistics.quantiles(arrivals.late, n=100) if len(arrivals.late) > 1 else []
+    return Result(begun, arrivals.events, took, used, *steady, arrivals.streams, [ns / 1e6 for ns in late])
 
 
-async def _stream(port: int, request: tuple[str, str], arrivals: Arrivals, offset: float) -> None:
+async def _stream(job: Job, request: tuple[str, str], arrivals: Arrivals, offset: float) -> None:
     await asyncio.sleep(offset)
     path, body = map(str.encode, request)
     loop = asyncio.get_running_loop()
     raw = _REQUEST % (path, len(body), body)
-    transport, stream = await loop.create_connection(lambda: Stream(raw, arrivals), "127.0.0.1", port)
+    transport, stream = await loop.create_connection(lambda: Stream(raw, arrivals), "127.0.0.1", job.port)
+    left = job.cut_after - (time.monotonic_ns() - arrivals.begun) / 1e9
     try:
-        await stream.ended
+        await asyncio.wait_for(stream.ended, max(left, 0))
+    except asyncio.TimeoutError:
+        return
     finally:
         transport.close()
 

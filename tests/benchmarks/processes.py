@@ -5,14 +5,19 @@ import os
 import re
 import selectors
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http.client import HTTPConnection
+from pathlib import Path
 
-READY_SECONDS = 30
+READY_SECONDS = 60
+_STEP_SECONDS = 0.002
+_SETTLE_SECONDS, _LOOK_SECONDS, _IDLE = 10.0, 0.1, 0.05
 _LEAVE_SECONDS = 10
 _PR_SET_PDEATHSIG = 1
 _ADDRESS = re.compile(rb"http://127\.0\.0\.1:(\d+)")
@@ -57,17 +62,86 @@ def python(module: str, *arguments: str) -> list[str]:
 @contextmanager
 def running(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Iterator[Server]:
     """Start a server that prints its address when it is ready; end it when the context is left."""
+    with _child(command, environment, subprocess.PIPE) as process:
+        yield Server(process.pid, _port(process))
+
+
+@contextmanager
+def serving(
+    command: Sequence[str], port: int, path: str, environment: Mapping[str, str] | None = None
+) -> Iterator[Server]:
+    """Start a server that is ready when it answers a path with 200; end it when the context is left."""
+    with _child(command, environment, subprocess.DEVNULL) as process:
+        server, deadline = Server(process.pid, port), time.monotonic() + READY_SECONDS
+        while not _answers(server, path):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"{process.args!r} did not become ready")
+            time.sleep(_STEP_SECONDS)
+        yield server
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def settle(server: Server) -> None:
+    """Wait until a server has done what is left to be done."""
+    clock, deadline = CpuClock(server.pid), time.monotonic() + _SETTLE_SECONDS
+    used = 1.0
+    while used > _IDLE and time.monotonic() < deadline:
+        before = clock.seconds()
+        time.sleep(_LOOK_SECONDS)
+        used = (clock.seconds() - before) / _LOOK_SECONDS
+
+
+def resident_bytes(server: Server) -> int:
+    """The memory that a server's process holds."""
+    status = Path(f"/proc/{server.pid}/status").read_text(encoding="utf-8")
+    (line,) = (line for line in status.splitlines() if line.startswith("VmRSS:"))
+    return int(line.split()[1]) * 1024
+
+
+@contextmanager
+def cores(wanted: set[int]) -> Iterator[None]:
+    """Processes that are started inside run on these cores only."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, wanted)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@contextmanager
+def _child(
+    command: Sequence[str], environment: Mapping[str, str] | None, output: int
+) -> Iterator["subprocess.Popen[bytes]"]:
     with subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
+        stdout=output,
+        stderr=output if output == subprocess.DEVNULL else None,
         env={**os.environ, **(environment or {})},
         preexec_fn=_end_with_parent,  # noqa: PLW1509 - this process has one thread
     ) as process:
         try:
-            yield Server(process.pid, _port(process))
+            yield process
         finally:
             _end(process)
+
+
+def _answers(server: Server, path: str) -> bool:
+    connection = HTTPConnection("127.0.0.1", server.port, timeout=5)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status == 200
+    except OSError:
+        return False
+    finally:
+        connection.close()
 
 
 def _port(process: "subprocess.Popen[bytes]") -> int:

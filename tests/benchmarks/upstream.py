@@ -1,11 +1,13 @@
-"""A sender of bytes on Ollama's wire. The model's name says how it answers: ``paced:50x250``, ``burst:5000``.
+"""A sender of bytes on Ollama's wire. The model's name says how it answers: ``paced:50x250+100``, ``burst:5000``.
 
-``paced:RATExCOUNT`` sends COUNT lines, RATE a second, each on its absolute deadline; ``burst:COUNT`` sends all at
-once. A paced line holds the time it was sent at as its text: ``@`` and nanoseconds of the monotonic clock.
+``paced:RATExCOUNT+DELAY`` sends COUNT lines, RATE a second, each on its absolute deadline, the first after DELAY
+milliseconds, or at once without it; ``burst:COUNT`` sends all at once. A paced line holds the time it was sent at as
+its text: ``@`` and nanoseconds of the monotonic clock. Prompts are not read, and fit into every model.
 """
 
 import asyncio
 import json
+import re
 import sys
 import time
 from functools import lru_cache, partial
@@ -16,6 +18,9 @@ import httptools
 from tests.benchmarks.relays.listening import chunked, listen
 
 STAMP = b"@%019d"
+_CONTEXT = 2**24
+"""Tokens. So large that no history is ever cut."""
+_MODEL = re.compile(rb'"model":\s*"([^"]*)"')
 _WHOLE = b"HTTP/1.1 200 OK\r\nContent-Type: application/json; charset=utf-8\r\nContent-Length: %d\r\n\r\n%s"
 _STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\nTransfer-Encoding: chunked\r\n\r\n"
 _LINE = (
@@ -48,28 +53,36 @@ class Connection(asyncio.Protocol):
             self._timer.cancel()
 
     def on_message_begin(self) -> None:
-        self._path = self._body = b""
+        self._path, self._body = b"", list[bytes]()
 
     def on_url(self, url: bytes) -> None:
         self._path += url
 
     def on_body(self, body: bytes) -> None:
-        self._body += body
+        self._body.append(body)
 
     def on_message_complete(self) -> None:
         if self._path == b"/api/chat":
-            return self._chat(json.loads(self._body)["model"])
+            return self._chat(_model(b"".join(self._body)))
         answers = {b"/api/version": {"version": "0.33.0"}, b"/api/tags": {"models": [*map(_tag, self._models)]}}
         body = json.dumps(answers.get(self._path, _details())).encode()
         return self._transport.write(_WHOLE % (len(body), body))
 
     def _chat(self, model: str) -> None:
         kind, _, numbers = model.partition(":")
-        self._transport.write(_STREAM)
         if kind == "burst":
-            return self._transport.write(_burst(model, int(numbers)))
-        rate, count = numbers.split("x")
-        return self._send(model, asyncio.get_running_loop().time(), 1 / float(rate), 0, int(count))
+            return self._transport.write(_STREAM + _burst(model, int(numbers)))
+        pace, _, delay = numbers.partition("+")
+        rate, count = pace.split("x")
+        loop = asyncio.get_running_loop()
+        begins = loop.time() + float(delay or 0) / 1000
+        begin = partial(self._begin, model, begins, 1 / float(rate), int(count))
+        self._timer = loop.call_at(begins, begin)
+        return None
+
+    def _begin(self, model: str, begins: float, interval: float, count: int) -> None:
+        self._transport.write(_STREAM)
+        self._send(model, begins, interval, 0, count)
 
     def _send(self, model: str, begun: float, interval: float, number: int, count: int) -> None:
         if number == count:
@@ -80,14 +93,21 @@ class Connection(asyncio.Protocol):
         return None
 
 
+def _model(body: bytes) -> str:
+    found = _MODEL.search(body)
+    assert found, "a chat without a model"
+    return found[1].decode()
+
+
 def _tag(model: str) -> dict[str, object]:
     details = {"format": "gguf", "family": "bytes", "parameter_size": "1B", "quantization_level": "Q4_0"}
-    known = {"context_length": 4096, "embedding_length": 64}
+    known = {"context_length": _CONTEXT, "embedding_length": 64}
     return {"name": model, "model": model, "size": 1, "digest": model, "details": details | known} | _capable()
 
 
 def _details() -> dict[str, object]:
-    return {"details": {}, "model_info": {"general.architecture": "bytes", "bytes.context_length": 4096}} | _capable()
+    known = {"general.architecture": "bytes", "bytes.context_length": _CONTEXT}
+    return {"details": {}, "model_info": known} | _capable()
 
 
 def _capable() -> dict[str, object]:

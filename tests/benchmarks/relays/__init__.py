@@ -15,7 +15,7 @@ class Relay:
     """Something to measure."""
 
     name: str
-    running: Callable[[str], AbstractContextManager[Server]]
-    """Runs it in front of the Ollama at a URL."""
+    running: Callable[[Server], AbstractContextManager[Server]]
+    """Runs it in front of an Ollama."""
     requests: Callable[[Server, str, int], list[Request]]
     """So many requests for answers of a model, with whatever they need prepared."""

@@ -2,40 +2,55 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from http.client import HTTPConnection
+from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests.benchmarks.processes import Server, python, running
 from tests.benchmarks.relays import Relay, Request
 
+ENVIRONMENT = {"MOCHI_SUMMARIZATION_ENABLED": "false"}
+"""A summary would be one more answer of the upstream, at a time of its own."""
+
 _HEADERS = {"Content-Type": "application/json"}
 
 
+def command(upstream: Server, data: Path, port: int = 0) -> list[str]:
+    """The command that serves a data directory."""
+    return python("mochi_server", "--port", str(port), "--ollama-host", upstream.url, "--data-dir", str(data))
+
+
+def serving(upstream: Server, data: Path) -> AbstractContextManager[Server]:
+    """Run it on a data directory."""
+    return running(command(upstream, data), ENVIRONMENT)
+
+
+def stream(session_id: str) -> Request:
+    """The request for an answer in a session."""
+    return f"/api/v1/chat/{session_id}/stream", '{"message":"Hello"}'
+
+
 @contextmanager
-def _running(url: str) -> Iterator[Server]:
-    # A summary would be one more answer of the upstream, at a time of its own.
-    environment = {"MOCHI_SUMMARIZATION_ENABLED": "false"}
-    with TemporaryDirectory(prefix="mochi-benchmark-") as data:
-        command = python("mochi_server", "--port", "0", "--ollama-host", url, "--data-dir", data)
-        with running(command, environment) as server:
-            yield server
+def _running(upstream: Server) -> Iterator[Server]:
+    with TemporaryDirectory(prefix="mochi-benchmark-") as data, serving(upstream, Path(data)) as server:
+        yield server
 
 
 def _requests(server: Server, model: str, count: int) -> list[Request]:
     connection = HTTPConnection("127.0.0.1", server.port, timeout=30)
     try:
-        return [_request(connection, model) for _ in range(count)]
+        return [stream(_session(connection, model)) for _ in range(count)]
     finally:
         connection.close()
 
 
-def _request(connection: HTTPConnection, model: str) -> Request:
+def _session(connection: HTTPConnection, model: str) -> str:
     connection.request("POST", "/api/v1/sessions", json.dumps({"model": model}), _HEADERS)
     response = connection.getresponse()
     body = json.loads(response.read())
     assert response.status == 201, body
-    return f"/api/v1/chat/{body['session_id']}/stream", '{"message":"Hello"}'
+    return str(body["session_id"])
 
 
 MOCHI = Relay("mochi-server", _running, _requests)

@@ -6,7 +6,7 @@ import subprocess
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from tests.benchmarks.processes import Server, python, running
+from tests.benchmarks.processes import Server, python, resident_bytes, running
 
 SHORT = "Hi there! How can I help you today?"
 CHUNK = 20
@@ -52,7 +52,5 @@ def aimock(folder: Path) -> AbstractContextManager[Server]:
 
 
 def resident(server: Server) -> float:
-    """Megabytes of memory that the server's process holds. Linux only."""
-    status = Path(f"/proc/{server.pid}/status").read_text(encoding="utf-8")
-    (line,) = (line for line in status.splitlines() if line.startswith("VmRSS:"))
-    return int(line.split()[1]) * 1024 / 1e6
+    """Megabytes of memory that the server's process holds."""
+    return resident_bytes(server) / 1e6

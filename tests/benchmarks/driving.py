@@ -1,0 +1,92 @@
+"""Loads put on servers: each by a process of its own, in rounds that take the servers in turns."""
+
+import json
+import os
+import subprocess
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from tempfile import TemporaryFile
+
+from tests.benchmarks.load import Job, Result
+from tests.benchmarks.processes import Server, cores, python, running, settle
+from tests.benchmarks.relays import Relay
+
+Results = dict[str, list[Result]]
+"""The results of all rounds, by the load's name."""
+
+_PATIENCE_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Load:
+    """So many streams of a model; see ``Job`` for the rest."""
+
+    model: str
+    count: int
+    spread: float | None = None
+    window: tuple[float, float] = (0, 0)
+    cut_after: float = 60
+
+    def on(self, relay: Relay, server: Server) -> Result:
+        """Put it on a server, and wait until there is nothing left to do."""
+        requests = relay.requests(server, self.model, self.count)
+        result = perform(Job(server.pid, server.port, requests, self.spread, self.window, self.cut_after))
+        settle(server)
+        return result
+
+
+def perform(job: Job) -> Result:
+    """Do a job in a process of its own."""
+    done = subprocess.run(
+        python("tests.benchmarks.load"),
+        input=json.dumps(asdict(job)),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=job.cut_after + _PATIENCE_SECONDS,
+    )
+    return Result.of(json.loads(done.stdout))
+
+
+@contextmanager
+def begun(job: Job) -> Iterator[None]:
+    """Do a job meanwhile, and wait for its end; nobody looks at its result."""
+    with TemporaryFile("w+") as file:
+        json.dump(asdict(job), file)
+        file.seek(0)
+        with subprocess.Popen(python("tests.benchmarks.load"), stdin=file, stdout=subprocess.DEVNULL) as process:
+            yield
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, process.args)
+
+
+def compare(
+    relays: Sequence[Relay],
+    loads: Mapping[str, Load],
+    rounds: int,
+    warm_up: Load,
+    on: tuple[set[int], set[int]] | None = None,
+) -> dict[Relay, Results]:
+    """Put loads on relays in front of one upstream; every round begins with another relay.
+
+    ``on`` are the cores of the relays and those of everything else.
+    """
+    everywhere = os.sched_getaffinity(0)
+    theirs, ours = on or (everywhere, everywhere)
+    models = {load.model for load in (*loads.values(), warm_up)}
+    results: dict[Relay, Results] = {relay: defaultdict(list) for relay in relays}
+    with ExitStack() as stack:
+        stack.enter_context(cores(ours))
+        upstream = stack.enter_context(running(python("tests.benchmarks.upstream", *sorted(models))))
+        with cores(theirs):
+            servers = {relay: stack.enter_context(relay.running(upstream)) for relay in relays}
+        for relay, server in servers.items():  # so that no first time is measured
+            warm_up.on(relay, server)
+        for number in range(rounds):
+            turn = number % len(relays)
+            for relay in [*relays[turn:], *relays[:turn]]:
+                for name, load in loads.items():
+                    results[relay][name].append(load.on(relay, servers[relay]))
+    return results

@@ -1,0 +1,75 @@
+"""What an open stream that waits for its first token takes in memory: what the relay's process holds more when many of
+them are open, by their number. Each stream has its own session, which was created before, and a few streams were served
+before the first look.
+"""
+
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from tests.benchmarks.driving import Load, begun
+from tests.benchmarks.figures import median, ratio
+from tests.benchmarks.load import Job
+from tests.benchmarks.measures import Aim, Findings, Row, Setting
+from tests.benchmarks.processes import Server, python, resident_bytes, running
+from tests.benchmarks.relays import Relay
+from tests.benchmarks.relays.bare import AIOHTTP, RAW
+from tests.benchmarks.relays.mochi import MOCHI
+from tests.benchmarks.relays.peer import PEER
+from tests.benchmarks.workload import adjustable
+
+TITLE = "Memory of an idle open stream"
+_OPENING = 2
+"""Seconds in which the streams are opened."""
+_WARM_UP, _SHORT = 20, "burst:20"
+_PER_STREAM, _BEFORE = "KiB per open stream", "MiB before"
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Streams that wait."""
+
+    streams: int = adjustable(500, "streams that wait at the same time")
+    seconds: float = adjustable(4.0, "seconds after the first was opened that memory is looked at")
+
+
+def measure(work: Workload, setting: Setting) -> Findings:
+    """A row for each relay: medians over the rounds, each with servers that have just been started."""
+    relays = setting.with_peer(MOCHI, AIOHTTP, RAW)
+    rounds = [_round(relays, work) for _ in range(setting.rounds)]
+    rows = {relay: _row(relay, [of[relay] for of in rounds]) for relay in relays}
+    own, peers = (float(rows[relay][_PER_STREAM]) if relay in rows else None for relay in (MOCHI, PEER))
+    aims = [
+        Aim("memory of an idle open stream", own, 60, "KiB"),
+        Aim("the peer's memory of one, by this server's", ratio(peers, own), 1, "x", at_least=True),
+    ]
+    return Findings(list(rows.values()), aims)
+
+
+def _round(relays: list[Relay], work: Workload) -> dict[Relay, tuple[int, int]]:
+    """Bytes held before and with all streams open."""
+    model = f"paced:1000x1+{1000 * (work.seconds + _OPENING):.0f}"
+    with ExitStack() as stack:
+        upstream = stack.enter_context(running(python("tests.benchmarks.upstream", model, _SHORT)))
+        servers = {relay: stack.enter_context(relay.running(upstream)) for relay in relays}
+        jobs = [_prepared(relay, server, model, work) for relay, server in servers.items()]
+        before = [resident_bytes(server) for server in servers.values()]
+        for job in jobs:
+            stack.enter_context(begun(job))
+        time.sleep(work.seconds)
+        held = map(resident_bytes, servers.values())
+        return dict(zip(relays, zip(before, held, strict=True), strict=True))
+
+
+def _prepared(relay: Relay, server: Server, model: str, work: Workload) -> Job:
+    requests = relay.requests(server, model, work.streams)
+    Load(_SHORT, min(_WARM_UP, work.streams), 0.5).on(relay, server)
+    return Job(server.pid, server.port, requests, min(_OPENING, work.seconds / 2))
+
+
+def _row(relay: Relay, rounds: list[tuple[int, int]]) -> Row:
+    return {
+        "": relay.name,
+        _PER_STREAM: median(rounds, lambda held: held[1] - held[0]) / 1024,
+        _BEFORE: median(rounds, lambda held: held[0]) / 1024**2,
+    }

@@ -1,0 +1,123 @@
+"""GET /sessions in a directory of many: the first time, when there is no index yet and every file has to be read, and
+from then on. Meanwhile others ask for a session and for the server's health, one after the other: how long the slowest
+of them waited. Sessions were made by the library; each has had one turn.
+"""
+
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from mochi_server.sessions import Message, SessionCreationOptions, SessionManager
+from tests.benchmarks.figures import median, percentile
+from tests.benchmarks.measures import Aim, Findings, Row, Setting
+from tests.benchmarks.probe import Answers, probing
+from tests.benchmarks.processes import Server, python, running, settle
+from tests.benchmarks.relays import mochi
+from tests.benchmarks.workload import adjustable
+
+TITLE = "The list of many sessions"
+_API = "/api/v1"
+_LIST, _HEALTH = f"{_API}/sessions", f"{_API}/health"
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A directory and who asks for it."""
+
+    sessions: int = adjustable(5000, "stored sessions")
+    lists: int = adjustable(10, "warm lists in a round")
+
+
+@dataclass(frozen=True)
+class _Listed:
+    """Milliseconds of lists, and of what else was asked for meanwhile."""
+
+    lists: list[float]
+    others: list[float]
+
+
+def measure(work: Workload, setting: Setting) -> Findings:
+    """A row for the first list and one for those after it: medians over the rounds."""
+    with ExitStack() as stack:
+        data = Path(stack.enter_context(TemporaryDirectory(prefix="mochi-benchmark-")))
+        some = _fill(data, work.sessions)
+        upstream = stack.enter_context(running(python("tests.benchmarks.upstream", "burst:1")))
+        rounds = [_round(upstream, data, f"{_LIST}/{some}", work.lists) for _ in range(setting.rounds)]
+    first = _row("first", [first for first, _ in rounds])
+    warm = _row("warm", [warm for _, warm in rounds])
+    return Findings([first, warm], _aims(first, warm))
+
+
+def _fill(data: Path, count: int) -> str:
+    """Store sessions as the library does; the id of one."""
+    manager = SessionManager(data / "chat_sessions")
+    turn: list[Message] = [
+        {"role": "user", "content": "Is this one of many?"},
+        {"role": "assistant", "content": "There are a few of them.", "model": "burst:1"},
+    ]
+    session_id = ""
+    for _ in range(count):
+        session_id = manager.create_session(SessionCreationOptions(model="burst:1")).session_id
+        manager.append_messages(session_id, turn)
+    return session_id
+
+
+def _round(upstream: Server, data: Path, another: str, lists: int) -> tuple[_Listed, _Listed]:
+    """The first list of a server without an index, and those that follow."""
+    for file in (data / "chat_sessions").glob(".index.sqlite*"):
+        file.unlink()
+    with mochi.serving(upstream, data) as server:
+        with probing(server, another, _HEALTH):  # so that nothing else is done for the first time
+            settle(server)
+        return _listed(server, another, 1), _listed(server, another, lists)
+
+
+def _listed(server: Server, another: str, count: int) -> _Listed:
+    with probing(server, another, _HEALTH) as others:
+        lists = [_list(server) for _ in range(count)]
+    return _Listed([took for _, took in lists], _meanwhile(others, lists))
+
+
+def _list(server: Server) -> tuple[float, float]:
+    """When the list was asked for, and milliseconds until all of it was there."""
+    connection = HTTPConnection("127.0.0.1", server.port, timeout=60)
+    asked = time.monotonic()
+    connection.request("GET", _LIST)
+    response = connection.getresponse()
+    response.read()
+    assert response.status == 200
+    connection.close()
+    return asked, 1000 * (time.monotonic() - asked)
+
+
+def _meanwhile(others: Answers, lists: Answers) -> list[float]:
+    """Milliseconds of those that were under way when a list was."""
+    return [
+        took
+        for asked, took in others
+        if any(asked <= began + duration / 1000 and began <= asked + took / 1000 for began, duration in lists)
+    ]
+
+
+_TOOK, _OTHERS = "list ms", "longest wait of another request, ms"
+
+
+def _row(name: str, rounds: list[_Listed]) -> Row:
+    return {
+        "": name,
+        _TOOK: median(rounds, lambda r: percentile(r.lists, 50)),
+        "slowest list ms": median(rounds, lambda r: max(r.lists)),
+        _OTHERS: median(rounds, lambda r: max(r.others, default=0)),
+    }
+
+
+def _aims(first: Row, warm: Row) -> list[Aim]:
+    return [
+        Aim("the first list", float(first[_TOOK]), 600, "ms"),
+        Aim("a warm list", float(warm[_TOOK]), 30, "ms"),
+        Aim("longest wait of another request during the first", float(first[_OTHERS]), 50, "ms"),
+        Aim("longest wait of another request during warm ones", float(warm[_OTHERS]), 50, "ms"),
+    ]

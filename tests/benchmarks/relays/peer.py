@@ -1,0 +1,62 @@
+"""What people would put in front of Ollama instead: LiteLLM's proxy, as its documentation says to run it.
+
+It is installed into a virtual environment of its own, in the user's cache directory, and is no dependency of this
+project. It speaks OpenAI's wire to its clients, an event for each of Ollama's lines all the same. It has no sessions.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tests.benchmarks.processes import Server, free_port, serving
+from tests.benchmarks.relays import Relay, Request
+
+VERSION = "1.106.2"
+ALIVE = "/health/liveliness"
+_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+_HOME = _CACHE / "mochi-server-benchmarks" / f"litellm-{VERSION}"
+_ENVIRONMENT = {
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # nothing is fetched at start
+    "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",  # no key on loopback, as here
+    "REPEATED_STREAMING_CHUNK_LIMIT": "1000000000",  # the lines of a burst are alike
+    "NO_PROXY": "127.0.0.1",
+}
+
+
+def install() -> None:
+    """Install it, unless it is there. Raises CalledProcessError."""
+    if not _python().exists():
+        subprocess.run(["uv", "venv", "--quiet", "--python", sys.executable, str(_HOME)], check=True)
+    if not (_HOME / "bin" / "litellm").exists():
+        package = f"litellm[proxy]=={VERSION}"
+        subprocess.run(["uv", "pip", "install", "--quiet", "--python", str(_python()), package], check=True)
+
+
+def _python() -> Path:
+    return _HOME / "bin" / "python"
+
+
+@contextmanager
+def _running(upstream: Server) -> Iterator[Server]:
+    with TemporaryDirectory(prefix="peer-benchmark-") as name:
+        config, port = Path(name) / "config.yaml", free_port()
+        parameters = {"model": "ollama_chat/*", "api_base": upstream.url}
+        models = [{"model_name": "*", "litellm_params": parameters}]
+        config.write_text(json.dumps({"model_list": models}), encoding="utf-8")  # JSON is YAML
+        script = [str(_python()), str(_HOME / "bin" / "litellm"), "--config", str(config)]
+        options = ["--host", "127.0.0.1", "--port", str(port), "--telemetry", "False"]
+        with serving([*script, *options], port, ALIVE, _ENVIRONMENT) as server:
+            yield server
+
+
+def _requests(_: Server, model: str, count: int) -> list[Request]:
+    body = {"model": model, "stream": True, "messages": [{"role": "user", "content": "Hello"}]}
+    return [("/v1/chat/completions", json.dumps(body))] * count
+
+
+PEER = Relay("LiteLLM", _running, _requests)

@@ -1,0 +1,46 @@
+"""Findings as they are saved."""
+
+import json
+import os
+import platform
+from collections.abc import Iterable
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+from tests.benchmarks.measures import Aim, Findings
+from tests.benchmarks.processes import CpuClock
+
+Saved = dict[str, Any]
+"""JSON: ``machine``, ``rounds`` and, under ``measures``, the workload and the findings of each."""
+
+
+def machine() -> dict[str, str]:
+    """What the figures depend on."""
+    resolution = CpuClock(os.getpid()).resolution() * 1e9
+    return {
+        "system": f"{platform.system()} {platform.machine()}",
+        "cores": str(len(os.sched_getaffinity(0))),
+        "python": platform.python_version(),
+        "CPU clock": f"user and system time of the process, in steps of {resolution:.0f} ns",
+    }
+
+
+def saved(findings: Findings, workload: dict[str, float]) -> Saved:
+    """One measure."""
+    aims = [asdict(aim) | {"met": aim.met, "missed_by": aim.missed_by} for aim in findings.aims]
+    return {"workload": workload, "rows": list(findings.rows), "aims": aims}
+
+
+def restored(measure: Saved) -> Findings:
+    """The findings of a saved measure."""
+    names = {field.name for field in fields(Aim)}
+    aims = [Aim(**{name: value for name, value in aim.items() if name in names}) for aim in measure["aims"]]
+    return Findings(measure["rows"], aims)
+
+
+def write(path: Path, rounds: int, measures: Iterable[tuple[str, Saved]]) -> None:
+    """Save a run, beside what was measured before and not now."""
+    before = json.loads(path.read_text(encoding="utf-8"))["measures"] if path.exists() else {}
+    content = {"machine": machine(), "rounds": rounds, "measures": before | dict(measures)}
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
