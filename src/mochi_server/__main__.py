@@ -35,6 +35,8 @@ class _Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
     arguments = _parser().parse_args(argv)
+    if arguments.command is not None:
+        return _COMMANDS[arguments.command][1](arguments)
     from pydantic import ValidationError
 
     from mochi_server.config import MochiServerSettings
@@ -65,6 +67,9 @@ def _parser() -> argparse.ArgumentParser:
         "--stub-speed", metavar="X", type=_speed, help="test mode: how many times as fast as 50 words/s; 0: no waiting"
     )
     parser.add_argument("--insecure", action="store_true", help="serve any address without an API key")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands, instead of serving")
+    for name, (text, _) in _COMMANDS.items():
+        commands.add_parser(name, help=text, description=text, allow_abbrev=False)
     return parser
 
 
@@ -123,6 +128,23 @@ def _complain(message: str, *, code: int = 2) -> int:
     print(f"mochi-server: {message}", file=sys.stderr)
     return code
 
+
+def _openapi(_: argparse.Namespace) -> int:
+    import json
+
+    from mochi_server.app import create_app
+    from mochi_server.config import MochiServerSettings
+
+    # The document is the same whatever the settings are, and wrong ones are no reason to have none.
+    app = create_app(MochiServerSettings.model_construct())
+    print(json.dumps(app.openapi(), indent=2, ensure_ascii=False))
+    return 0
+
+
+_COMMANDS = {
+    "openapi": ("print the OpenAPI document", _openapi),
+}
+"""What the command does besides serving: a text for the help, and the function that does it."""
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -12,8 +12,10 @@ from starlette.types import ASGIApp
 from mochi_server import __version__
 from mochi_server.access import HEADER, RequestLog
 from mochi_server.config import MochiServerSettings
+from mochi_server.docs import add_docs
 from mochi_server.limits import BodyLimit, HeadGuard, JsonGuard
 from mochi_server.ollama.requests import is_loopback
+from mochi_server.openapi import document
 from mochi_server.routers import aliases, api
 from mochi_server.routers.errors import add_handlers
 from mochi_server.security import LOCAL_ORIGINS, HostGuard, KeyGuard, OriginGuard, host_of
@@ -45,16 +47,24 @@ def create_app(settings: MochiServerSettings | None = None, *, insecure: bool = 
         description="A headless chat backend for Ollama.",
         lifespan=lifespan,
         middleware=_middleware(settings, insecure),
+        generate_unique_id_function=lambda route: route.name,
+        docs_url=None,
+        redoc_url=None,
     )
     app.state.services = build_services(settings)
     add_handlers(app)
     app.include_router(api)
     app.include_router(aliases)
+    add_docs(app)
     return app
 
 
 class _App(FastAPI):
-    """With the request log around everything, the answer to an unexpected error included."""
+    """With our document, and the request log around everything, the answer to an unexpected error included."""
+
+    def openapi(self) -> dict[str, Any]:
+        self.openapi_schema = self.openapi_schema or document(self)
+        return self.openapi_schema
 
     def build_middleware_stack(self) -> ASGIApp:
         return RequestLog(super().build_middleware_stack())

@@ -20,6 +20,7 @@ LAYERS = [
     "ollama",
     "sessions",
     "events",
+    "client",
     "tools",
     "services",
     "chat",
@@ -28,6 +29,8 @@ LAYERS = [
     "models",
     "dependencies",
     "routers",
+    "openapi",
+    "docs",
     "asgi",
     "access",
     "limits",
@@ -89,6 +92,7 @@ def test_the_two_packages_do_not_import_each_other() -> None:
         "from mochi_server.agents import AgentDiscoveryService, AgentExecutionService",
         "from mochi_server import MochiServerSettings",
         "from mochi_server.wiring import build_services",
+        "from mochi_server.client import AsyncMochiClient, MochiClient",
     ],
 )
 def test_using_the_library_loads_no_web_framework(statement: str) -> None:

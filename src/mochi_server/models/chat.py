@@ -3,7 +3,7 @@
 from typing import Annotated, Any, Literal
 
 from fastapi import Header, Query
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from mochi_server.chat.collect import ChatOutcome
 from mochi_server.chat.model import Wishes
@@ -31,6 +31,15 @@ LastEventIdHeader = Annotated[str | None, Header(alias="Last-Event-ID")]
 
 class ChatRequest(Body):
     """What to say, and how to answer. Without a message the last user message is answered again."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"message": "What is the capital of France?"},
+                {"message": "Throw two dice.", "think": "low", "options": {"temperature": 0.2, "seed": 1}},
+            ]
+        }
+    )
 
     message: NonBlank | None = Field(default=None, examples=["What is the capital of France?"])
     think: ThinkLevel | None = None

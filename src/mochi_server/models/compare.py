@@ -36,7 +36,12 @@ class CompareRequest(Body):
     """One prompt for one to three models, named, or numbered in the list of models from 1."""
 
     # Both are required, but their absence has to be answered with 400, in the words of the document.
-    model_config = ConfigDict(json_schema_extra={"required": ["modelIds", "message"]})
+    model_config = ConfigDict(
+        json_schema_extra={
+            "required": ["modelIds", "message"],
+            "examples": [{"modelIds": ["qwen3:14b", 2], "message": "What is the capital of France?"}],
+        }
+    )
 
     modelIds: Annotated[Any, WithJsonSchema(_MODEL_IDS)] = None
     message: Annotated[Any, WithJsonSchema(_MESSAGE)] = None

@@ -42,6 +42,20 @@ class SessionDefaults(Body):
 class SessionCreate(SessionDefaults):
     """A new session. ``system_prompt_source_file`` alone loads that prompt file; with a text it labels it."""
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"model": "qwen3:14b"},
+                {
+                    "model": "qwen3:14b",
+                    "system_prompt": "Answer in one sentence.",
+                    "tool_settings": {"tool_group": "math", "execution_policy": "always_confirm"},
+                    "agent_settings": {"enabled_agents": ["coder"]},
+                },
+            ]
+        }
+    )
+
     model: ModelName
     system_prompt: Text | None = None
     system_prompt_source_file: str | None = None
@@ -63,6 +77,8 @@ class WindowOverride(Body):
 class SessionPatch(SessionDefaults):
     """What to change. An absent field is kept, null clears it, nested objects are replaced whole."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [{"title": "Paris", "think": None}]})
+
     model: ModelName | SkipJsonSchema[None] = None
     tool_settings: ToolSettings | None = None
     agent_settings: AgentSettings | None = None
@@ -80,6 +96,8 @@ class SessionPatch(SessionDefaults):
 class MessageEdit(Body):
     """A new text for a user message."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [{"content": "What is the capital of Spain?"}]})
+
     content: NonBlank
 
 
@@ -90,7 +108,12 @@ def _given(field: str) -> JsonDict:
 class SystemPromptUpdate(Body):
     """A new system prompt. ``source_file`` alone loads that prompt file; with a text it labels it."""
 
-    model_config = ConfigDict(json_schema_extra={"anyOf": [_given("content"), _given("source_file")]})
+    model_config = ConfigDict(
+        json_schema_extra={
+            "anyOf": [_given("content"), _given("source_file")],
+            "examples": [{"content": "Answer in one sentence."}, {"source_file": "helpful.md"}],
+        }
+    )
 
     content: NonBlank | None = None
     source_file: str | None = None
@@ -155,6 +178,8 @@ class MessageList(BaseModel):
 
 class SummarizeRequest(Body):
     """Which model shall summarize; it is remembered as the session's ``summary_model``."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"model": "qwen3:4b"}]})
 
     model: ModelName | None = None
 

@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from mochi_server.chat.confirmation import Confirmation
 from mochi_server.models.common import Body
@@ -114,6 +114,16 @@ class ExecutionList(BaseModel):
 
 class ToolDecision(Body):
     """Approve or deny a pending call. ``arguments`` replace those of the model; the model is told the ``reason``."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"confirmation_id": "6f1e2d3c4b5a", "approved": True, "remember": "session"},
+                {"confirmation_id": "6f1e2d3c4b5a", "approved": True, "arguments": {"sides": 20}},
+                {"confirmation_id": "6f1e2d3c4b5a", "approved": False, "reason": "Not this file."},
+            ]
+        }
+    )
 
     confirmation_id: str
     approved: bool

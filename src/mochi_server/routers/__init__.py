@@ -3,12 +3,30 @@
 from fastapi import APIRouter
 
 from mochi_server.constants import API_PREFIX
-from mochi_server.models.common import ErrorEnvelope
+from mochi_server.errors import (
+    BodyTooLarge,
+    HeadersTooLarge,
+    HostForbidden,
+    InternalError,
+    MalformedRequest,
+    OriginForbidden,
+    Unauthorized,
+)
 from mochi_server.routers import agents, chat, compare, health, models, sessions, system_prompts, tools
+from mochi_server.routers.errors import described
 
-_ANY_ERROR = "Any other error, among them what is refused before a route is asked: 401, 403, 413, 431."
+_ANY_ERROR = described(
+    Unauthorized,
+    OriginForbidden,
+    HostForbidden,
+    BodyTooLarge,
+    HeadersTooLarge,
+    MalformedRequest,
+    InternalError,
+    description="Any other error, among them what is refused before a route is asked: 401, 403, 413, 431.",
+)
 
-api = APIRouter(prefix=API_PREFIX, responses={"default": {"model": ErrorEnvelope, "description": _ANY_ERROR}})
+api = APIRouter(prefix=API_PREFIX, responses={"default": _ANY_ERROR})
 for module in (health, compare, models, sessions, chat, tools, agents, system_prompts):
     api.include_router(module.router)
 

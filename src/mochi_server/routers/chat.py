@@ -22,6 +22,7 @@ from mochi_server.errors import (
     ValidationFailed,
 )
 from mochi_server.models.chat import AfterQuery, ChatRequest, ChatResponse, KeyHeader, LastEventIdHeader, RunStatus
+from mochi_server.models.events import CHAT_EVENTS
 from mochi_server.models.tools import PendingConfirmations, ToolDecided, ToolDecision
 from mochi_server.routers.connection import until_disconnect
 from mochi_server.routers.errors import responses
@@ -29,7 +30,11 @@ from mochi_server.routers.sse import Position, RunResponse, attached, streams
 
 router = APIRouter(prefix="/chat/{session_id}", tags=["chat"])
 
-_STREAM = streams("id", "event", "data", last="done")
+_STREAM = streams(
+    CHAT_EVENTS,
+    'id: 1f0c5e7a9b:1\nevent: content_delta\ndata: {"content":"Paris","role":"assistant"}\n\n'
+    'id: 1f0c5e7a9b:2\nevent: done\ndata: {"session_id":"a1b2c3d4e5"}\n\n',
+)
 _NOTHING_MORE: dict[int | str, dict[str, Any]] = {204: {"description": "There is nothing, or nothing more, to hear."}}
 _REFUSES = (
     IdempotencyKeyReused,

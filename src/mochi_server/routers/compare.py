@@ -5,11 +5,16 @@ from fastapi import APIRouter, Response
 from mochi_server.dependencies import CompareDep
 from mochi_server.errors import InvalidComparison, OllamaError, OllamaUnreachable, ValidationFailed
 from mochi_server.models.compare import CompareRequest
+from mochi_server.models.events import COMPARE_EVENTS
 from mochi_server.routers.errors import responses
 from mochi_server.routers.sse import EventsResponse, streams
 
 router = APIRouter(tags=["models"])
-_STREAM = streams("event", "data", last="complete")
+_STREAM = streams(
+    COMPARE_EVENTS,
+    'event: chunk\ndata: {"modelId":"qwen3:14b","delta":"Paris"}\n\n'
+    'event: complete\ndata: {"message":"All models completed"}\n\n',
+)
 _RESPONSES = _STREAM | responses(InvalidComparison, ValidationFailed, OllamaUnreachable, OllamaError)
 
 

@@ -11,6 +11,7 @@ from starlette.routing import Match
 from mochi_server.errors import InternalError, MethodNotAllowed, MochiError, RouteNotFound, ValidationFailed
 from mochi_server.models.common import ErrorEnvelope
 from mochi_server.routers.connection import ClientGone
+from mochi_server.routers.examples import example
 
 
 def answer(error: MochiError) -> Response:
@@ -20,12 +21,21 @@ def answer(error: MochiError) -> Response:
 
 
 def responses(*errors: type[MochiError]) -> dict[int | str, dict[str, Any]]:
-    """The ``responses`` of a route that can end in these errors."""
-    codes: dict[int, list[str]] = {}
+    """The ``responses`` of a route that can end in these errors, an example of each among them."""
+    by_status: dict[int, list[type[MochiError]]] = {}
     for error in errors:
-        codes.setdefault(int(error.status), []).append(f"`{error.code}`")
+        by_status.setdefault(int(error.status), []).append(error)
+    return {status: described(*same) for status, same in sorted(by_status.items())}
+
+
+def described(*errors: type[MochiError], description: str = "") -> dict[str, Any]:
+    """A response that is one of these errors."""
+    codes = list(dict.fromkeys(error.code for error in errors))
+    examples = {error.code: {"summary": str(int(error.status)), "value": example(error)} for error in errors}
     return {
-        status: {"model": ErrorEnvelope, "description": ", ".join(named)} for status, named in sorted(codes.items())
+        "model": ErrorEnvelope,
+        "description": description or ", ".join(f"`{code}`" for code in codes),
+        "content": {"application/json": {"examples": examples}},
     }
 
 

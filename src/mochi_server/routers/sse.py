@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 from mochi_server.chat.eventlog import Batch
 from mochi_server.chat.run import Run
 from mochi_server.chat.runs import RunRegistry
+from mochi_server.models.events import EventUnion
 from mochi_server.routers.connection import ClientGone, until_disconnect
 
 PING_SECONDS = 10
@@ -23,14 +24,10 @@ _HEADERS = {"Cache-Control": "no-store", "Connection": "keep-alive", "X-Accel-Bu
 """So that neither caches nor proxies hold back what is sent."""
 
 
-def streams(*fields: str, last: str) -> dict[int | str, dict[str, Any]]:
-    """The ``responses`` of a route that streams: the fields that each event has, and the name of the last event."""
-    known = {"id": {}, "event": {}, "data": {"contentMediaType": "application/json"}}
-    properties = {field: {"type": "string", **known[field]} for field in fields}
-    event = {"type": "object", "properties": properties, "required": list(fields)}
-    return {
-        200: {"description": f"Events, `{last}` the last.", "content": {"text/event-stream": {"itemSchema": event}}}
-    }
+def streams(events: EventUnion, example: str) -> dict[int | str, dict[str, Any]]:
+    """The ``responses`` of a route that streams: the schema is that of each event."""
+    content = {"text/event-stream": {"schema": events.ref, "example": example}}
+    return {200: {"description": f"Events, `{events.last}` the last.", "content": content}}
 
 
 class Event(Protocol):

@@ -90,7 +90,7 @@ class Complete:
     type: ClassVar[str] = "complete"
 
 
-CompareEvent = Metadata | Start | Chunk | End | Answered | Failed | Complete
+CompareEvent = Metadata | Start | Chunk | ThinkingChunk | End | Answered | Failed | Complete
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,54 @@
+"""The OpenAPI document: what FastAPI makes of the routes, with the schemas of events, the tags and the API key."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from mochi_server.models.events import CHAT_EVENTS, COMPARE_EVENTS
+
+TAGS = {
+    "chat": "Turns: send a message, listen to the answer, approve of tools, stop.",
+    "sessions": "Conversations, their settings, messages and summaries.",
+    "models": "What Ollama has, and up to three models side by side.",
+    "tools": "Functions that models may call.",
+    "agents": "Models with a prompt and tools of their own, which models call as one tool.",
+    "system prompts": "Prompt files.",
+    "health": "Whether the server serves.",
+}
+"""In the order of `/docs`: what is used most comes first."""
+
+_DESCRIPTION = """A headless chat backend for Ollama: sessions, streaming, tools with approval, agents, and a context \
+window that never loses text silently.
+
+**Streams** are server-sent events. The schema of a `text/event-stream` is that of each event; `event` tells them apart, \
+and `data` is JSON of the schema named there. Unknown events are to be skipped, for there may be more of them one day.
+
+**Errors** all have one envelope, `{"error": {"code", "message", "details"}}`."""
+_SECURITY = {"type": "http", "scheme": "bearer", "description": "An API key, where the server has any."}
+
+
+def document(app: FastAPI) -> dict[str, Any]:
+    """The document, always in the same order."""
+    made = get_openapi(
+        title=app.title,
+        version=app.version,
+        summary=app.description,
+        description=_DESCRIPTION.replace("\\\n", ""),
+        routes=app.routes,
+        tags=[{"name": name, "description": text} for name, text in TAGS.items()],
+    )
+    components = made["components"]
+    schemas = components["schemas"] | CHAT_EVENTS.schemas() | COMPARE_EVENTS.schemas()
+    components["schemas"] = dict(sorted(schemas.items()))
+    components["securitySchemes"] = {"apiKey": _SECURITY}
+    made["security"] = [{}, {"apiKey": []}]
+    for operation in _operations(made):
+        operation["summary"] = operation["summary"].capitalize()
+    return made
+
+
+def _operations(made: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for item in made["paths"].values():
+        yield from item.values()
