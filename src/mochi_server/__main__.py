@@ -35,11 +35,13 @@ class _Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
     arguments = _parser().parse_args(argv)
+    given = {name: value for name in _FLAGS if (value := getattr(arguments, name)) is not None}
+    if arguments.command == "init":
+        return _init(arguments.directory, given)
     from pydantic import ValidationError
 
     from mochi_server.config import MochiServerSettings
 
-    given = {name: value for name in _FLAGS if (value := getattr(arguments, name)) is not None}
     try:
         settings = MochiServerSettings(**given)
         if arguments.test_mode or settings.env == "test":
@@ -55,8 +57,13 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="mochi-server",
         description="A headless chat backend for Ollama. Every setting can also be given as MOCHI_<NAME>.",
+        epilog="Without a command it serves.",
         allow_abbrev=False,
     )
+    commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", parser_class=_Parser)
+    text = "make tools, agents, system_prompts and chat_sessions in a directory, with samples; nothing is overwritten"
+    init = commands.add_parser("init", help=text, description=text.capitalize() + ".", allow_abbrev=False)
+    init.add_argument("directory", metavar="DIR", nargs="?", default=".", help="default: the current directory")
     parser.add_argument("--version", action="version", version=f"mochi-server {__version__}")
     for name, (metavar, text) in _FLAGS.items():
         parser.add_argument(f"--{name.replace('_', '-')}", metavar=metavar, help=text)
@@ -76,6 +83,21 @@ def _speed(value: str) -> float:
     if not 0 <= speed < float("inf"):
         raise argparse.ArgumentTypeError(f"{value!r} is not a number of at least 0")
     return speed
+
+
+def _init(directory: str, given: dict[str, Any]) -> int:
+    for name in given:
+        return _complain(f"--{name.replace('_', '-')} does not go with init")
+    from pathlib import Path
+
+    from mochi_server.scaffold import scaffold
+
+    try:
+        print(scaffold(Path(directory)))
+    except OSError as error:
+        reason = "a file is there" if isinstance(error, FileExistsError) else error.strerror or error
+        return _complain(f"cannot make {error.filename or directory}: {reason}", code=1)
+    return 0
 
 
 def _test_mode(given: dict[str, Any], *, insecure: bool, stub_speed: float | None) -> int:

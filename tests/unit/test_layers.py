@@ -35,6 +35,7 @@ LAYERS = [
     "app",
     "protocol",
     "serve",
+    "scaffold",
     "__main__",
 ]
 LIBRARY = LAYERS[: LAYERS.index("models")]
