@@ -118,14 +118,14 @@ def _test_mode(given: dict[str, Any], *, insecure: bool, stub_speed: float | Non
     ):
         ours = {"port": TEST_PORT, **given, "ollama_host": stub.url}
         ours |= {"sessions_dir": sessions, "agent_chats_dir": f"{sessions}/agent_chats"}
-        return _serve(MochiServerSettings(**ours), insecure=insecure)
+        return _serve(MochiServerSettings(**ours), insecure=insecure, test_mode=True)
 
 
-def _serve(settings: "MochiServerSettings", *, insecure: bool) -> int:
+def _serve(settings: "MochiServerSettings", *, insecure: bool, test_mode: bool = False) -> int:
     from mochi_server.serve import serve
 
     try:
-        return serve(settings, insecure=insecure)
+        return serve(settings, insecure=insecure, test_mode=test_mode)
     except OSError as error:
         return _complain(f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}", code=1)
 

@@ -29,7 +29,7 @@ def test_an_empty_directory_gets_what_a_server_then_finds_no_fault_with(tmp_path
     with Command("mochi_server", "--test-mode", "--port", "0", "--data-dir", "new/place", cwd=tmp_path) as command:
         api = command.api()
         tools = api.ok(api.http.get("/tools"))
-        assert {"add_numbers", "write_file"} <= {tool["name"] for tool in tools["tools"]}
+        assert {"add_numbers", "write_file"} <= {*tools["tools"]}
         assert tools["problems"] == []
         agents = api.ok(api.http.get("/agents"))["agents"]
         assert [(agent["name"], agent["valid"]) for agent in agents] == [("agent_builder", True), ("coder", True)]

@@ -25,6 +25,7 @@ LAYERS = [
     "chat",
     "agents",
     "wiring",
+    "greeting",
     "models",
     "dependencies",
     "routers",
