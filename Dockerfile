@@ -12,6 +12,7 @@ COPY pyproject.toml README.md LICENSE ./
 COPY src src
 COPY tools tools
 COPY agents agents
+COPY chat_sessions/README.md chat_sessions/README.md
 COPY system_prompts system_prompts
 RUN python -m venv /venv && /venv/bin/pip install --no-cache-dir .
 

@@ -35,13 +35,15 @@ class _Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
     arguments = _parser().parse_args(argv)
-    if arguments.command is not None:
-        return _COMMANDS[arguments.command][1](arguments)
+    given = {name: value for name in _FLAGS if (value := getattr(arguments, name)) is not None}
+    if arguments.command == "init":
+        return _init(arguments.directory, given)
+    if arguments.command == "openapi":
+        return _openapi()
     from pydantic import ValidationError
 
     from mochi_server.config import MochiServerSettings
 
-    given = {name: value for name in _FLAGS if (value := getattr(arguments, name)) is not None}
     try:
         settings = MochiServerSettings(**given)
         if arguments.test_mode or settings.env == "test":
@@ -57,8 +59,14 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="mochi-server",
         description="A headless chat backend for Ollama. Every setting can also be given as MOCHI_<NAME>.",
+        epilog="Without a command it serves.",
         allow_abbrev=False,
     )
+    commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", parser_class=_Parser)
+    text = "make tools, agents, system_prompts and chat_sessions in a directory, with samples; nothing is overwritten"
+    init = commands.add_parser("init", help=text, description=text.capitalize() + ".", allow_abbrev=False)
+    commands.add_parser("openapi", help="print the OpenAPI document", allow_abbrev=False)
+    init.add_argument("directory", metavar="DIR", nargs="?", default=".", help="default: the current directory")
     parser.add_argument("--version", action="version", version=f"mochi-server {__version__}")
     for name, (metavar, text) in _FLAGS.items():
         parser.add_argument(f"--{name.replace('_', '-')}", metavar=metavar, help=text)
@@ -67,9 +75,6 @@ def _parser() -> argparse.ArgumentParser:
         "--stub-speed", metavar="X", type=_speed, help="test mode: how many times as fast as 50 words/s; 0: no waiting"
     )
     parser.add_argument("--insecure", action="store_true", help="serve any address without an API key")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands, instead of serving")
-    for name, (text, _) in _COMMANDS.items():
-        commands.add_parser(name, help=text, description=text, allow_abbrev=False)
     return parser
 
 
@@ -81,6 +86,21 @@ def _speed(value: str) -> float:
     if not 0 <= speed < float("inf"):
         raise argparse.ArgumentTypeError(f"{value!r} is not a number of at least 0")
     return speed
+
+
+def _init(directory: str, given: dict[str, Any]) -> int:
+    for name in given:
+        return _complain(f"--{name.replace('_', '-')} does not go with init")
+    from pathlib import Path
+
+    from mochi_server.scaffold import scaffold
+
+    try:
+        print(scaffold(Path(directory)))
+    except OSError as error:
+        reason = "a file is there" if isinstance(error, FileExistsError) else error.strerror or error
+        return _complain(f"cannot make {error.filename or directory}: {reason}", code=1)
+    return 0
 
 
 def _test_mode(given: dict[str, Any], *, insecure: bool, stub_speed: float | None) -> int:
@@ -101,14 +121,14 @@ def _test_mode(given: dict[str, Any], *, insecure: bool, stub_speed: float | Non
     ):
         ours = {"port": TEST_PORT, **given, "ollama_host": stub.url}
         ours |= {"sessions_dir": sessions, "agent_chats_dir": f"{sessions}/agent_chats"}
-        return _serve(MochiServerSettings(**ours), insecure=insecure)
+        return _serve(MochiServerSettings(**ours), insecure=insecure, test_mode=True)
 
 
-def _serve(settings: "MochiServerSettings", *, insecure: bool) -> int:
+def _serve(settings: "MochiServerSettings", *, insecure: bool, test_mode: bool = False) -> int:
     from mochi_server.serve import serve
 
     try:
-        return serve(settings, insecure=insecure)
+        return serve(settings, insecure=insecure, test_mode=test_mode)
     except OSError as error:
         return _complain(f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}", code=1)
 
@@ -129,7 +149,7 @@ def _complain(message: str, *, code: int = 2) -> int:
     return code
 
 
-def _openapi(_: argparse.Namespace) -> int:
+def _openapi() -> int:
     import json
 
     from mochi_server.app import create_app
@@ -140,11 +160,6 @@ def _openapi(_: argparse.Namespace) -> int:
     print(json.dumps(app.openapi(), indent=2, ensure_ascii=False))
     return 0
 
-
-_COMMANDS = {
-    "openapi": ("print the OpenAPI document", _openapi),
-}
-"""What the command does besides serving: a text for the help, and the function that does it."""
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -18,6 +18,7 @@ from mochi_server.ollama.requests import is_loopback
 from mochi_server.openapi import document
 from mochi_server.routers import aliases, api
 from mochi_server.routers.errors import add_handlers
+from mochi_server.routers.health import WITHOUT_KEY
 from mochi_server.security import LOCAL_ORIGINS, HostGuard, KeyGuard, OriginGuard, host_of
 from mochi_server.wiring import build_services
 
@@ -86,7 +87,7 @@ def _middleware(settings: MochiServerSettings, insecure: bool) -> list[Middlewar
             allow_headers=["*"],
             expose_headers=[HEADER],
         ),
-        Middleware(KeyGuard, keys=settings.api_keys, insecure=insecure),
+        Middleware(KeyGuard, keys=settings.api_keys, insecure=insecure, free=WITHOUT_KEY),
         Middleware(JsonGuard),
         Middleware(BodyLimit, max_bytes=settings.max_body_bytes),
     ]

@@ -25,6 +25,7 @@ MochiError
 ├── InvalidComparison      VALIDATION_ERROR       400   a comparison's request breaks one of its own rules
 ├── StorageFailed          STORAGE_FAILED         500   the data directory cannot be read or written
 ├── ShuttingDown           SHUTTING_DOWN          503   the server takes no new turns
+├── NotReady               NOT_READY              503   the server could not store what it is sent
 ├── Unauthorized           UNAUTHORIZED           401   no API key, or a wrong one
 ├── OriginForbidden        ORIGIN_FORBIDDEN       403   a web page of a foreign origin asks
 ├── HostForbidden          HOST_FORBIDDEN         403   the Host header names somebody else
@@ -237,6 +238,15 @@ class ShuttingDown(MochiError):
 
     def __init__(self) -> None:
         super().__init__("The server is shutting down and takes no new turns.")
+
+
+class NotReady(MochiError):
+    """``reason`` says what is wrong, and who asks about it may see that."""
+
+    code, status = "NOT_READY", HTTPStatus.SERVICE_UNAVAILABLE
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"The server is not ready. {reason}", reason=reason)
 
 
 class Unauthorized(MochiError):

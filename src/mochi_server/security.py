@@ -2,7 +2,7 @@
 
 import hashlib
 import hmac
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
@@ -59,12 +59,16 @@ class OriginGuard:
 
 
 class KeyGuard:
-    """Ask for an API key; without keys, serve only what came over a loopback address, unless ``insecure``."""
+    """Ask for an API key; without keys, serve only what came over a loopback address, unless ``insecure``.
 
-    def __init__(self, app: ASGIApp, *, keys: Sequence[str], insecure: bool) -> None:
+    Whoever reads one of the paths in ``free`` needs none.
+    """
+
+    def __init__(self, app: ASGIApp, *, keys: Sequence[str], insecure: bool, free: Collection[str] = ()) -> None:
         self._app = app
         self._keys = [_digest(key.encode()) for key in keys]
         self._insecure = insecure
+        self._free = free
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not self._admits(scope):
@@ -72,6 +76,8 @@ class KeyGuard:
         return await self._app(scope, receive, send)
 
     def _admits(self, scope: Scope) -> bool:
+        if scope["path"] in self._free and scope["method"] == "GET":
+            return True
         if not self._keys:
             return self._insecure or arrived_by_loopback(scope) or not _is_address(_local_address(scope))
         scheme, _, key = header(scope, b"authorization").partition(" ")

@@ -17,8 +17,7 @@ from fastapi import FastAPI
 from mochi_server import logs
 from mochi_server.app import create_app
 from mochi_server.config import MochiServerSettings
-from mochi_server.constants import API_PREFIX
-from mochi_server.errors import MochiError
+from mochi_server.greeting import Start, greeting
 from mochi_server.ollama.requests import endpoint, is_loopback
 from mochi_server.protocol import Connection
 from mochi_server.wiring import Services
@@ -27,7 +26,7 @@ _AFTER_GRACE_SECONDS = 1
 _PATIENT_SIGNALS = 2
 
 
-def serve(settings: MochiServerSettings, *, insecure: bool = False) -> int:
+def serve(settings: MochiServerSettings, *, insecure: bool = False, test_mode: bool = False) -> int:
     """Serve until a signal ends it; returns the exit code. Raises ``OSError`` when it cannot listen."""
     key = None
     if not (settings.api_keys or insecure or is_loopback(settings.host)):
@@ -45,7 +44,15 @@ def serve(settings: MochiServerSettings, *, insecure: bool = False) -> int:
         server_header=False,
         timeout_graceful_shutdown=_AFTER_GRACE_SECONDS,
     )
-    return _Server(config, app, _address(settings.host, listener), key).serve_until_signal(listener)
+    start = Start(
+        address=_address(settings.host, listener),
+        tools_dir=settings.resolved_tools_dir,
+        agents_dir=settings.resolved_agents_dir,
+        key=key,
+        is_open=not settings.api_keys and not is_loopback(settings.host),
+        test_mode=test_mode,
+    )
+    return _Server(config, app, start).serve_until_signal(listener)
 
 
 def _log(settings: MochiServerSettings) -> None:
@@ -68,11 +75,10 @@ def _secrets(settings: MochiServerSettings) -> Iterator[str]:
 class _Server(uvicorn.Server):
     """A uvicorn that tells the app of a shutdown when it begins, and a person when it is ready."""
 
-    def __init__(self, config: uvicorn.Config, app: FastAPI, address: str, key: str | None) -> None:
+    def __init__(self, config: uvicorn.Config, app: FastAPI, start: Start) -> None:
         super().__init__(config)
         self._app = app
-        self._address = address
-        self._key = key
+        self._start = start
         self._loop: asyncio.AbstractEventLoop | None = None
         self._signals = 0
         self._leaving: list[asyncio.Future[None]] = []
@@ -89,7 +95,7 @@ class _Server(uvicorn.Server):
         if self.started:
             self._loop = asyncio.get_running_loop()
             gc.freeze()  # what was imported stays, and need not be looked through again and again
-            print(await _greeting(self._address, self._services, self._key), flush=True)  # noqa: T201 - for a person
+            print(await greeting(self._start, self._services), flush=True)  # noqa: T201 - for a person
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """The first signal lets turns end while new ones are still told that they come too late; the next ends them."""
@@ -136,26 +142,3 @@ def _address(host: str, listener: socket.socket) -> str:
     port = listener.getsockname()[1]
     reachable = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104 - compared, not bound
     return f"http://{reachable}:{port}"
-
-
-async def _greeting(address: str, services: Services, key: str | None) -> str:
-    """Address, Ollama's state, the generated key, and a command that streams an answer."""
-    lines = [f"mochi-server is at {address}"]
-    if key is not None:
-        lines.append(f"API key for this run: {key}")
-    model = "<model>"
-    try:
-        models = await services.client.list_models()
-        lines.append(f"Ollama is at {services.client.endpoint.url} with {len(models)} chat models")
-        model = models[0].name if models else model
-    except MochiError as error:
-        lines.append(error.message)
-    return "\n".join([*lines, "", "Create a session and stream an answer:", "", _curl(address, model, key), ""])
-
-
-def _curl(address: str, model: str, key: str | None) -> str:
-    api = address + API_PREFIX
-    headers = "-H 'Content-Type: application/json'" + (f" -H 'Authorization: Bearer {key}'" if key else "")
-    create = f"""curl -s {api}/sessions {headers} -d '{{"model": "{model}"}}'"""
-    session_id = rf"""$({create} | sed 's/.*"session_id":"\([0-9a-f]*\)".*/\1/')"""
-    return f"""curl -N "{api}/chat/{session_id}/stream" {headers} -d '{{"message": "Hello!"}}'"""

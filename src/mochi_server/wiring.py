@@ -13,6 +13,7 @@ from mochi_server.chat.loop import Limits
 from mochi_server.chat.runs import RunRegistry
 from mochi_server.chat.toolboxes import Toolboxes
 from mochi_server.config import MochiServerSettings
+from mochi_server.errors import NotReady, ShuttingDown, StorageFailed
 from mochi_server.ollama.async_client import AsyncInstructorOllamaClient, AsyncOllamaClient
 from mochi_server.services.compare import CompareService
 from mochi_server.services.context_window import WindowRegistry
@@ -48,6 +49,15 @@ class Services:
     async def open(self) -> None:
         """Be known to other processes that serve the same directory, and warn of those."""
         await self.store.open()
+
+    async def check_ready(self) -> None:
+        """Raises ``ShuttingDown`` or ``NotReady`` where new turns had better go elsewhere."""
+        if self.runs.shutdown.is_set():
+            raise ShuttingDown
+        try:
+            await self.store.check()
+        except StorageFailed as error:
+            raise NotReady(error.message) from error
 
     async def aclose(self) -> None:
         """End running turns, store what they had, close files and connections."""

@@ -53,8 +53,9 @@ def test_every_instruction_is_one_and_every_stage_comes_from_a_slim_python() -> 
 def test_what_is_copied_is_there_and_what_the_build_needs_is_copied() -> None:
     sources = [source for name, rest in stages()["build"] if name == "COPY" for source in rest.split()[:-1]]
     assert all((ROOT / source).exists() for source in sources)
-    included = re.findall(r'^"(\w+)" = "mochi_server/', (ROOT / "pyproject.toml").read_text(), flags=re.MULTILINE)
-    assert {"src", "pyproject.toml", *included} <= set(sources)
+    included = re.findall(r'^"([\w/.]+)" = "mochi_server/', (ROOT / "pyproject.toml").read_text(), flags=re.MULTILINE)
+    needed = {"src", "pyproject.toml", *included}
+    assert [name for name in needed if name not in sources and name.split("/")[0] not in sources] == []
 
 
 def test_it_does_not_run_as_root() -> None:

@@ -50,7 +50,8 @@ class Command:
 
     def api(self, **client: object) -> Api:
         """A client of a mochi-server that has printed its address, closed with the command."""
-        line = next((line for line in self.output if "http://" in line), None) or self.read_until("http://")
+        greeted = "mochi-server is at http://"
+        line = next((line for line in self.output if greeted in line), None) or self.read_until(greeted)
         self._clients.append(Api("http://" + line.partition("http://")[2].split()[0], **client))
         return self._clients[-1]
 

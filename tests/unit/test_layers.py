@@ -26,6 +26,7 @@ LAYERS = [
     "chat",
     "agents",
     "wiring",
+    "greeting",
     "models",
     "dependencies",
     "routers",
@@ -38,6 +39,7 @@ LAYERS = [
     "app",
     "protocol",
     "serve",
+    "scaffold",
     "__main__",
 ]
 LIBRARY = LAYERS[: LAYERS.index("models")]

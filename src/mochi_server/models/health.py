@@ -1,4 +1,4 @@
-"""Schema of the health check."""
+"""Schemas of the health checks."""
 
 from typing import Literal
 
@@ -12,3 +12,15 @@ class Health(BaseModel):
     ollama_connected: bool
     ollama_host: str
     version: str
+
+
+class Alive(BaseModel):
+    """The process serves."""
+
+    status: Literal["alive"] = "alive"
+
+
+class Ready(BaseModel):
+    """New turns are taken, and what they bring can be stored."""
+
+    status: Literal["ready"] = "ready"

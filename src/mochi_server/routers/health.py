@@ -3,13 +3,32 @@
 from fastapi import APIRouter
 
 from mochi_server import __version__
-from mochi_server.dependencies import ClientDep
-from mochi_server.models.health import Health
+from mochi_server.constants import API_PREFIX
+from mochi_server.dependencies import ClientDep, ServicesDep
+from mochi_server.errors import NotReady, ShuttingDown
+from mochi_server.models.health import Alive, Health, Ready
+from mochi_server.routers.errors import responses
 
-router = APIRouter(tags=["health"])
+router = APIRouter(prefix="/health", tags=["health"])
+
+WITHOUT_KEY = frozenset({f"{API_PREFIX}/health/live", f"{API_PREFIX}/health/ready"})
+"""Paths for those who watch over the process and know no key. They tell nothing but what is asked."""
 
 
-@router.get("/health")
+@router.get("")
 async def get_health(client: ClientDep) -> Health:
     """Whether the server serves, and whether Ollama answers it."""
     return Health(ollama_connected=await client.is_reachable(), ollama_host=client.endpoint.url, version=__version__)
+
+
+@router.get("/live")
+async def get_live() -> Alive:
+    """Whether the process serves; who gets no answer may start it anew. Needs no key."""
+    return Alive()
+
+
+@router.get("/ready", responses=responses(ShuttingDown, NotReady))
+async def get_ready(services: ServicesDep) -> Ready:
+    """Whether new turns are taken and can be stored; 503 says why they are not. Needs no key, and no Ollama."""
+    await services.check_ready()
+    return Ready()

@@ -43,6 +43,12 @@ class SessionDirectory:
         self._index = SessionIndex(path, self._folder.scan, self._summary)
         self._turns: dict[str, _Turn] = {}
 
+    def check(self) -> None:
+        """See whether a session could be stored: write a small file, and remove it."""
+        with storage("write the sessions directory"):
+            self._folder.make()
+            self._folder.check()
+
     def create(self, session: ChatSession) -> ChatSession:
         """Store a new session, under another id should its own be taken."""
         fresh = ChatSession.from_dict(settle(session.to_dict()))

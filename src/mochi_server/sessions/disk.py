@@ -63,6 +63,16 @@ def write(path: Path, data: bytes) -> Signature:
     return written
 
 
+def check(directory: Path) -> None:
+    """Write a small file and remove it; it need not last, so nothing waits for the disk. Raises OSError."""
+    probe = directory / f".check.{uuid4().hex}{TEMPORARY}"
+    try:
+        with probe.open("xb") as file:
+            file.write(b"can be written")
+    finally:
+        remove(probe)
+
+
 def append(path: Path, line: bytes, *, durably: bool = True) -> Signature:
     """Add a line to a file; made if need be. Raises OSError, the file as it was.
 

@@ -39,15 +39,22 @@ class FileSessionStore:
         self._path = Path(sessions_dir)
         self._directory = SessionDirectory(self._path)
         self._holds = Holds()
+        self.others: tuple[int, ...] = ()
+        """Processes that served the directory already when it was opened."""
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="sessions")
 
     async def open(self) -> None:
         """Be known to the other processes that serve the directory, and warn of those. Turns do it by themselves."""
         try:
-            for process_id in await self._run(self._directory.join):
+            self.others = await self._run(self._directory.join)
+            for process_id in self.others:
                 _log.warning(_ALSO_SERVED, process_id, self._path.absolute())
         except StorageFailed as error:
             _log.warning("%s", error.message)
+
+    async def check(self) -> None:
+        """See whether the directory can be written. Raises ``StorageFailed``."""
+        await self._run(self._directory.check)
 
     async def create(self, session: ChatSession) -> ChatSession:
         """Store a new session; its id is replaced by a fresh one should it be taken."""

@@ -64,6 +64,10 @@ class SessionFolder:
             self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
             sync_directory(self._path.parent)
 
+    def check(self) -> None:
+        """Write a small file and remove it."""
+        disk.check(self._path)
+
     @contextmanager
     def alone(self, session_id: str) -> Iterator[None]:
         """Nobody else writes the session meanwhile, in no process. Raises SessionNotFound when it is not there."""

@@ -1,0 +1,49 @@
+"""What watches over the server asks, and is told without a key."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from mochi_stub import StubServer
+from tests.support.api import Api, error_of
+from tests.support.server import RunningServer
+
+
+def test_a_server_is_alive_and_ready_whether_or_not_there_is_an_ollama(tmp_path: Path) -> None:
+    with RunningServer(tmp_path, "http://127.0.0.1:9") as server:
+        api = server.api()
+        assert api.ok(api.http.get("/health/live")) == {"status": "alive"}
+        assert api.ok(api.http.get("/health/ready")) == {"status": "ready"}
+        assert api.ok(api.http.get("/health"))["ollama_connected"] is False
+
+
+def test_a_directory_that_cannot_be_written_is_not_ready_and_alive(api: Api, tmp_path: Path) -> None:
+    sessions = tmp_path / "chat_sessions"
+    shutil.rmtree(sessions)
+    sessions.touch()
+    refused = api.http.get("/health/ready")
+    assert error_of(refused) == (503, "NOT_READY")
+    assert refused.json()["error"]["details"] == {"reason": "Cannot write the sessions directory: Not a directory."}
+    assert str(tmp_path) not in refused.text
+    assert api.http.get("/health/live").status_code == 200
+    sessions.unlink()
+    assert api.http.get("/health/ready").status_code == 200
+
+
+def test_asking_leaves_nothing_behind(api: Api, tmp_path: Path) -> None:
+    api.ok(api.http.get("/health/ready"))
+    before = sorted(tmp_path.rglob("*"))
+    api.ok(api.http.get("/health/ready"))
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("path", ["/health/live", "/health/ready"])
+def test_the_health_of_a_server_with_keys_is_told_to_anybody(tmp_path: Path, stub: StubServer, path: str) -> None:
+    with RunningServer(tmp_path, stub.url, api_keys=("key",)) as server:
+        api = server.api()
+        assert set(api.ok(api.http.get(path))) == {"status"}
+        for nearly in (f"{path}/", path.upper(), f"{path}/x", "/health"):
+            assert api.http.get(nearly).status_code == 401
+        assert api.http.post(path).status_code == 401
+        assert error_of(api.http.get(path, headers={"Origin": "https://foreign.example"}))[0] == 403

@@ -1,0 +1,90 @@
+"""``mochi-server init``: a directory to begin with, of which nothing is overwritten."""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from mochi_server.scaffold import FOLDERS, scaffold
+from tests.support.process import Command, run
+
+ROOT = Path(__file__).parents[2]
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def test_the_help_names_the_command(tmp_path: Path) -> None:
+    assert re.search(r"commands:\s+COMMAND\s+init +make tools", run("mochi_server", "--help", cwd=tmp_path)[1])
+    assert "DIR" in run("mochi_server", "init", "--help", cwd=tmp_path)[1]
+
+
+def test_an_empty_directory_gets_what_a_server_then_finds_no_fault_with(tmp_path: Path) -> None:
+    code, text = run("mochi_server", "init", "new/place", cwd=tmp_path)
+    assert code == 0, text
+    assert [line.split()[0] for line in text.splitlines()[1:5]] == [f"{folder}/" for folder in FOLDERS]
+    assert "mochi-server --data-dir new/place --test-mode" in text
+    with Command("mochi_server", "--test-mode", "--port", "0", "--data-dir", "new/place", cwd=tmp_path) as command:
+        api = command.api()
+        tools = api.ok(api.http.get("/tools"))
+        assert {"add_numbers", "write_file"} <= {*tools["tools"]}
+        assert tools["problems"] == []
+        agents = api.ok(api.http.get("/agents"))["agents"]
+        assert [(agent["name"], agent["valid"]) for agent in agents] == [("agent_builder", True), ("coder", True)]
+        assert api.ok(api.http.get("/system-prompts"))
+    assert (tmp_path / "new" / "place" / "chat_sessions").stat().st_mode & 0o077 == 0
+
+
+def test_what_is_there_stays_as_it_is_and_what_is_missing_is_added(tmp_path: Path) -> None:
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "__init__.py").write_text("__all__ = []\n")
+    elsewhere = tmp_path / "mine.md"
+    elsewhere.write_text("mine")
+    (tmp_path / "system_prompts").mkdir()
+    (tmp_path / "system_prompts" / "helpful.md").symlink_to(elsewhere)
+    code, text = run("mochi_server", "init", cwd=tmp_path)
+    assert code == 0
+    assert "tools/           3 files made, 1 file there already, left alone" in text
+    assert (tmp_path / "tools" / "__init__.py").read_text() == "__all__ = []\n"
+    assert elsewhere.read_text() == "mine"
+    before = contents(tmp_path)
+    again = scaffold(tmp_path)
+    assert (again.made, contents(tmp_path)) == ([], before)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["init", "file"], 1, "cannot make file: a file is there"),
+        (["init", "file/below"], 1, "cannot make file/below: Not a directory"),
+        (["init", "occupied"], 1, "cannot make occupied/tools: a file is there"),
+        (["init", "a", "b"], 2, "unrecognized arguments: b"),
+        (["--port", "1", "init"], 2, "--port does not go with init"),
+        (["initialise"], 2, "invalid choice: 'initialise'"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(tmp_path: Path, arguments: list[str], code: int, said: str) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "occupied").mkdir()
+    (tmp_path / "occupied" / "tools").touch()
+    ended, text = run("mochi_server", *arguments, cwd=tmp_path)
+    assert (ended, text.count("\n")) == (code, 1)
+    assert said in text
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="root may write anywhere")
+def test_a_directory_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "closed").mkdir(mode=0o500)
+    code, text = run("mochi_server", "init", "closed", cwd=tmp_path)
+    assert (code, text) == (1, "mochi-server: cannot make closed/tools: Permission denied\n")
+
+
+def test_the_wheel_carries_every_sample_and_no_conversation(tmp_path: Path) -> None:
+    pyproject = (ROOT / "pyproject.toml").read_text()
+    carried = dict(re.findall(r'^"([\w/.]+)" = "mochi_server/samples/([\w/.]+)"$', pyproject, flags=re.MULTILINE))
+    assert all(source == target and (ROOT / source).exists() for source, target in carried.items())
+    ours = scaffold(tmp_path).made
+    assert [name for name in ours if not any(name == c or name.startswith(f"{c}/") for c in carried)] == []
+    assert "agents" not in carried, "which holds conversations where a server has run"
