@@ -12,7 +12,7 @@ INTRODUCTION = """
 Every error has the same body:
 
 ```json
-{"error": {"code": "SESSION_NOT_FOUND", "message": "Session with ID 'a1b2c3d4e5' not found.", "details": {"session_id": "a1b2c3d4e5"}}}
+{"error": {"code": "TOOL_NOT_FOUND", "message": "There is no tool named 'dance'.", "details": {"tool_name": "dance"}}}
 ```
 
 Decide by `code`. `message` is for a person and may change. In a stream the same three fields are the payload of an

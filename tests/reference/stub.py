@@ -35,9 +35,9 @@ TOP = {
 ENTRIES = {
     "any text": "A trigger. When the latest user message is exactly this text, what stands behind it is the answer: a "
     "text, or a mapping with a [`type`](#types-of-response).",
-    "_inherit": "The name of another model. Its triggers, its `_default` and its `_model` count where there are none here.",
+    "_inherit": "The name of another model. What it has counts where this one has nothing.",
     "_default": "The answer where no trigger fits.",
-    "_model": "What the model is, and how it streams: see [below](#_model-what-a-model-is).",
+    "_model": "What the model is, and how it streams: see [below](#what-a-model-is).",
 }
 RESPONSES: dict[str, type[Response]] = {
     "message": Message,
@@ -73,14 +73,14 @@ def _groups() -> Iterator[str]:
             yield from _listed(RESPONSES[name])
     yield "## What is said\n\nFor `message`, `echo`, `mirror`, `lorem` and `task`; `content` for `message` only."
     yield from _described(_attributes(Message))
-    yield "## How it streams\n\nFor every type but `error` and `embedding`, and in `_model` for all replies that do not say."
+    yield "## How it streams\n\nFor every type but `error` and `embedding`. In `_model` it is for all of its replies."
     yield from _described({name: _attributes(Manner)[name] for name in MANNER})
-    yield "## `_model`: what a model is\n\nAll of it is optional and inherited. A model that declares nothing can do all."
+    yield "## What a model is\n\nAll of it is optional and inherited. A model that declares nothing can do all."
     default = declared("", {}, 0)
     yield from _described({name: f"{text}{_default(default, name)}" for name, text in _model().items()})
     yield (
-        "## The machine\n\nNot in the file: arguments of `Machine` in Python, and of the command where it has a flag of "
-        "that name."
+        "## The machine\n\nNot in the file: arguments of `Machine` in Python, and flags of the command (`--max-queue` "
+        "for `max_queue`)."
     )
     machine = _attributes(Machine).items()
     yield from _described({f"Machine.{name}": f"{text}{_default(Machine(), name)}" for name, text in machine})
