@@ -2,12 +2,12 @@
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 from mochi_stub import DEFAULT_MODELS, Model, StubServer
 from tests.docs.pages import ROOT
+from tests.docs.shell import Shell
 from tests.support.server import RunningServer
 
 MODELS = [*DEFAULT_MODELS, *(Model(name, ("completion", "tools", "thinking")) for name in ("qwen3:8b", "qwen3:14b"))]
@@ -18,15 +18,6 @@ _SERVER = ("127.0.0.1:8000", "localhost:8000", "127.0.0.1:5099", "localhost:5099
 _OLLAMA = ("127.0.0.1:11434", "localhost:11434", "127.0.0.1:11998", "localhost:11998")
 
 _COMMAND = '#!/bin/sh\nexec "{python}" "{serving}" {module} "$@"\n'
-_BEFORE = """
-curl() { command curl --fail-with-body -sS "$@"; }
-uv() { if [ "$1" = run ]; then shift; "$@"; fi; }
-pip() { :; }
-git() { :; }
-set -aeu -o pipefail
-if [ -f "$VARIABLES" ]; then . "$VARIABLES"; fi
-trap '{ export -p; declare -f; } > "$VARIABLES"' EXIT
-"""
 
 
 class World:
@@ -45,9 +36,11 @@ class World:
         self._stub.start()
         self._server = RunningServer(self.clone, self._stub.url)
         self._server.__enter__()
+        self._shell = Shell(self._directory, self.clone, self._environment())
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._shell.close()
         self._server.__exit__()
         self._stub.stop()
 
@@ -59,20 +52,8 @@ class World:
         return text
 
     def bash(self, script: str) -> str:
-        """What a script prints. Fails with it when any command of it fails."""
-        done = subprocess.run(
-            ["bash", "-c", _BEFORE + self.addressed(script)],
-            cwd=self.clone,
-            env=self._environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=25,
-            check=False,
-        )
-        assert done.returncode == 0, f"exit code {done.returncode}\n{script}\n{done.stdout}"
-        return done.stdout
+        """What a script prints. Fails when any command of it fails."""
+        return self._shell.run(self.addressed(script))
 
     def write(self, name: str, text: str) -> None:
         """A file of the clone."""
@@ -84,7 +65,7 @@ class World:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("MOCHI_", "PYTEST_"))}
         path = os.pathsep.join([str(self._commands), str(Path(sys.executable).parent), os.environ["PATH"]])
         ours = {"PATH": path, "HOME": str(self._directory), "TMPDIR": str(self._directory), "NO_PROXY": "*"}
-        return {**kept, **ours, "VARIABLES": str(self._directory / "variables"), "PYTHONUNBUFFERED": "1"}
+        return {**kept, **ours, "PYTHONUNBUFFERED": "1"}
 
 
 def _commands(directory: Path) -> Path:
