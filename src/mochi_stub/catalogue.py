@@ -32,11 +32,35 @@ class Remote:
 class Model:
     """One declared model.
 
-    `capabilities` in the order `/api/show` lists them; `size` in bytes; `modified_at` RFC 3339 as shown;
-    `parameters` is what the Modelfile sets; `listed_quantization` is for models whose list entry and details differ.
-    `chars_per_token` sets how text is counted. Loading takes `load_time` seconds, and fails for want of memory with a
-    context of more than `out_of_memory_above` tokens. `weights` and `manifest` are the digests of the weights and of
-    the whole, for a model that was made from another one; "" has them made from the name.
+    Attributes:
+        name: What clients call it.
+        capabilities: What it can do, in the order `/api/show` lists it: `completion`, `tools`, `thinking`, `vision`,
+            `insert`, `embedding`, `audio`, `image`.
+        context_length: How many tokens it was trained for.
+        embedding_length: How many numbers its embeddings have.
+        family: As `/api/show` tells it.
+        parameter_size: As `/api/show` tells it, like `8.0B`.
+        quantization: As `/api/show` tells it.
+        listed_quantization: For models whose list entry and details differ.
+        format: As `/api/show` tells it.
+        size: In bytes.
+        modified_at: A moment like `2026-01-15T09:00:00Z`, as it is shown.
+        parent: The model that it was made from.
+        habit: How Ollama came to run it, which decides where tool calls are put: `template` and `builtin` send them on
+            a line of their own, `native` on the last one.
+        chars_per_token: How text is counted.
+        parameters: Options as a Modelfile sets them.
+        system: The system prompt of its Modelfile.
+        template: The template of its Modelfile.
+        chat_template: The template that its weights bring along.
+        license: The text of its licence.
+        info: GGUF facts, in place of those made from the rest.
+        tensors: As `/api/show` tells them when it is asked to.
+        remote: Where a cloud model really runs.
+        load_time: How many seconds loading takes.
+        out_of_memory_above: With a context of more tokens than this, loading fails for want of memory.
+        weights: The digest of the weights of a model made from another one; "" has it made from the name.
+        manifest: The digest of the whole, likewise.
     """
 
     name: str

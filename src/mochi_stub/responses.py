@@ -27,7 +27,17 @@ CHARACTERS: dict[Profile, int | None] = {"words": None, "token": 4, "chunky": 40
 
 @dataclass(frozen=True)
 class Manner:
-    """How a reply streams; None: not said. `cut_after` and the first of each pair count chunks."""
+    """How a reply streams; None: not said.
+
+    Attributes:
+        profile: How large the chunks are. `token`: 4 characters; `chunky`: 40; `words`: five words.
+        tokens_per_second: The whole reply takes (characters / `chars_per_token`) / `tokens_per_second` seconds.
+        jitter: From 0 to 1. A chunk may come early by up to that share of its own time; by how much depends on the
+            message alone.
+        pause: A silence of `seconds` behind so many chunks, as in `{after: 2, seconds: 10}`.
+        fail: An error behind so many chunks, as in `{after: 2, status: 429, message: Slow down, headers: {}}`.
+        cut_after: The stream breaks off behind that many chunks, without its end.
+    """
 
     profile: Profile | None = None
     tokens_per_second: float | None = None
@@ -68,7 +78,17 @@ class Response(Protocol):
 
 @dataclass(frozen=True)
 class Message:
-    """A given reply. `think_tags` puts the reasoning into the text, between `<think>` and `</think>`."""
+    """What is given in `content`.
+
+    Attributes:
+        content: The text, or a list of the pieces in which it is sent.
+        reasoning: What the model thinks first; a text, or a list of pieces.
+        tool_calls: A list of `{name, arguments, id}`.
+        usage: Token counts: `input`, `output` (the total, reasoning in it), `reasoning`, `cache_read`,
+            `cache_creation`. What is not given is counted.
+        finish: Why the reply ends: `stop`, `length` or `content_filter`.
+        think_tags: With `true` the reasoning is part of the text, between `<think>` and `</think>`.
+    """
 
     content: Content = ""
     reasoning: Content = ""
@@ -92,7 +112,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Echo(Message):
-    """The last user message as it is."""
+    """The latest user message as it is."""
 
     def reply(self, asked: Asked) -> Reply:
         return self.saying(asked.prompt.user_text)
@@ -108,7 +128,7 @@ class Mirror(Message):
 
 @dataclass(frozen=True)
 class Lorem(Message):
-    """What a model says that nobody has scripted."""
+    """What a model says that nobody has scripted: filler text, then what it was told."""
 
     def reply(self, asked: Asked) -> Reply:
         made = asked.unscripted(asked.prompt)
@@ -117,7 +137,9 @@ class Lorem(Message):
 
 @dataclass(frozen=True)
 class Task(Message):
-    """The JSON that a chat UI asks its task model for; anything else is answered as nobody had scripted it."""
+    """The JSON that Open WebUI asks its task model for: title, tags, queries, follow-ups, image prompt, completion, emoji
+    or function call. Anything else is answered as if nobody had scripted it.
+    """
 
     def reply(self, asked: Asked) -> Reply:
         answer = task_answer(asked.prompt)
@@ -126,7 +148,11 @@ class Task(Message):
 
 @dataclass(frozen=True)
 class Vector:
-    """The embedding of a text: these numbers, or as many noughts as the model's embeddings have numbers."""
+    """The vector of an embedding request.
+
+    Attributes:
+        vector: `zero`, or a list of numbers.
+    """
 
     numbers: tuple[float, ...] | None = None
     manner: Manner = NOTHING
@@ -137,7 +163,13 @@ class Vector:
 
 @dataclass(frozen=True)
 class Error:
-    """A failure instead of a reply."""
+    """A failure instead of a reply.
+
+    Attributes:
+        status: The HTTP status, from 400 to 599; 500 where it is not given.
+        message: The text of the error, in the words of the provider's envelope.
+        headers: A mapping of headers.
+    """
 
     failure: Failure
     manner: Manner = NOTHING
@@ -149,7 +181,11 @@ class Error:
 
 @dataclass(frozen=True)
 class File:
-    """A recorded reply. A file that cannot be used is a failure that says why."""
+    """A recorded reply. A file that cannot be used is a failure that says why.
+
+    Attributes:
+        path: The recorded file, counted from the configuration's folder.
+    """
 
     path: Path
     manner: Manner = NOTHING

@@ -37,9 +37,12 @@ class NotLoaded(Exception):
 class Machine:
     """What the machine allows.
 
-    `parallel` is how many requests a model serves at a time, `max_loaded_models` how many models fit into memory (None:
-    any number), `max_queue` how many requests may wait for a load. `context_length` is the context of models for which
-    none is set (None: 4096, to which prompts are not held), `keep_alive` the seconds that an idle model stays.
+    Attributes:
+        parallel: How many requests a model serves at a time; None: any number.
+        max_loaded_models: How many models fit into memory; None: any number.
+        max_queue: How many requests may wait for a load.
+        context_length: The context of models for which none is set; None: 4096, to which prompts are not cut.
+        keep_alive: How many seconds an idle model stays in memory.
     """
 
     parallel: int | None = None

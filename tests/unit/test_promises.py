@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted((ROOT / "docs").glob("*.md"))
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
 TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 ITEM = re.compile(r"^- .*(?:\n(?!- |\n|#).*)*", re.MULTILINE)
 

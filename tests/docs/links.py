@@ -1,0 +1,52 @@
+"""Links of the pages, and the headings that they may lead to."""
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from tests.docs.pages import without_code
+
+_LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)(?: \"[^\"]*\")?\)")
+_HEADING = re.compile(r"^#+ (.+?) *#*$", re.MULTILINE)
+_ELSEWHERE = ("http://", "https://", "mailto:")
+
+
+def links(page: Path) -> list[str]:
+    """Where a page's links lead, those to other sites left out."""
+    text = re.sub(r"`[^`\n]*`", "", without_code(page.read_text()))
+    return [target for target in _LINK.findall(text) if not target.startswith(_ELSEWHERE)]
+
+
+def problem(page: Path, link: str) -> str | None:
+    """What is wrong with a link, if anything."""
+    name, _, anchor = link.partition("#")
+    target = (page.parent / name).resolve() if name else page
+    if not target.is_file():
+        return f"{link}: there is no such file"
+    if anchor and anchor not in anchors(target):
+        return f"{link}: there is no such heading"
+    return None
+
+
+@cache
+def anchors(page: Path) -> set[str]:
+    """The anchors that a page has both on the site and where its source is shown."""
+    titles = _HEADING.findall(without_code(page.read_text()))
+    return set(_numbered(map(_on_the_site, titles), "_")) & set(_numbered(map(_in_the_source, titles), "-"))
+
+
+def _on_the_site(title: str) -> str:
+    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", title).strip().lower())
+
+
+def _in_the_source(title: str) -> str:
+    return re.sub(r"\s", "-", re.sub(r"[^\w\s-]", "", title).strip().lower())
+
+
+def _numbered(slugs: Iterator[str], sign: str) -> Iterator[str]:
+    """A heading that comes again gets a number."""
+    seen: dict[str, int] = {}
+    for slug in slugs:
+        yield f"{slug}{sign}{seen[slug]}" if slug in seen else slug
+        seen[slug] = seen.get(slug, 0) + 1

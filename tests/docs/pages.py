@@ -1,0 +1,60 @@
+"""The pages, and the blocks of code in them."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import dedent
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+_FENCE = re.compile(r"^( *)(`{3,})([^\n`]*)\n(.*?)^\1\2 *$", re.MULTILINE | re.DOTALL)
+_NOT_RUN = re.compile(r"<!-- not run: ([^\n]+?) -->\s*$")
+_ELSEWHERE = ("caddy", "docker", "fly", "nginx", "npx", "ollama", "sudo", "systemctl")
+"""Programs that the tests do not start."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """One block of code; ``line`` is that of its fence."""
+
+    page: Path
+    line: int
+    language: str
+    title: str | None
+    text: str
+    not_run: str | None
+
+    @property
+    def place(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+def name_of(page: Path) -> str:
+    """How a page is called in the tests' output."""
+    return str(page.relative_to(ROOT))
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    """The blocks of a page, in order."""
+    text = page.read_text()
+    for found in _FENCE.finditer(text):
+        language, _, options = found[3].strip().partition(" ")
+        title = re.search(r'title="([^"]+)"', options)
+        code = dedent(found[4])
+        reason = _NOT_RUN.search(text, 0, found.start())
+        elsewhere = _elsewhere(code) if language in ("bash", "sh") else None
+        line = text.count("\n", 0, found.start()) + 1
+        yield Block(page, line, language, title[1] if title else None, code, reason[1] if reason else elsewhere)
+
+
+def without_code(text: str) -> str:
+    """A page without its blocks of code."""
+    return _FENCE.sub("", text)
+
+
+def _elsewhere(script: str) -> str | None:
+    """Why a script is not run, if it calls what is not here."""
+    called = [name for name in _ELSEWHERE if re.search(rf"^\s*{name}\b", script, re.MULTILINE)]
+    return f"the tests do not start {' or '.join(called)}" if called else None

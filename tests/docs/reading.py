@@ -1,0 +1,117 @@
+"""Blocks that are not run, but have to be what they say they are."""
+
+import ast
+import configparser
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+from html.parser import HTMLParser
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import yaml
+
+from mochi_stub.config import load
+from mochi_stub.recordings import reply_of
+
+_INSTRUCTIONS = (
+    *("ARG", "CMD", "COPY", "ENTRYPOINT", "ENV", "EXPOSE", "FROM", "HEALTHCHECK", "LABEL", "RUN", "USER", "VOLUME"),
+    "WORKDIR",
+)
+
+
+def read_bash(text: str) -> None:
+    done = subprocess.run(["bash", "-n"], input=text, text=True, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def read_yaml(text: str) -> None:
+    """YAML; a configuration or a recording of the stub is read by the stub."""
+    top = yaml.safe_load(text)
+    with TemporaryDirectory() as folder:
+        file = Path(folder, "config.yaml")
+        file.write_text(text)
+        if isinstance(top, dict) and {*top} <= {"models", "recordings"}:
+            load(file)
+        elif isinstance(top, dict) and {"request", "response"} <= {*top}:
+            reply_of(file)
+
+
+def read_toml(text: str) -> None:
+    import tomllib  # which Python 3.10 does not have
+
+    tomllib.loads(text)
+
+
+def read_ini(text: str) -> None:
+    """A unit of systemd, or the like; keys may come twice."""
+    parser = configparser.ConfigParser(strict=False, interpolation=None)
+    parser.read_string(text)
+    assert parser.sections()
+
+
+def read_braces(text: str) -> None:
+    """A configuration of nginx or Caddy: what is opened is closed."""
+    code = re.sub(r"#.*", "", text)
+    assert code.count("{") == code.count("}") > 0
+
+
+def read_nginx(text: str) -> None:
+    read_braces(text)
+    lines = [line for raw in text.splitlines() if (line := re.sub(r"(^|\s)#.*", "", raw).strip())]
+    assert all(line[-1] in ";{}" for line in lines), lines
+
+
+def read_dockerfile(text: str) -> None:
+    lines = re.sub(r"\\\n", " ", text).splitlines()
+    words = [line.split()[0] for line in lines if line.strip() and not line.startswith("#")]
+    assert set(words) <= set(_INSTRUCTIONS), words
+
+
+def read_http(text: str) -> None:
+    """A request or an answer, as it is on the wire."""
+    first = text.splitlines()[0]
+    assert re.match(r"(GET|POST|PUT|PATCH|DELETE|OPTIONS) \S+|HTTP/1\.1 \d{3}", first), first
+
+
+def read_markdown(text: str) -> None:
+    """Front matter, where there is any, is YAML."""
+    if text.startswith("---\n"):
+        assert isinstance(yaml.safe_load(text.split("---\n")[1]), dict)
+
+
+def read_html(text: str) -> None:
+    HTMLParser().feed(text)
+
+
+def read_javascript(text: str) -> None:
+    if node := shutil.which("node"):
+        command = [node, "--input-type=module", "--check"]
+        done = subprocess.run(command, input=text, text=True, capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+
+READERS: Mapping[str, Callable[[str], object]] = {
+    "bash": read_bash,
+    "caddy": read_braces,
+    "caddyfile": read_braces,
+    "dockerfile": read_dockerfile,
+    "html": read_html,
+    "http": read_http,
+    "ini": read_ini,
+    "javascript": read_javascript,
+    "js": read_javascript,
+    "json": json.loads,
+    "markdown": read_markdown,
+    "nginx": read_nginx,
+    "python": ast.parse,
+    "sh": read_bash,
+    "systemd": read_ini,
+    "text": str,
+    "toml": read_toml,
+    "typescript": str,
+    "yaml": read_yaml,
+}
+"""By language. `text` is for what is no code: drawings, output, events."""

@@ -1,0 +1,64 @@
+"""One shell for all blocks of a page, as a reader has one terminal."""
+
+import os
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+
+SECONDS = 20
+"""How long one block may take."""
+
+_SETUP = """
+curl() { command curl --fail-with-body -sS "$@"; }
+uv() { if [ "$1" = run ]; then shift; "$@"; fi; }
+pip() { :; }
+git() { :; }
+set -eu -o pipefail
+"""
+
+
+class Shell:
+    """A bash that goes on from block to block and ends at the first command that fails."""
+
+    def __init__(self, directory: Path, cwd: Path, environment: dict[str, str]) -> None:
+        self._output, self._script, self._done = (directory / name for name in ("output", "script", "done"))
+        with self._output.open("wb") as output:
+            self._bash = subprocess.Popen(
+                ["bash"],
+                cwd=cwd,
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                text=True,
+                start_new_session=True,
+            )
+        self.run(_SETUP)
+
+    def run(self, script: str) -> str:
+        """What a script prints. Fails when any command of it fails."""
+        before = self._output.stat().st_size
+        self._script.write_text(script)
+        self._done.unlink(missing_ok=True)
+        self._say(f". '{self._script}' < /dev/null; : > '{self._done}'\n")
+        deadline = time.monotonic() + SECONDS
+        while not self._done.exists() and self._bash.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.005)
+        output = self._output.read_bytes()[before:].decode(errors="replace")
+        assert self._done.exists(), f"failed, or went on for more than {SECONDS} s:\n{script}\n{output}"
+        return output
+
+    def close(self) -> None:
+        """End it and everything that it has started."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._bash.pid, signal.SIGKILL)
+        self._bash.wait()
+        assert self._bash.stdin is not None
+        self._bash.stdin.close()
+
+    def _say(self, line: str) -> None:
+        assert self._bash.stdin is not None
+        self._bash.stdin.write(line)
+        self._bash.stdin.flush()

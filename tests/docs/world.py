@@ -1,0 +1,79 @@
+"""What a reader has before the first block of a page: a clone, and the servers that the pages speak of."""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from mochi_stub import DEFAULT_MODELS, Model, StubServer
+from tests.docs.pages import ROOT
+from tests.docs.shell import Shell
+from tests.support.server import RunningServer
+
+MODELS = [*DEFAULT_MODELS, *(Model(name, ("completion", "tools", "thinking")) for name in ("qwen3:8b", "qwen3:14b"))]
+"""Those of the stub, and those that the pages take as examples."""
+
+_CLONED = ("tools", "agents", "system_prompts", "docs/examples")
+_SERVER = ("127.0.0.1:8000", "localhost:8000", "127.0.0.1:5099", "localhost:5099")
+_OLLAMA = ("127.0.0.1:11434", "localhost:11434", "127.0.0.1:11998", "localhost:11998")
+
+_COMMAND = '#!/bin/sh\nexec "{python}" "{serving}" {module} "$@"\n'
+
+
+class World:
+    """A directory like a clone, with a server and its models; use it as a context manager."""
+
+    def __init__(self, directory: Path) -> None:
+        self.clone = directory / "mochi-server"
+        for name in _CLONED:
+            shutil.copytree(ROOT / name, self.clone / name, ignore=shutil.ignore_patterns("__pycache__", "agent_chats"))
+        self.names: dict[str, object] = {"__name__": "__main__"}
+        self._directory = directory
+        self._stub = StubServer(speed=0, models=MODELS)
+        self._commands = _commands(directory / "bin")
+
+    def __enter__(self) -> "World":
+        self._stub.start()
+        self._server = RunningServer(self.clone, self._stub.url)
+        self._server.__enter__()
+        self._shell = Shell(self._directory, self.clone, self._environment())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._shell.close()
+        self._server.__exit__()
+        self._stub.stop()
+
+    def addressed(self, text: str) -> str:
+        """The text with the addresses of the servers that are running."""
+        for names, url in ((_SERVER, self._server.url), (_OLLAMA, self._stub.url)):
+            for name in names:
+                text = text.replace(f"http://{name}", url)
+        return text
+
+    def bash(self, script: str) -> str:
+        """What a script prints. Fails when any command of it fails."""
+        return self._shell.run(self.addressed(script))
+
+    def write(self, name: str, text: str) -> None:
+        """A file of the clone."""
+        path = self.clone / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(self.addressed(text))
+
+    def _environment(self) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("MOCHI_", "PYTEST_"))}
+        path = os.pathsep.join([str(self._commands), str(Path(sys.executable).parent), os.environ["PATH"]])
+        ours = {"PATH": path, "HOME": str(self._directory), "TMPDIR": str(self._directory), "NO_PROXY": "*"}
+        return {**kept, **ours, "PYTHONUNBUFFERED": "1"}
+
+
+def _commands(directory: Path) -> Path:
+    """The commands of the package, which do not serve for ever."""
+    directory.mkdir()
+    serving = Path(__file__).with_name("serving.py")
+    for module in ("mochi_server", "mochi_stub"):
+        command = directory / module.replace("_", "-")
+        command.write_text(_COMMAND.format(python=sys.executable, serving=serving, module=module))
+        command.chmod(0o755)
+    return directory

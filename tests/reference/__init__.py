@@ -1,0 +1,29 @@
+"""The reference pages, made of the code: ``uv run python -m tests.reference`` writes them, a test compares them.
+
+Every route, setting, event, error and key of the stub's configuration has a heading of its own, so that it can be
+linked to.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from tests.reference.errors import errors_page
+from tests.reference.events import events_page
+from tests.reference.routes import routes_page
+from tests.reference.settings import settings_page
+from tests.reference.stub import stub_page
+
+FOLDER = Path(__file__).parents[2] / "docs" / "reference"
+
+MAKERS: Mapping[str, Callable[[], str]] = {
+    "routes.md": routes_page,
+    "settings.md": settings_page,
+    "events.md": events_page,
+    "errors.md": errors_page,
+    "stub.md": stub_page,
+}
+
+
+def pages() -> dict[Path, str]:
+    """Every page as it should be."""
+    return {FOLDER / name: make() for name, make in MAKERS.items()}

@@ -1,0 +1,42 @@
+"""``docs/reference/errors.md``"""
+
+import re
+from collections.abc import Iterator
+
+from mochi_server import errors
+from tests.reference.markdown import page
+
+_LINE = re.compile(r"^[├└]── (\w+) +\w+ +\d+ +(.+)$", re.MULTILINE)
+
+INTRODUCTION = """
+Every error has the same body:
+
+```json
+{"error": {"code": "TOOL_NOT_FOUND", "message": "There is no tool named 'dance'.", "details": {"tool_name": "dance"}}}
+```
+
+Decide by `code`. `message` is for a person and may change. In a stream the same three fields are the payload of an
+[`error`](events.md#error) event. Some codes never are the answer of a route: they say how a tool's call ended, in
+`error_code` of a [`tool_result`](events.md#tool_result).
+"""
+
+
+def errors_page() -> str:
+    return page("Errors", INTRODUCTION, [_section(code) for code in codes()])
+
+
+def codes() -> list[str]:
+    """Every code, once."""
+    return sorted({error.code for error in errors.all_errors()})
+
+
+def _section(code: str) -> str:
+    return "\n".join([f"## `{code}`", "", *_ways(code)])
+
+
+def _ways(code: str) -> Iterator[str]:
+    """The classes with that code; they differ in status."""
+    said = dict(_LINE.findall(errors.__doc__ or ""))
+    for error in errors.all_errors():
+        if error.code == code:
+            yield f"- {int(error.status)} {error.status.phrase}: {said[error.__name__].strip()}. `{error.__name__}`"

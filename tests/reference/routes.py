@@ -1,0 +1,89 @@
+"""``docs/reference/routes.md``"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from mochi_server import create_app
+from tests.reference.errors import codes
+from tests.reference.markdown import page, table
+
+INTRODUCTION = """
+Bodies are JSON and are sent with
+`Content-Type: application/json`. What each field means is in the OpenAPI document: `/openapi.json` of a running server
+is for programs, `/docs` for reading and trying.
+
+Any route may also refuse a request before it is looked at: see [`UNAUTHORIZED`](errors.md#unauthorized),
+[`ORIGIN_FORBIDDEN`](errors.md#origin_forbidden), [`HOST_FORBIDDEN`](errors.md#host_forbidden),
+[`BODY_TOO_LARGE`](errors.md#body_too_large) and [`HEADERS_TOO_LARGE`](errors.md#headers_too_large).
+"""
+
+
+def routes_page() -> str:
+    document = create_app().openapi()
+    return page("Routes", INTRODUCTION, [_section(document, *one) for one in operations(document)])
+
+
+def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Method, path and description of every route."""
+    for path, item in document["paths"].items():
+        for method, operation in item.items():
+            yield method.upper(), path, operation
+
+
+def _section(document: dict[str, Any], method: str, path: str, operation: dict[str, Any]) -> str:
+    parts = [f"## `{method} {path}`", operation.get("description") or operation["summary"]]
+    parts += _parameters(operation)
+    parts += _body(document, operation)
+    parts.append("\n".join(f"- {status}: {text}" for status, text in _answers(operation)))
+    return "\n\n".join(parts)
+
+
+def _parameters(operation: dict[str, Any]) -> list[str]:
+    given = [one for one in operation.get("parameters", []) if one["in"] != "path"]
+    rows = [(f"`{one['name']}`", one["in"], one.get("description", "")) for one in given]
+    return [table(["parameter", "in", "what it does"], rows)] if rows else []
+
+
+def _body(document: dict[str, Any], operation: dict[str, Any]) -> list[str]:
+    """The fields of the body, with what is said about them."""
+    content = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
+    found = re.search(r"#/components/schemas/(\w+)", str(content))
+    if not found:
+        return []
+    schema = document["components"]["schemas"][found[1]]
+    required = schema.get("required", [])
+    rows = [
+        (f"`{name}`", _type(field), "yes" if name in required else "", field.get("description", ""))
+        for name, field in schema.get("properties", {}).items()
+    ]
+    return [table(["field of the body", "type", "required", "what it does"], rows)] if rows else []
+
+
+def _type(field: dict[str, Any]) -> str:
+    """The type of a field in a word or two."""
+    if "$ref" in field:
+        return "object"
+    if "enum" in field or "const" in field:
+        return " or ".join(f'`"{value}"`' for value in field.get("enum", [field.get("const")]))
+    if choices := field.get("anyOf") or field.get("oneOf"):
+        return " or ".join(dict.fromkeys(_type(choice) for choice in choices))
+    if field.get("type") == "array":
+        return f"list of {_type(field.get('items', {}))}"
+    return str(field.get("type", "any"))
+
+
+def _answers(operation: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for status, response in sorted(operation["responses"].items()):
+        if status == "default":
+            continue
+        named = [code for code in codes() if f"`{code}`" in response["description"]]
+        text = ", ".join(f"[`{code}`](errors.md#{code.lower()})" for code in named)
+        yield status, text or _kind(response)
+
+
+def _kind(response: dict[str, Any]) -> str:
+    if "text/event-stream" in response.get("content", {}):
+        return "server-sent events"
+    found = re.search(r"#/components/schemas/(\w+)", str(response.get("content", "")))
+    return f"`{found[1]}`" if found else str(response["description"]).replace("Successful Response", "no body")
