@@ -3,6 +3,7 @@
 import argparse
 import signal
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -46,8 +47,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     for name in arguments.only or MEASURES:
         measure = MEASURES[name]
         work = workload.read(arguments, name, measure.Workload)
+        begun = time.monotonic()
         findings = measure.measure(work, setting)
-        sys.stdout.write(text(measure.TITLE, findings) + "\n")
+        sys.stdout.write(f"{text(measure.TITLE, findings)}\n{time.monotonic() - begun:.0f} s\n\n")
         sys.stdout.flush()
         found[name] = saved(findings, workload.described(work))
     sys.stdout.write("".join(f"{name}: {value}\n" for name, value in machine().items()))

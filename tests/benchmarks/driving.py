@@ -31,10 +31,14 @@ class Load:
 
     def on(self, relay: Relay, server: Server) -> Result:
         """Put it on a server, and wait until there is nothing left to do."""
-        requests = relay.requests(server, self.model, self.count)
-        result = perform(Job(server.pid, server.port, requests, self.spread, self.window, self.cut_after))
+        result = perform(self.job(relay, server))
         settle(server)
         return result
+
+    def job(self, relay: Relay, server: Server) -> Job:
+        """It as a job, with everything prepared."""
+        requests = relay.requests(server, self.model, self.count)
+        return Job(server.pid, server.port, requests, self.spread, self.window, self.cut_after)
 
 
 def perform(job: Job) -> Result:

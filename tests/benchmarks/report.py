@@ -22,8 +22,11 @@ def judged(aim: Aim) -> list[str]:
     limit = f"{'>=' if aim.at_least else '<='} {number(aim.limit)} {aim.unit}".rstrip()
     if aim.value is None:
         return ["", limit, "not measured"]
-    verdict = "met" if aim.met else f"missed by {100 * aim.missed_by:.0f} %"
-    return [f"{number(aim.value)} {aim.unit}".rstrip(), limit, verdict]
+    return [f"{number(aim.value)} {aim.unit}".rstrip(), limit, "met" if aim.met else _missed(aim.missed_by)]
+
+
+def _missed(part: float) -> str:
+    return f"missed by {100 * part:.0f} %" if part <= 1 else f"missed, {number(part + 1)} times the limit"
 
 
 def number(value: str | float) -> str:

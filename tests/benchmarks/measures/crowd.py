@@ -1,6 +1,6 @@
 """Many streams at a model's pace through a relay that has one core to itself; the clients and the upstream are on
-another. How long anybody waits for the first token, and for a token in the middle of an answer: the longest such wait in
-any stream. Tokens are one over their rate apart to begin with.
+another. How long anybody waits for the first token, and for a token in the middle of an answer: the longest such wait
+in any stream. What the rate itself puts between two tokens is part of it.
 """
 
 import os

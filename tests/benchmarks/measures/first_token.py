@@ -87,7 +87,7 @@ def _aims(loads: dict[str, Load], added: dict[Relay, dict[tuple[str, int], float
     return [
         *(Aim(f"{name}, p{percent}", own[name, percent], _LIMITS[percent], "ms") for name, percent in own),
         *(
-            Aim(f"the peer's {name}, p{percent}, by this server's", ratio(peers.get(key), own[key]), _PEER, "x", True)
+            Aim(f"the peer's, {name}, p{percent}, by this server's", ratio(peers.get(key), own[key]), _PEER, "x", True)
             for name in loads
             for percent in _LIMITS
             for key in [(name, percent)]

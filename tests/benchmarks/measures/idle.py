@@ -37,7 +37,7 @@ def measure(work: Workload, setting: Setting) -> Findings:
     """A row for each relay: medians over the rounds, each with servers that have just been started."""
     relays = setting.with_peer(MOCHI, AIOHTTP, RAW)
     rounds = [_round(relays, work) for _ in range(setting.rounds)]
-    rows = {relay: _row(relay, [of[relay] for of in rounds]) for relay in relays}
+    rows = {relay: _row(relay, [of[relay] for of in rounds], work.streams) for relay in relays}
     own, peers = (float(rows[relay][_PER_STREAM]) if relay in rows else None for relay in (MOCHI, PEER))
     aims = [
         Aim("memory of an idle open stream", own, 60, "KiB"),
@@ -67,9 +67,9 @@ def _prepared(relay: Relay, server: Server, model: str, work: Workload) -> Job:
     return Job(server.pid, server.port, requests, min(_OPENING, work.seconds / 2))
 
 
-def _row(relay: Relay, rounds: list[tuple[int, int]]) -> Row:
+def _row(relay: Relay, rounds: list[tuple[int, int]], streams: int) -> Row:
     return {
         "": relay.name,
-        _PER_STREAM: median(rounds, lambda held: held[1] - held[0]) / 1024,
+        _PER_STREAM: median(rounds, lambda held: held[1] - held[0]) / 1024 / streams,
         _BEFORE: median(rounds, lambda held: held[0]) / 1024**2,
     }

@@ -4,22 +4,26 @@ of them waited. Sessions were made by the library; each has had one turn.
 """
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from mochi_server.sessions import Message, SessionCreationOptions, SessionManager
+from mochi_server.sessions import ChatSession, Message, SessionCreationOptions
+from mochi_server.sessions.directory import SessionDirectory
 from tests.benchmarks.figures import median, percentile
 from tests.benchmarks.measures import Aim, Findings, Row, Setting
 from tests.benchmarks.probe import Answers, probing
-from tests.benchmarks.processes import Server, python, running, settle
+from tests.benchmarks.processes import Server, python, running
 from tests.benchmarks.relays import mochi
 from tests.benchmarks.workload import adjustable
 
 TITLE = "The list of many sessions"
 _API = "/api/v1"
+_WRITERS = 8
+_WARM_UP_SECONDS = 0.2
 _LIST, _HEALTH = f"{_API}/sessions", f"{_API}/health"
 
 
@@ -53,16 +57,19 @@ def measure(work: Workload, setting: Setting) -> Findings:
 
 def _fill(data: Path, count: int) -> str:
     """Store sessions as the library does; the id of one."""
-    manager = SessionManager(data / "chat_sessions")
-    turn: list[Message] = [
-        {"role": "user", "content": "Is this one of many?"},
+    directory = SessionDirectory(data / "chat_sessions")
+    with ThreadPoolExecutor(_WRITERS) as writers:
+        return [session.session_id for session in writers.map(directory.create, map(_session, range(count)))][-1]
+
+
+def _session(number: int) -> ChatSession:
+    said: list[Message] = [
+        {"role": "user", "content": f"Is this number {number}?"},
         {"role": "assistant", "content": "There are a few of them.", "model": "burst:1"},
     ]
-    session_id = ""
-    for _ in range(count):
-        session_id = manager.create_session(SessionCreationOptions(model="burst:1")).session_id
-        manager.append_messages(session_id, turn)
-    return session_id
+    session = ChatSession.create(SessionCreationOptions(model="burst:1"))
+    session.messages.extend(said)
+    return session
 
 
 def _round(upstream: Server, data: Path, another: str, lists: int) -> tuple[_Listed, _Listed]:
@@ -70,8 +77,8 @@ def _round(upstream: Server, data: Path, another: str, lists: int) -> tuple[_Lis
     for file in (data / "chat_sessions").glob(".index.sqlite*"):
         file.unlink()
     with mochi.serving(upstream, data) as server:
-        with probing(server, another, _HEALTH):  # so that nothing else is done for the first time
-            settle(server)
+        with probing(server, another, _HEALTH):  # so that nothing but the list is for the first time
+            time.sleep(_WARM_UP_SECONDS)
         return _listed(server, another, 1), _listed(server, another, lists)
 
 

@@ -1,5 +1,5 @@
-"""How long the command takes to say its version, and to be ready: until a GET of its health answers 200. Each time it is
-a new process, with nothing between it and this one. The interpreter, which does nothing but end, is the floor.
+"""How long the command takes to say its version, and to be ready: until a GET of its health answers 200. Each time it
+is a new process, with nothing between it and this one. The interpreter, which does nothing but end, is the floor.
 """
 
 import subprocess

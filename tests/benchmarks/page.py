@@ -1,0 +1,102 @@
+"""``docs/performance.md``, made of a saved run: ``uv run python -m tests.benchmarks.page`` writes it, a test compares.
+
+The run is ``docs/performance.json``. Only the reasons for missed aims are written by hand, in ``reasons.yaml``.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.benchmarks import report
+from tests.benchmarks.__main__ import MEASURES
+from tests.benchmarks.measures import Aim
+from tests.benchmarks.relays.peer import PEER
+from tests.benchmarks.results import Saved, restored
+
+DOCS = Path(__file__).parents[2] / "docs"
+PATH, RESULTS = DOCS / "performance.md", DOCS / "performance.json"
+REASONS = Path(__file__).parent / "reasons.yaml"
+
+_HEAD = f"""# Performance
+
+What the server costs, beside the least that it could cost and beside what people would use instead, and what is aimed
+at. Made from the saved run `docs/performance.json` by `uv run python -m tests.benchmarks.page`; to measure again, on an
+idle machine with two cores or more, Linux:
+
+```bash
+uv run python -m tests.benchmarks --peer --save docs/performance.json && uv run python -m tests.benchmarks.page
+```
+
+`--only NAME` measures one thing, `--rounds N` so many times; `--help` says what else can be adjusted. Without `--peer`
+nothing is installed and the peer is left out.
+
+Everything runs on one machine: an upstream that sends Ollama's lines as plain bytes, a relay or server in front of it,
+and the load, each a process of its own. The *raw relay* is about the least that Python can do with an event (bare
+protocols and httptools), the *aiohttp relay* the least with a comfortable HTTP client; neither knows sessions, files,
+limits or resuming. The *peer* is {PEER.name}, an installable proxy, in front of the same upstream. CPU time is the
+server process's own accounting, threads included. Figures are medians over the rounds, and each round takes the
+servers in another order.
+"""
+_NO_REASON = "No reason is written down yet."
+
+
+def page(saved: Saved, reasons: Mapping[str, Mapping[str, str]]) -> str:
+    """The whole page."""
+    measures = {name: saved["measures"][name] for name in MEASURES if name in saved["measures"]}
+    sections = [_section(name, measure, reasons.get(name) or {}) for name, measure in measures.items()]
+    return "\n".join([_HEAD, *_machine(saved), *_overview(measures), *("\n".join(section) for section in sections)])
+
+
+def written_reasons() -> dict[str, dict[str, str]]:
+    """By measure and aim."""
+    return yaml.safe_load(REASONS.read_text(encoding="utf-8")) or {}
+
+
+def _machine(saved: Saved) -> list[str]:
+    facts: dict[str, Any] = saved["machine"] | {"rounds": saved["rounds"]}
+    return [*_table(["machine", ""], facts.items()), ""]
+
+
+def _overview(measures: Mapping[str, Saved]) -> list[str]:
+    aims = [(MEASURES[name].TITLE, aim) for name, measure in measures.items() for aim in restored(measure).aims]
+    met = sum(aim.met is True for _, aim in aims)
+    measured = sum(aim.met is not None for _, aim in aims)
+    lines = [[title, aim.what, *report.judged(aim)] for title, aim in aims]
+    table = _table(["measure", "aim", "found", "limit", ""], lines)
+    return ["## Aims", "", f"{met} of {measured} measured aims are met.", "", *table, ""]
+
+
+def _section(name: str, measure: Saved, reasons: Mapping[str, str]) -> Iterator[str]:
+    findings = restored(measure)
+    yield from (f"## {MEASURES[name].TITLE}", "", str(MEASURES[name].__doc__).strip(), "")
+    workload = "; ".join(f"{text}: {report.number(value)}" for text, value in measure["workload"].items())
+    yield from (f"Workload (`--only {name}`): {workload}.", "")
+    head, *lines = report.turned(findings.rows)
+    yield from (*_table(head, lines), "")
+    yield from _missed([aim for aim in findings.aims if aim.met is False], reasons)
+
+
+def _missed(aims: Sequence[Aim], reasons: Mapping[str, str]) -> Iterator[str]:
+    for aim in aims:
+        verdict = report.judged(aim)[-1]
+        yield f"- *{aim.what}* is {verdict}: {' '.join(reasons.get(aim.what, _NO_REASON).split())}"
+    if aims:
+        yield ""
+
+
+def _table(head: Sequence[str], lines: Any) -> list[str]:
+    rule = "|---" * len(head) + "|"
+    return [f"| {' | '.join(head)} |", rule, *(f"| {' | '.join(map(str, line))} |" for line in lines)]
+
+
+def main() -> None:
+    """Write it."""
+    saved = json.loads(RESULTS.read_text(encoding="utf-8"))
+    PATH.write_text(page(saved, written_reasons()), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
