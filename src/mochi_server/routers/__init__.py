@@ -4,14 +4,15 @@ from fastapi import APIRouter
 
 from mochi_server.constants import API_PREFIX
 from mochi_server.models.common import ErrorEnvelope
-from mochi_server.routers import agents, chat, compare, health, models, sessions, system_prompts, tools
+from mochi_server.routers import agents, chat, compare, health, metrics, models, sessions, system_prompts, tools
 
 _ANY_ERROR = "Any other error, among them what is refused before a route is asked: 401, 403, 413, 431."
 
 api = APIRouter(prefix=API_PREFIX, responses={"default": {"model": ErrorEnvelope, "description": _ANY_ERROR}})
-for module in (health, compare, models, sessions, chat, tools, agents, system_prompts):
+for module in (health, metrics, compare, models, sessions, chat, tools, agents, system_prompts):
     api.include_router(module.router)
 
 aliases = APIRouter(include_in_schema=False)
-"""Paths without the prefix, for frontends written for somebody else's document."""
+"""Paths without the prefix, for frontends written for somebody else's document, and where Prometheus looks first."""
 aliases.include_router(compare.router)
+aliases.include_router(metrics.router)
