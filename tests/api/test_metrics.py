@@ -8,6 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from mochi_server.services.metrics import Metrics
 from mochi_stub import StubServer
+from mochi_stub.catalogue import Model
 from tests.support.api import Api, error_of
 from tests.support.holding import Holding
 from tests.support.instructions import instruct, words
@@ -58,13 +59,27 @@ def test_a_turn_is_counted_with_its_tokens_and_its_first_words(api: Api) -> None
     assert seen["mochi_http_requests_total{method=POST,status=201}"] == 2
 
 
-def test_a_load_is_counted_once_and_for_as_long_as_ollama_says(api: Api) -> None:
-    session_id = api.create("mochi")["session_id"]
-    loads = [api.chat(session_id, instruct(words(3)))["message"]["load_duration"] for _ in range(2)]
-    seen = read(api)
-    assert loads[1] < 0.1e9 <= loads[0]
-    assert seen["mochi_model_load_duration_seconds_count{model=mochi:latest}"] == 1
-    assert seen["mochi_model_load_duration_seconds_sum{model=mochi:latest}"] == pytest.approx(loads[0] / 1e9)
+def test_a_load_is_counted_once_and_for_as_long_as_ollama_says(tmp_path: Path) -> None:
+    heavy = Model("heavy", capabilities=("completion",), context_length=8192, load_time=2.5)
+    with StubServer(speed=0, models=(heavy,)) as stub, RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        session_id = api.create("heavy")["session_id"]
+        loads = [api.chat(session_id, "Hello!")["message"]["load_duration"] for _ in range(2)]
+        seen = read(api)
+    assert loads[1] < 0.1e9 < loads[0]
+    assert seen["mochi_model_load_duration_seconds_count{model=heavy:latest}"] == 1
+    assert seen["mochi_model_load_duration_seconds_sum{model=heavy:latest}"] == pytest.approx(loads[0] / 1e9)
+
+
+def test_windows_that_grow_and_histories_that_are_summed_up_are_counted(tmp_path: Path) -> None:
+    small = Model("small", capabilities=("completion",), context_length=8192 * 2)
+    with StubServer(speed=0, models=(small,)) as stub, RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        session_id = api.create("small")["session_id"]
+        events = [event.type for _ in range(8) for event in api.stream(session_id, "0123456789 " * 1000)]
+        seen = read(api)
+    assert seen["mochi_context_adjustments_total{reason=usage_threshold}"] == 1
+    assert events.count("context_compacted") >= seen["mochi_context_compactions_total{}"] >= 1
 
 
 def test_calls_of_tools_are_counted_by_how_they_ended(tmp_path: Path, stub: StubServer) -> None:
