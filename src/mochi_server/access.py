@@ -3,13 +3,13 @@
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from time import perf_counter
 from uuid import uuid4
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mochi_server.asgi import header
+from mochi_server.asgi import ERROR, header
 from mochi_server.logs import FIELDS, REQUEST_ID
 
 HEADER = "X-Request-ID"
@@ -25,8 +25,10 @@ logger = logging.getLogger(__name__)
 class RequestLog:
     """Outermost: what any other part of the app answers bears the id."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, ended: Callable[[str, int | None, str | None], None]) -> None:
+        """``ended`` is told the method, the status and the error's code of each request."""
         self._app = app
+        self._ended = ended
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -35,7 +37,7 @@ class RequestLog:
             await self._app(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        exchange = _Exchange(scope)
+        exchange = _Exchange(scope, self._ended)
         # Never reset: what the server says about this request after the app has failed is of this request, too.
         REQUEST_ID.set(exchange.request_id)
         try:
@@ -52,10 +54,11 @@ class RequestLog:
 class _Exchange:
     """A request and how far its answer has come."""
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: Scope, ended: Callable[[str, int | None, str | None], None]) -> None:
         self.request_id = accepted(header(scope, _NAME))
         self.is_whole = False
         self._scope = scope
+        self._ended = ended
         self._started = perf_counter()
         self._status: int | None = None
 
@@ -76,6 +79,7 @@ class _Exchange:
         if self._status == _CLIENT_CLOSED:
             ended = "client_left"
         client = self._scope.get("client")
+        self._ended(self._scope["method"], self._status, self._scope.get(ERROR))
         report(
             method=self._scope["method"],
             path=(self._scope.get("raw_path") or b"").decode("ascii", "backslashreplace"),
@@ -83,6 +87,7 @@ class _Exchange:
             seconds=perf_counter() - self._started,
             client=client[0] if client else None,
             ended=ended,
+            error=self._scope.get(ERROR),
         )
 
     def _marked(self, message: Message) -> Message:
@@ -96,7 +101,14 @@ def accepted(given: str) -> str:
 
 
 def report(
-    *, method: str, path: str, status: int | None, seconds: float, client: str | None, ended: str | None = None
+    *,
+    method: str,
+    path: str,
+    status: int | None,
+    seconds: float,
+    client: str | None,
+    ended: str | None = None,
+    error: str | None = None,
 ) -> None:
     """One line for a request; the query is left out, because people put secrets there."""
     fields = {
@@ -106,6 +118,15 @@ def report(
         "duration_ms": round(seconds * 1000, 1),
         "client": client,
         "ended": ended,
+        "error": error,
     }
-    words = [method, fields["path"], status or "-", f"{fields['duration_ms']} ms", client or "-", ended or ""]
-    logger.info(" ".join(map(str, words)).rstrip(), extra={FIELDS: fields})
+    words = [
+        method,
+        fields["path"],
+        status or "-",
+        f"{fields['duration_ms']} ms",
+        client or "-",
+        error or "",
+        ended or "",
+    ]
+    logger.info(" ".join(str(word) for word in words if word != ""), extra={FIELDS: fields})

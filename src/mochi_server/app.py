@@ -68,7 +68,10 @@ class _App(FastAPI):
         return self.openapi_schema
 
     def build_middleware_stack(self) -> ASGIApp:
-        return RequestLog(super().build_middleware_stack())
+        return RequestLog(super().build_middleware_stack(), self._ended)
+
+    def _ended(self, method: str, status: int | None, error: str | None) -> None:
+        self.state.services.metrics.request_ended(method, status, error)
 
 
 def _middleware(settings: MochiServerSettings, insecure: bool) -> list[Middleware]:

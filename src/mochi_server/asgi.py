@@ -10,8 +10,13 @@ def header(scope: Scope, name: bytes) -> str:
     return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), "")
 
 
-async def refuse(error: MochiError, send: Send) -> None:
+ERROR = "mochi.error"
+"""Name in a request's scope: the code of the error that it was answered with."""
+
+
+async def refuse(error: MochiError, scope: Scope, send: Send) -> None:
     """Answer with an error, whole."""
+    scope[ERROR] = error.code
     body = error.body()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     if isinstance(error, Unauthorized):

@@ -20,9 +20,9 @@ class HeadGuard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             if _head_bytes(scope) > MAX_HEADER_BYTES:
-                return await refuse(HeadersTooLarge(MAX_HEADER_BYTES), send)
+                return await refuse(HeadersTooLarge(MAX_HEADER_BYTES), scope, send)
             if problem := _ambiguity(scope):
-                return await refuse(MalformedRequest(problem), send)
+                return await refuse(MalformedRequest(problem), scope, send)
         return await self._app(scope, receive, send)
 
 
@@ -35,7 +35,7 @@ class JsonGuard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["method"] in _WITH_BODY and not _is_declared(scope):
             problem = "The body must be JSON, sent as `Content-Type: application/json`."
-            return await refuse(ValidationFailed(problem, errors=[]), send)
+            return await refuse(ValidationFailed(problem, errors=[]), scope, send)
         return await self._app(scope, receive, send)
 
 
@@ -52,13 +52,13 @@ class BodyLimit:
         declared = header(scope, b"content-length")
         if declared.isdecimal():
             if int(declared) > self._limit:
-                return await refuse(BodyTooLarge(self._limit), send)
+                return await refuse(BodyTooLarge(self._limit), scope, send)
             return await self._app(scope, receive, send)
         if not header(scope, b"transfer-encoding"):
             return await self._app(scope, receive, send)
         body = await self._read(receive)
         if body is None:
-            return await refuse(BodyTooLarge(self._limit), send)
+            return await refuse(BodyTooLarge(self._limit), scope, send)
         return await self._app(scope, _replay(body, receive), send)
 
     async def _read(self, receive: Receive) -> list[Message] | None:

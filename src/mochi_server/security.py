@@ -28,7 +28,7 @@ class HostGuard:
             host = header(scope, b"host")
             name = _host_name(host)
             if name and not is_loopback(name) and name not in self._allowed:
-                return await refuse(HostForbidden(host), send)
+                return await refuse(HostForbidden(host), scope, send)
         return await self._app(scope, receive, send)
 
 
@@ -43,9 +43,9 @@ class OriginGuard:
         if scope["type"] == "http":
             origin = header(scope, b"origin")
             if origin and not self._admits(origin.lower(), header(scope, b"host").lower()):
-                return await refuse(OriginForbidden(origin), send)
+                return await refuse(OriginForbidden(origin), scope, send)
             if not origin and "*" not in self._allowed and _is_embedded(scope):
-                return await refuse(OriginForbidden("another site"), send)
+                return await refuse(OriginForbidden("another site"), scope, send)
         return await self._app(scope, receive, send)
 
     def _admits(self, origin: str, host: str) -> bool:
@@ -72,7 +72,7 @@ class KeyGuard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not self._admits(scope):
-            return await refuse(Unauthorized(keys_exist=bool(self._keys)), send)
+            return await refuse(Unauthorized(keys_exist=bool(self._keys)), scope, send)
         return await self._app(scope, receive, send)
 
     def _admits(self, scope: Scope) -> bool:

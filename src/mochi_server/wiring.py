@@ -1,6 +1,7 @@
 """The services of one server, built from settings. The only reader of settings; knows no web framework."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from mochi_server.agents.discovery import AgentDiscoveryService
 from mochi_server.agents.execution import AgentExecutionService
@@ -14,9 +15,12 @@ from mochi_server.chat.runs import RunRegistry
 from mochi_server.chat.toolboxes import Toolboxes
 from mochi_server.config import MochiServerSettings
 from mochi_server.errors import NotReady, ShuttingDown, StorageFailed
+from mochi_server.observing import turn_ended
 from mochi_server.ollama.async_client import AsyncInstructorOllamaClient, AsyncOllamaClient
+from mochi_server.ollama.traffic import Traffic
 from mochi_server.services.compare import CompareService
 from mochi_server.services.context_window import WindowRegistry
+from mochi_server.services.metrics import Metrics
 from mochi_server.services.sessions import SessionService
 from mochi_server.services.summarization import SummarizationService
 from mochi_server.services.summary_model import SummaryModelManager
@@ -45,6 +49,7 @@ class Services:
     summaries: SummarizationService
     compare: CompareService
     runs: RunRegistry
+    metrics: Metrics
 
     async def open(self) -> None:
         """Be known to other processes that serve the same directory, and warn of those."""
@@ -71,13 +76,16 @@ class Services:
 
 def build_services(settings: MochiServerSettings) -> Services:
     """Build the services that settings describe. Opens nothing yet."""
+    metrics = Metrics()
     client = AsyncOllamaClient(
         settings.ollama_host,
+        traffic=Traffic(metrics.first_words),
+        answered=metrics.answered,
         connect_timeout=settings.ollama_connect_timeout_seconds,
         stall_timeout=settings.ollama_stall_timeout_seconds,
     )
     store = FileSessionStore(settings.resolved_sessions_dir)
-    windows = WindowRegistry(client.loaded_windows, dynamic=settings.dynamic_context_window_enabled)
+    windows = WindowRegistry(client.loaded_windows, dynamic=settings.dynamic_context_window_enabled, watch=metrics)
     library = ToolLibrary(ToolDiscoveryService(settings.resolved_tools_dir))
     execution = ToolExecutionService(
         timeout=settings.tool_timeout_seconds, output_limit=settings.tool_output_limit_chars
@@ -93,11 +101,14 @@ def build_services(settings: MochiServerSettings) -> Services:
         tools=execution,
         prompts=PromptLoader(settings.resolved_planning_prompt_path, settings.resolved_execution_prompt_path),
         limits=replace(limits, rounds=settings.max_agent_iterations),
+        called=metrics.called,
     )
     agent_tool = AgentToolboxes(agents, agent_execution, settings.tool_output_limit_chars)
     toolboxes = Toolboxes(library, execution, broker, store, [agent_tool])
     engine = ChatEngine(store, client, windows, toolboxes, limits)
-    instructor = AsyncInstructorOllamaClient(settings.ollama_host, timeout=settings.ollama_stall_timeout_seconds)
+    instructor = AsyncInstructorOllamaClient(
+        settings.ollama_host, timeout=settings.ollama_stall_timeout_seconds, answered=metrics.answered
+    )
     summaries = SummarizationService(
         store,
         client,
@@ -113,7 +124,9 @@ def build_services(settings: MochiServerSettings) -> Services:
         summaries,
         disconnect_grace=settings.disconnect_grace_seconds,
         shutdown_grace=settings.shutdown_grace_seconds,
+        ended=partial(turn_ended, metrics),
     )
+    metrics.watch(lambda: len(runs.running()), lambda: sum(run.listeners for run in runs.running()))
     prompts = SystemPromptService(settings.resolved_system_prompts_dir)
     sessions = SessionService(store, client, windows, prompts)
     return Services(
@@ -131,4 +144,5 @@ def build_services(settings: MochiServerSettings) -> Services:
         summaries=summaries,
         compare=CompareService(client, windows),
         runs=runs,
+        metrics=metrics,
     )

@@ -67,7 +67,7 @@ def test_a_missing_ollama_is_one_line_of_the_log(tmp_path: Path) -> None:
 def test_an_ollama_without_models_and_another_process_are_told_of(tmp_path: Path) -> None:
     arguments = ["--port", "0", "--log-level", "ERROR"]
     with (
-        StubServer(models={}) as stub,
+        StubServer(models=[]) as stub,
         Command("mochi_server", *arguments, "--ollama-host", stub.url, cwd=tmp_path) as first,
     ):
         assert greeting(first)[1] == f"  Ollama   {stub.url} has no chat model; `ollama pull qwen3` gets one"

@@ -32,7 +32,7 @@ def test_an_empty_directory_gets_what_a_server_then_finds_no_fault_with(tmp_path
         assert {"add_numbers", "write_file"} <= {*tools["tools"]}
         assert tools["problems"] == []
         agents = api.ok(api.http.get("/agents"))["agents"]
-        assert [(agent["name"], agent["valid"]) for agent in agents] == [("agent_builder", True), ("coder", True)]
+        assert [(name, agent["valid"]) for name, agent in agents.items()] == [("agent_builder", True), ("coder", True)]
         assert api.ok(api.http.get("/system-prompts"))
     assert (tmp_path / "new" / "place" / "chat_sessions").stat().st_mode & 0o077 == 0
 

@@ -1,7 +1,7 @@
 """An agent at work: it plans without tools, then acts with them. Both phases are conversations like any other."""
 
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 
@@ -41,7 +41,9 @@ class AgentExecutionService:
         tools: ToolExecutionService | None = None,
         prompts: PromptLoader | None = None,
         limits: Limits | None = None,
+        called: Callable[[Sequence[Message]], None] = lambda _: None,
     ) -> None:
+        """``called`` is told the messages that an agent has stored, results of tools among them."""
         self._client = client
         self._chats = AgentChats(store)
         self._checkpoints = Checkpoints()
@@ -49,6 +51,7 @@ class AgentExecutionService:
         self._tools = tools or ToolExecutionService()
         self._prompts = prompts or PromptLoader()
         self._limits = limits or Limits()
+        self._called = called
 
     async def execute(self, task: AgentTask) -> AgentResult:
         """Run an agent to its end. What goes wrong is in the result."""
@@ -74,6 +77,7 @@ class AgentExecutionService:
                         yield event
         except MochiError as error:
             failure = error
+        self._called(done)
         if narrator.session_id is None:
             yield narrator.start()
         result = result_of(task, narrator.session_id, done, failure)

@@ -189,6 +189,7 @@ class ChatModel:
             text = await self._summarise(request(part, text), window, length)
         checkpoint = Checkpoint(text or "-", prompt.history[end - 1]["message_id"], self.name)
         await self._store.patch(self._session.session_id, {"compaction": checkpoint.to_dict()})
+        self._windows.watch.compacted()
         return checkpoint
 
     async def _summarise(self, messages: list[ChatMessage], window: int, length: int) -> str:

@@ -1,6 +1,7 @@
 """One turn under way or lately ended: its state, its events, and who waits for more of them."""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from typing import Literal
@@ -24,6 +25,7 @@ class Run:
     log: EventLog = field(default_factory=EventLog)
     key: str | None = None
     """The idempotency key that it was begun with."""
+    began: float = field(default_factory=time.monotonic)
     listeners: int = 0
     leaving: asyncio.TimerHandle | None = None
     """Set while nobody listens and the turn is soon cancelled for it."""

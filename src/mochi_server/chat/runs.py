@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, aclosing, contextmanager
 from typing import Protocol
 
@@ -43,12 +43,14 @@ class RunRegistry:
         *,
         disconnect_grace: float = 0,
         shutdown_grace: float = 5,
+        ended: Callable[[Run], None] = lambda _: None,
     ) -> None:
         self._store = store
         self._engine = engine
         self._bystander = bystander
         self._disconnect_grace = disconnect_grace
         self._shutdown_grace = shutdown_grace
+        self._ended = ended
         self._shelf = RunShelf()
         self._draining: asyncio.Task[None] | None = None
         self.shutdown = anyio.Event()
@@ -118,6 +120,10 @@ class RunRegistry:
             if run.listeners == 0 and run.running and run.turn.request.on_disconnect == "cancel":
                 run.leaving = asyncio.get_running_loop().call_later(self._disconnect_grace, self._leave, run)
 
+    def running(self) -> list[Run]:
+        """The runs under way."""
+        return self._shelf.running()
+
     async def drain(self) -> None:
         """Refuse new turns, give running ones their grace, then end them. What they had is stored on return."""
         self.shutdown.set()
@@ -161,6 +167,7 @@ class RunRegistry:
     def _end(self, run: Run, state: RunState) -> None:
         # The session is free by now: whoever reads `done` may begin the next turn at once.
         run.state = state
+        self._ended(run)
         run.publish([Done(run.session_id)])
         if not self.shutdown.is_set():
             self._bystander.turn_ended(run.session_id)

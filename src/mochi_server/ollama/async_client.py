@@ -3,8 +3,9 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from mochi_server.errors import MochiError, ModelNotFound, OllamaError, OllamaUnreachable
@@ -30,11 +31,20 @@ class AsyncOllamaClient:
     """Models and chats of one Ollama. Build one, share it, close it; it belongs to one event loop."""
 
     def __init__(
-        self, host: str = "http://localhost:11434", *, connect_timeout: float = 5, stall_timeout: float = 600
+        self,
+        host: str = "http://localhost:11434",
+        *,
+        connect_timeout: float = 5,
+        stall_timeout: float = 600,
+        traffic: Traffic | None = None,
+        answered: Callable[[Line], None] = lambda _: None,
     ) -> None:
+        """``answered`` is told the last line of each answer."""
         self.endpoint = endpoint(host)
-        self._transport = Transport(self.endpoint, connect_timeout=connect_timeout, stall_timeout=stall_timeout)
-        self.traffic = Traffic()
+        self._transport = Transport(
+            self.endpoint, connect_timeout=connect_timeout, stall_timeout=stall_timeout, answered=answered
+        )
+        self.traffic = traffic or Traffic()
         self._details: dict[str, ModelDetails] = {}
         self._tags: tuple[float, object] = (float("-inf"), None)
         self._windows: tuple[float, dict[str, int]] = (float("-inf"), {})
@@ -139,8 +149,15 @@ class AsyncOllamaClient:
 class AsyncInstructorOllamaClient:
     """Answers in the form of a Pydantic model, through the ollama-instructor library; share one and close it."""
 
-    def __init__(self, host: str = "http://localhost:11434", *, timeout: float = 600) -> None:
+    def __init__(
+        self,
+        host: str = "http://localhost:11434",
+        *,
+        timeout: float = 600,
+        answered: Callable[[Line], None] = lambda _: None,
+    ) -> None:
         self.endpoint = endpoint(host)
+        self._answered = answered
         self._timeout = timeout
         self._client: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -169,9 +186,11 @@ class AsyncInstructorOllamaClient:
         from mochi_server.ollama.instructor import attempt  # noqa: PLC0415 - loading it costs a tenth of a second
 
         with translated(self.endpoint.url):
-            return await attempt(
+            answer = await attempt(
                 self._pool(), model, messages, format, options=options, keep_alive=keep_alive, think=think
             )
+        self._answered(asdict(answer))
+        return answer
 
     def _pool(self) -> Any:
         from mochi_server.ollama.instructor import connect  # noqa: PLC0415

@@ -5,7 +5,7 @@ when a line said ``done``. What one read of the socket brought stays together as
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack
 from http import HTTPStatus
 from typing import Any
@@ -72,8 +72,16 @@ class LineReader:
 class Transport:
     """One pool of connections to one Ollama, without a limit on their number, anew for each event loop."""
 
-    def __init__(self, endpoint: Endpoint, *, connect_timeout: float, stall_timeout: float) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        connect_timeout: float,
+        stall_timeout: float,
+        answered: Callable[[Line], None] = lambda _: None,
+    ) -> None:
         self.endpoint = endpoint
+        self._answered = answered
         self._stall = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout, sock_read=stall_timeout)
         self._connect_timeout = connect_timeout
         self._session: aiohttp.ClientSession | None = None
@@ -103,7 +111,7 @@ class Transport:
                 stack.callback(response.close)
                 if response.status >= HTTPStatus.BAD_REQUEST:
                     raise refused(response.status, await response.content.read(64 * 1024), payload.get("model"))
-                async for batch in _batches(response):
+                async for batch in _batches(response, self._answered):
                     yield batch
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 raise translate(error, self.endpoint.url) from error
@@ -129,10 +137,14 @@ class Transport:
         return self._session
 
 
-async def _batches(response: aiohttp.ClientResponse) -> AsyncGenerator[list[Line], None]:
+async def _batches(
+    response: aiohttp.ClientResponse, answered: Callable[[Line], None]
+) -> AsyncGenerator[list[Line], None]:
     reader = LineReader()
     async for data in response.content.iter_any():
         if batch := reader.feed(data):
+            if reader.done:
+                answered(batch[-1])
             yield batch
         if reader.failure is not None:
             raise reader.failure
@@ -142,6 +154,8 @@ async def _batches(response: aiohttp.ClientResponse) -> AsyncGenerator[list[Line
                 await response.content.read()
             return
     if batch := reader.end():
+        if reader.done:
+            answered(batch[-1])
         yield batch
     if reader.failure is not None:
         raise reader.failure

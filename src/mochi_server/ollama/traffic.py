@@ -1,8 +1,9 @@
 """Requests to models that are under way, so that who waits for one can be told what for."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mochi_server.ollama.requests import qualified
 
@@ -13,12 +14,15 @@ class Request:
 
     model: str
     answering: bool = False
+    began: float = field(default_factory=time.monotonic)
 
 
 class Traffic:
     """The requests of this process to one Ollama, oldest first."""
 
-    def __init__(self) -> None:
+    def __init__(self, first_words: Callable[[str, float], None] = lambda *_: None) -> None:
+        self._first_words = first_words
+        """Told of each model that begins to answer, and of the seconds it took."""
         self._under_way: dict[Request, None] = {}
         self._most: dict[str, int] = {}
         """How many requests of a model have been seen to be answered at once; Ollama itself does not tell."""
@@ -36,6 +40,7 @@ class Traffic:
     def answers(self, request: Request) -> None:
         """The first words have come."""
         request.answering = True
+        self._first_words(request.model, time.monotonic() - request.began)
         at_once = sum(other.answering and other.model == request.model for other in self._under_way)
         self._most[request.model] = max(self._most.get(request.model, 1), at_once)
 

@@ -12,7 +12,7 @@ from mochi_server.errors import (
     OriginForbidden,
     Unauthorized,
 )
-from mochi_server.routers import agents, chat, compare, health, models, sessions, system_prompts, tools
+from mochi_server.routers import agents, chat, compare, health, metrics, models, sessions, system_prompts, tools
 from mochi_server.routers.errors import described
 
 _ANY_ERROR = described(
@@ -27,9 +27,10 @@ _ANY_ERROR = described(
 )
 
 api = APIRouter(prefix=API_PREFIX, responses={"default": _ANY_ERROR})
-for module in (health, compare, models, sessions, chat, tools, agents, system_prompts):
+for module in (health, metrics, compare, models, sessions, chat, tools, agents, system_prompts):
     api.include_router(module.router)
 
 aliases = APIRouter(include_in_schema=False)
-"""Paths without the prefix, for frontends written for somebody else's document."""
+"""Paths without the prefix, for frontends written for somebody else's document, and where Prometheus looks first."""
 aliases.include_router(compare.router)
+aliases.include_router(metrics.router)

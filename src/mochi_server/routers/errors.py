@@ -8,14 +8,16 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
+from mochi_server.asgi import ERROR
 from mochi_server.errors import InternalError, MethodNotAllowed, MochiError, RouteNotFound, ValidationFailed
 from mochi_server.models.common import ErrorEnvelope
 from mochi_server.routers.connection import ClientGone
 from mochi_server.routers.examples import example
 
 
-def answer(error: MochiError) -> Response:
+def answer(error: MochiError, request: Request) -> Response:
     """An error as a response."""
+    request.scope[ERROR] = error.code
     headers = {"WWW-Authenticate": "Bearer"} if error.status == 401 else None
     return Response(error.body(), status_code=error.status, media_type="application/json", headers=headers)
 
@@ -52,25 +54,25 @@ _ERRORS_SHOWN = 20
 _METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 
 
-async def _on_mochi_error(_: Request, error: Exception) -> Response:
+async def _on_mochi_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, MochiError)  # noqa: S101 - registered for it
-    return answer(error)
+    return answer(error, request)
 
 
-async def _on_invalid_request(_: Request, error: Exception) -> Response:
+async def _on_invalid_request(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for it
-    return answer(_validation_error(error))
+    return answer(_validation_error(error), request)
 
 
 async def _on_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for it
     if error.status_code == 405:
-        response = answer(MethodNotAllowed(request.method, request.url.path))
+        response = answer(MethodNotAllowed(request.method, request.url.path), request)
         response.headers["Allow"] = ", ".join(_methods(request))
         return response
     if error.status_code == 404:
-        return answer(RouteNotFound(request.url.path))
-    return answer(ValidationFailed(str(error.detail)))
+        return answer(RouteNotFound(request.url.path), request)
+    return answer(ValidationFailed(str(error.detail)), request)
 
 
 def _methods(request: Request) -> list[str]:
@@ -87,8 +89,8 @@ async def _on_client_gone(_: Request, __: Exception) -> Response:
     return Response(status_code=499)
 
 
-async def _on_unexpected(_: Request, __: Exception) -> Response:
-    return answer(InternalError())
+async def _on_unexpected(request: Request, __: Exception) -> Response:
+    return answer(InternalError(), request)
 
 
 def _validation_error(error: RequestValidationError) -> ValidationFailed:

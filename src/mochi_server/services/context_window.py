@@ -69,6 +69,16 @@ class _Entry:
     """Window and ceiling before the last step down."""
 
 
+class WindowWatch:
+    """Somebody who counts what becomes of windows; this one does not."""
+
+    def context_adjusted(self, reason: str) -> None:
+        """A session has got another window."""
+
+    def compacted(self) -> None:
+        """A summary now stands in for the oldest turns of a session."""
+
+
 async def nothing_loaded() -> Mapping[str, int]:
     """The windows of an Ollama that cannot be asked."""
     return {}
@@ -77,8 +87,11 @@ async def nothing_loaded() -> Mapping[str, int]:
 class WindowRegistry:
     """The windows of one Ollama's models. With ``dynamic`` false no window is ever chosen."""
 
-    def __init__(self, loaded: LoadedWindows = nothing_loaded, *, dynamic: bool = True) -> None:
+    def __init__(
+        self, loaded: LoadedWindows = nothing_loaded, *, dynamic: bool = True, watch: "WindowWatch | None" = None
+    ) -> None:
         self.dynamic = dynamic
+        self.watch = watch or WindowWatch()
         self._loaded = loaded
         self._entries: dict[str, _Entry] = {}
 
@@ -192,6 +205,7 @@ class WindowRegistry:
         if decision.reason != "no_adjustment":
             result["last_adjustment"] = decision.reason
         if decision.window != config.get("current_window") and config.get("current_window") is not None:
+            self.watch.context_adjusted(decision.reason)
             entry = {"window": decision.window, "reason": decision.reason, "timestamp": at}
             result["adjustment_history"] = [*result["adjustment_history"], entry][-_HISTORY_KEPT:]
         return result

@@ -1,0 +1,165 @@
+"""What the server counts of itself, read as Prometheus reads it."""
+
+from pathlib import Path
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from mochi_server.services.metrics import Metrics
+from mochi_stub import StubServer
+from mochi_stub.catalogue import Model
+from tests.support.api import Api, error_of
+from tests.support.holding import Holding
+from tests.support.instructions import instruct, words
+from tests.support.server import RunningServer
+from tests.support.tools import write_tools
+
+TOOLS = """
+    def add(a: int, b: int) -> str:
+        "Add."
+        return str(a + b)
+
+    def boom() -> str:
+        "Explode."
+        raise RuntimeError
+
+    __all__ = ["add", "boom"]
+"""
+
+
+class Reading(dict[str, float]):
+    """Samples as ``name{label=value,...}``; what has not been counted yet is 0."""
+
+    def __missing__(self, key: str) -> float:
+        return 0.0
+
+
+def read(api: Api, path: str = "/metrics") -> Reading:
+    response = api.http.get(path)
+    assert response.status_code == 200
+    assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
+    return Reading(
+        (f"{s.name}{{{','.join(f'{k}={v}' for k, v in sorted(s.labels.items()))}}}", s.value)
+        for family in text_string_to_metric_families(response.text)
+        for s in family.samples
+    )
+
+
+def test_a_turn_is_counted_with_its_tokens_and_its_first_words(api: Api) -> None:
+    answer = api.chat(api.create("mochi")["session_id"], instruct(words(7)))["message"]
+    api.stream(api.create("mochi")["session_id"], instruct(words(7)))
+    seen = read(api)
+    assert seen["mochi_turns_total{outcome=completed}"] == 2
+    assert seen["mochi_turn_duration_seconds_count{}"] == 2
+    assert seen["mochi_model_requests_total{model=mochi:latest}"] == 2
+    assert seen["mochi_tokens_total{direction=out,model=mochi:latest}"] == 2 * answer["eval_count"]
+    assert seen["mochi_tokens_total{direction=in,model=mochi:latest}"] == 2 * answer["prompt_eval_count"]
+    assert seen["mochi_time_to_first_token_seconds_count{model=mochi:latest}"] == 2
+    assert seen["mochi_http_requests_total{method=POST,status=201}"] == 2
+
+
+def test_a_load_is_counted_once_and_for_as_long_as_ollama_says(tmp_path: Path) -> None:
+    heavy = Model("heavy", capabilities=("completion",), context_length=8192, load_time=2.5)
+    with StubServer(speed=0, models=(heavy,)) as stub, RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        session_id = api.create("heavy")["session_id"]
+        loads = [api.chat(session_id, "Hello!")["message"]["load_duration"] for _ in range(2)]
+        seen = read(api)
+    assert loads[1] < 0.1e9 < loads[0]
+    assert seen["mochi_model_load_duration_seconds_count{model=heavy:latest}"] == 1
+    assert seen["mochi_model_load_duration_seconds_sum{model=heavy:latest}"] == pytest.approx(loads[0] / 1e9)
+
+
+def test_windows_that_grow_and_histories_that_are_summed_up_are_counted(tmp_path: Path) -> None:
+    small = Model("small", capabilities=("completion",), context_length=8192 * 2)
+    with StubServer(speed=0, models=(small,)) as stub, RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        session_id = api.create("small")["session_id"]
+        events = [event.type for _ in range(8) for event in api.stream(session_id, "0123456789 " * 1000)]
+        seen = read(api)
+    assert seen["mochi_context_adjustments_total{reason=usage_threshold}"] == 1
+    assert events.count("context_compacted") >= seen["mochi_context_compactions_total{}"] >= 1
+
+
+def test_calls_of_tools_are_counted_by_how_they_ended(tmp_path: Path, stub: StubServer) -> None:
+    write_tools(tmp_path, TOOLS)
+    with RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        for policy in ("never_confirm", "always_confirm"):
+            settings = {"tools": ["add", "boom"], "execution_policy": policy}
+            session_id = api.create("mochi", tool_settings=settings)["session_id"]
+            asked = [("add", {"a": 1, "b": 2}), ("boom", {}), ("invented", {})]
+            call = {"tool_call": [{"name": name, "args": arguments} for name, arguments in asked]}
+            api.chat(session_id, instruct(call, words(2)))
+        seen = read(api)
+    assert {name: value for name, value in seen.items() if name.startswith("mochi_tool_calls_total")} == {
+        "mochi_tool_calls_total{outcome=succeeded,tool=add}": 1,
+        "mochi_tool_calls_total{outcome=failed,tool=boom}": 1,
+        "mochi_tool_calls_total{outcome=failed,tool=unknown}": 2,
+        "mochi_tool_calls_total{outcome=denied,tool=add}": 1,
+        "mochi_tool_calls_total{outcome=denied,tool=boom}": 1,
+    }
+
+
+def test_what_is_under_way_is_seen(holding: Holding, tmp_path: Path) -> None:
+    with RunningServer(tmp_path, holding.stub.url) as server:
+        api = server.api()
+        with api.open_stream(api.create("mochi")["session_id"], "hold") as events:
+            next(events)
+            seen = read(server.api())
+            assert (seen["mochi_running_turns{}"], seen["mochi_open_streams{}"]) == (1, 1)
+            holding.gate.open()
+            list(events)
+        seen = read(api)
+        assert (seen["mochi_running_turns{}"], seen["mochi_open_streams{}"]) == (0, 0)
+
+
+def test_errors_are_counted_by_code_of_turns_and_of_requests(tmp_path: Path) -> None:
+    with StubServer(speed=0) as stub, RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        session_id = api.create("mochi")["session_id"]
+        stub.stop()
+        api.stream(session_id, "Hello!")
+        assert error_of(api.http.get("/sessions/0123456789"))[0] == 404
+        assert error_of(api.http.get("/health", headers={"Origin": "https://foreign.example"}))[0] == 403
+        seen = read(api)
+    assert seen["mochi_turns_total{outcome=failed}"] == 1
+    assert seen["mochi_errors_total{code=OLLAMA_UNREACHABLE,of=turn}"] == 1
+    assert seen["mochi_errors_total{code=SESSION_NOT_FOUND,of=request}"] == 1
+    assert seen["mochi_errors_total{code=ORIGIN_FORBIDDEN,of=request}"] == 1
+
+
+def test_it_needs_a_key_and_is_where_prometheus_looks_first(tmp_path: Path, stub: StubServer) -> None:
+    with RunningServer(tmp_path, stub.url, api_keys=("key",)) as server:
+        url = f"{server.url}/metrics"
+        assert error_of(httpx.get(url)) == (401, "UNAUTHORIZED")
+        with Api(server.url, headers={"Authorization": "Bearer key"}) as api:
+            seen = read(api, url)
+    assert seen["process_resident_memory_bytes{}"] > 1_000_000
+    assert [name for name in seen if name.startswith("mochi_build_info")]
+
+
+def test_two_servers_in_one_process_count_each_for_itself(api: Api, tmp_path: Path, stub: StubServer) -> None:
+    with RunningServer(tmp_path / "other", stub.url) as other:
+        api.chat(api.create("mochi")["session_id"], instruct(words(2)))
+        assert read(api)["mochi_turns_total{outcome=completed}"] == 1
+        assert read(other.api())["mochi_turns_total{outcome=completed}"] == 0
+
+
+def test_names_from_outside_do_not_make_ever_more_labels() -> None:
+    metrics = Metrics()
+    for number in range(1000):
+        metrics.first_words(f"model-{number}", 1)
+        metrics.request_ended(f"METHOD{number}", 200, None)
+        metrics.answered({"model": f"model-{number}", "eval_count": "many", "load_duration": None})
+    assert len(metrics.text().splitlines()) < 5000
+    assert b'model="other"' in metrics.text()
+
+
+def test_names_are_prefixed_and_say_their_unit() -> None:
+    assert [name for name, kind, _, _ in Metrics().described if not name.startswith("mochi_")] == []
+    for name, kind, _, text in Metrics().described:
+        assert (kind == "counter") == name.endswith("_total")
+        assert (kind == "histogram") == name.endswith("_seconds")
+        assert text.endswith(".")
