@@ -19,13 +19,14 @@ TAGS = {
 }
 """In the order of `/docs`: what is used most comes first."""
 
-_DESCRIPTION = """A headless chat backend for Ollama: sessions, streaming, tools with approval, agents, and a context \
-window that never loses text silently.
+_DESCRIPTION = """
+A headless chat backend for Ollama: sessions, streaming, tools with approval, agents, an honest context window.
 
-**Streams** are server-sent events. The schema of a `text/event-stream` is that of each event; `event` tells them apart, \
-and `data` is JSON of the schema named there. Unknown events are to be skipped, for there may be more of them one day.
+**Streams** are server-sent events. The schema of a `text/event-stream` is that of each event: `event` tells them
+apart, and `data` is JSON of the schema named there. Skip unknown events; there may be more of them one day.
 
-**Errors** all have one envelope, `{"error": {"code", "message", "details"}}`."""
+**Errors** all have one envelope, `{"error": {"code", "message", "details"}}`.
+"""
 _SECURITY = {"type": "http", "scheme": "bearer", "description": "An API key, where the server has any."}
 
 
@@ -35,7 +36,7 @@ def document(app: FastAPI) -> dict[str, Any]:
         title=app.title,
         version=app.version,
         summary=app.description,
-        description=_DESCRIPTION.replace("\\\n", ""),
+        description=_DESCRIPTION.strip(),
         routes=app.routes,
         tags=[{"name": name, "description": text} for name, text in TAGS.items()],
     )

@@ -1,0 +1,155 @@
+"""The requests of both clients, and how their answers are read. Pure: nothing here sends anything."""
+
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, TypeVar
+from urllib.parse import quote, urlsplit
+
+import httpx
+
+from mochi_server.client.errors import error_of
+from mochi_server.client.types import (
+    ChatAnswer,
+    Confirmation,
+    Decided,
+    RunStatus,
+    Session,
+    SessionDetail,
+    SessionOptions,
+    TurnOptions,
+)
+from mochi_server.constants import API_PREFIX
+from mochi_server.events import ToolConfirmationRequired
+
+T = TypeVar("T")
+READ_SECONDS = 30
+"""Without a byte; the server sends at least a comment every ten seconds."""
+
+
+@dataclass(frozen=True)
+class Request(Generic[T]):
+    """What to send; ``read`` makes of the answer's JSON what the caller gets."""
+
+    method: str
+    path: str
+    read: Callable[[Any], T]
+    json: dict[str, Any] | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    params: Mapping[str, str] = field(default_factory=dict)
+    patient: bool = False
+    """Whether the answer may take minutes."""
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether it may be sent again after a lost connection, without being done twice."""
+        return self.method == "GET" or bool(self.headers)
+
+    def arguments(self) -> dict[str, Any]:
+        """For ``httpx``."""
+        given: dict[str, Any] = {"headers": self.headers, "params": self.params}
+        if self.json is not None:
+            given["json"] = self.json
+        if self.patient:
+            given["timeout"] = httpx.Timeout(READ_SECONDS, read=None)
+        return given
+
+    def result(self, response: httpx.Response) -> T:
+        """What a whole answer says. Raises ``ClientError``."""
+        if not response.is_success:
+            raise error_of(response.status_code, response.content)
+        return self.read(response.json() if response.content else None)
+
+
+def settings(url: str, api_key: str | None) -> dict[str, Any]:
+    """What an ``httpx`` client of a server is made with. This machine is reached without a proxy."""
+    local = urlsplit(url).hostname in ("localhost", "127.0.0.1", "::1")
+    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    base = url.rstrip("/") + API_PREFIX
+    return {"base_url": base, "headers": headers, "timeout": READ_SECONDS, "trust_env": not local}
+
+
+def create_session(model: str, options: SessionOptions) -> Request[Session]:
+    return Request("POST", "/sessions", _as_it_is, {"model": model, **options})
+
+
+def list_sessions() -> Request[list[Session]]:
+    return Request("GET", "/sessions", lambda body: body["sessions"])
+
+
+def get_session(session_id: str) -> Request[SessionDetail]:
+    return Request("GET", f"/sessions/{_part(session_id)}", _as_it_is)
+
+
+def delete_session(session_id: str) -> Request[None]:
+    return Request("DELETE", f"/sessions/{_part(session_id)}", _nothing)
+
+
+def chat(
+    session_id: str, message: str | None, wait: bool, key: str | None, options: TurnOptions
+) -> Request[ChatAnswer]:
+    body = _turn(message, options) | {"wait_for_confirmation": wait}
+    return Request("POST", _chat(session_id), _as_it_is, body, _key(key), patient=True)
+
+
+def stream(session_id: str, message: str | None, key: str | None, options: TurnOptions) -> Request[None]:
+    return Request("POST", f"{_chat(session_id)}/stream", _nothing, _turn(message, options), _key(key))
+
+
+def listen(session_id: str, after: str | None) -> Request[None]:
+    headers = {} if after is None else {"Last-Event-ID": after}
+    return Request("GET", f"{_chat(session_id)}/stream", _nothing, headers=headers)
+
+
+def stop(session_id: str) -> Request[RunStatus]:
+    return Request("POST", f"{_chat(session_id)}/stop", _as_it_is)
+
+
+def get_run(session_id: str) -> Request[RunStatus]:
+    return Request("GET", f"{_chat(session_id)}/run", _as_it_is)
+
+
+def list_confirmations(session_id: str) -> Request[list[Confirmation]]:
+    return Request("GET", f"{_chat(session_id)}/confirmations", lambda body: body["confirmations"])
+
+
+def confirm(
+    session_id: str,
+    call: str | ToolConfirmationRequired,
+    approved: bool,
+    *,
+    arguments: dict[str, Any] | None,
+    reason: str | None,
+    remember: Literal["once", "session"],
+) -> Request[Decided]:
+    confirmation_id = call if isinstance(call, str) else call.confirmation_id
+    body = {"confirmation_id": confirmation_id, "approved": approved, "remember": remember}
+    body |= {} if arguments is None else {"arguments": arguments}
+    body |= {} if reason is None else {"reason": reason}
+    return Request("POST", f"{_chat(session_id)}/confirm-tool", _as_it_is, body)
+
+
+def _turn(message: str | None, options: TurnOptions) -> dict[str, Any]:
+    said = {} if message is None else {"message": message}
+    return {"on_disconnect": "continue", **said, **options}
+
+
+def _key(key: str | None) -> dict[str, str]:
+    """One for each message: sent again after a lost connection, it is not said twice."""
+    return {"Idempotency-Key": key or uuid.uuid4().hex}
+
+
+def _chat(session_id: str) -> str:
+    return f"/chat/{_part(session_id)}"
+
+
+def _part(text: str) -> str:
+    return quote(text, safe="")
+
+
+def _as_it_is(body: Any) -> Any:
+    return body
+
+
+def _nothing(_: Any) -> None:
+    return None

@@ -1,0 +1,105 @@
+"""Debian's Chromium, the page on an origin of its own, and a server whose model says what a scene needs."""
+
+import shutil
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("playwright.sync_api", reason="playwright is not installed: `uv sync --group browser`")
+
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+
+from mochi_stub import StubServer
+from tests.browser.scene import MODELS, Scene
+from tests.support.agents import write_agent
+from tests.support.server import RunningServer
+from tests.support.tools import SAMPLES
+
+CHROMIUM = shutil.which("chromium")
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    if CHROMIUM is None:
+        pytest.skip("there is no `chromium` on this machine")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, headless=True, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def origin() -> Iterator[str]:
+    """Where the page is served from: another port than the server's."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(EXAMPLES))) as files:
+        thread = threading.Thread(target=files.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://localhost:{files.server_port}"
+        files.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    scene = Scene()
+    yield scene
+    scene.gate.open()
+
+
+@pytest.fixture
+def stub(scene: Scene) -> Iterator[StubServer]:
+    with StubServer(speed=0, resolve=scene.reply, models=MODELS) as stub:
+        yield stub
+        scene.gate.open()
+
+
+@pytest.fixture
+def server(stub: StubServer, tmp_path: Path) -> Iterator[RunningServer]:
+    shutil.copytree(SAMPLES, tmp_path / "tools", ignore=shutil.ignore_patterns("__pycache__"))
+    write_agent(tmp_path, "librarian")
+    with RunningServer(tmp_path, stub.url) as server:
+        yield server
+
+
+@pytest.fixture
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    """A browser that has never been here, and reaches nothing but this machine."""
+    expect.set_options(timeout=10_000)
+    context = browser.new_context(viewport={"width": 1000, "height": 760}, device_scale_factor=2)
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def page(context: BrowserContext, server: RunningServer, origin: str) -> Iterator[Page]:
+    """The page, connected; at the end it has asked nobody else and met no error of its own."""
+    page = context.new_page()
+    asked: list[str] = []
+    problems: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.goto(f"{origin}/chat.html?server={server.url}")
+    expect(page.locator("#model option")).to_have_count(3)
+    yield page
+    assert not problems
+    foreign = [url for url in asked if not url.startswith((server.url, origin, "data:"))]
+    assert not foreign

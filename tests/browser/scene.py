@@ -1,0 +1,68 @@
+"""What the model says on the stage: a script that reads well on a picture."""
+
+from mochi_stub import Model
+from mochi_stub.prompt import Prompt, ToolCall
+from mochi_stub.reply import Gate, Part, Reasoning, Reply, Text, ToolCalls
+
+_CAN = ("completion", "tools", "thinking")
+MODELS = [
+    Model("qwen3:14b", _CAN, context_length=40_960, chars_per_token=4),
+    Model("gemma3:12b", ("completion",), context_length=131_072, chars_per_token=4),
+    Model("llama3.2:3b", ("completion", "tools"), context_length=131_072, chars_per_token=4),
+]
+WHY = {
+    "qwen3:14b": "Sunlight is a mixture of all colours. Air molecules scatter short waves far more than long ones, so "
+    "the blue part of the light reaches us from every direction: the sky looks blue.",
+    "gemma3:12b": "Because of Rayleigh scattering. The shorter the wavelength, the more strongly air deflects light; "
+    "blue is deflected about five times as much as red.",
+    "llama3.2:3b": "The air scatters blue light more than red light. That is why the sky is blue by day, and red at "
+    "sunset, when the light has had a longer way.",
+}
+
+
+class Scene:
+    """The model. An answer to "hold" waits in the middle until ``gate`` is open."""
+
+    def __init__(self) -> None:
+        self.gate = Gate()
+
+    def reply(self, prompt: Prompt) -> Reply | None:
+        """The next line."""
+        if any("You are librarian" in message.content for message in prompt.messages[:1]):
+            return self._librarian(prompt)
+        results = [message.content for message in prompt.messages[prompt.last_user :] if message.role == "tool"]
+        text = prompt.user_text
+        if "dice" in text:
+            return _dice(results)
+        if "librarian" in text:
+            return _delegating(results)
+        if "sky" in text:
+            return Reply.of(WHY[prompt.model], reasoning="Rayleigh, in plain words." if prompt.thinks else "")
+        if "hold" in text:
+            return Reply([Text(["One, ", "two, ", "three, "]), self.gate, Text("four.")])
+        return None
+
+    def _librarian(self, prompt: Prompt) -> Reply:
+        if any(message.role == "tool" for message in prompt.messages):
+            return Reply.of("I have noted the three books.")
+        if any(message.role == "assistant" for message in prompt.messages):
+            return Reply.of(tool_calls=[ToolCall("note", {"text": "Three books by Ursula K. Le Guin"})])
+        return Reply.of("1. Choose three books. 2. Note them. 3. Report.")
+
+
+def _dice(results: list[str]) -> Reply:
+    if results:
+        return Reply.of(f"The dice have fallen. {results[-1]}, a good throw to begin with!")
+    parts: list[Part] = [
+        Reasoning("The user wants two dice thrown. I have a tool for that, so I need not make the numbers up."),
+        Text("I will throw them for you."),
+        ToolCalls([ToolCall("roll_dice", {"sides": 6, "count": 2})]),
+    ]
+    return Reply(parts)
+
+
+def _delegating(results: list[str]) -> Reply:
+    if results:
+        return Reply.of("The librarian has put three books by Le Guin on your list.")
+    arguments = {"agent": "librarian", "instruction": "Put three books by Ursula K. Le Guin on the reading list."}
+    return Reply.of(tool_calls=[ToolCall("agent", arguments)])

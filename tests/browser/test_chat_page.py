@@ -1,0 +1,171 @@
+"""The example page: streams, thinks, asks, stops, goes on, compares."""
+
+from pathlib import Path
+
+from playwright.sync_api import BrowserContext, Page, expect
+
+from tests.browser.scene import WHY, Scene
+from tests.support.instructions import instruct, words
+from tests.support.process import Command
+from tests.support.server import RunningServer
+
+IMAGES = Path(__file__).parents[2] / "docs" / "images"
+
+
+def say(page: Page, text: str) -> None:
+    """As a person would: type, and press Enter."""
+    page.get_by_label("Message").fill(text)
+    page.keyboard.press("Enter")
+
+
+def ready(page: Page) -> None:
+    """Wait until the answer is whole."""
+    expect(page.get_by_role("button", name="Send")).to_be_enabled()
+
+
+def answers(page: Page) -> list[str]:
+    return page.locator(".turn > .said").all_inner_texts()
+
+
+def asked_for_dice(page: Page) -> None:
+    page.get_by_label("think").check()
+    say(page, "Throw two dice for me, please.")
+    expect(page.get_by_role("button", name="Approve")).to_be_visible()
+
+
+def test_an_answer_streams_with_its_thinking_and_fills_the_gauge(page: Page) -> None:
+    page.get_by_label("think").check()
+    say(page, "Why is the sky blue?")
+    ready(page)
+    assert answers(page) == [WHY["qwen3:14b"]]
+    expect(page.locator("details .thought")).to_have_text("Rayleigh, in plain words.")
+    expect(page.locator("#gauge-text")).to_contain_text("of 8.2k tokens")
+
+
+def test_a_call_waits_for_approval(page: Page) -> None:
+    asked_for_dice(page)
+    page.screenshot(path=IMAGES / "chat.png")
+    page.get_by_role("button", name="Approve").click()
+    ready(page)
+    assert "roll_dice(sides=6, count=2)" in page.locator(".card").inner_text()
+    assert "Rolled" in page.locator(".card pre.good").inner_text()
+    assert "a good throw" in answers(page)[-1]
+
+
+def test_arguments_are_edited_by_keyboard_alone(page: Page, server: RunningServer) -> None:
+    asked_for_dice(page)
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.press("ControlOrMeta+A")
+    page.keyboard.type('{"sides": 2, "count": 1}')
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    ready(page)
+    assert "roll_dice(sides=2, count=1)" in page.locator(".card").inner_text()
+    session = server.api().http.get("/sessions").json()["sessions"][0]["session_id"]
+    assert server.api().messages(session)[2]["arguments"] == {"sides": 2, "count": 1}
+
+
+def test_wrong_json_is_told_and_a_denial_reaches_the_model(page: Page) -> None:
+    asked_for_dice(page)
+    page.get_by_label("Arguments").fill("{")
+    page.get_by_role("button", name="Approve as edited").click()
+    expect(page.locator(".ask .bad")).to_contain_text("JSON")
+    page.get_by_label("Arguments").fill("{}")
+    page.get_by_role("button", name="Deny").click()
+    ready(page)
+    expect(page.locator(".card pre.bad")).to_be_visible()
+
+
+def test_an_agent_is_seen_at_work(page: Page) -> None:
+    page.get_by_label("agents").check()
+    say(page, "Ask the librarian for three books.")
+    expect(page.get_by_text("The agent librarian wants to call a tool")).to_be_visible()
+    page.get_by_role("button", name="Approve").click()
+    ready(page)
+    card = page.locator(".card.agent")
+    for text in ("Agent librarian", "Choose three books", "note(text=", "Noted.", "I have noted", "done"):
+        expect(card).to_contain_text(text)
+    assert answers(page) == ["The librarian has put three books by Le Guin on your list."]
+
+
+def test_escape_stops_and_what_was_said_stays(page: Page) -> None:
+    say(page, "hold")
+    expect(page.locator(".said")).to_have_text("One, two, three,")
+    page.keyboard.press("Escape")
+    ready(page)
+    assert answers(page) == ["One, two, three, "] or answers(page) == ["One, two, three,"]
+    page.reload()
+    expect(page.get_by_text("(interrupted)")).to_be_visible()
+
+
+def test_a_reload_in_mid_answer_goes_on(page: Page, scene: Scene) -> None:
+    say(page, "hold")
+    expect(page.locator(".said")).to_have_text("One, two, three,")
+    page.reload()
+    expect(page.locator(".said")).to_have_text("One, two, three,")
+    assert page.evaluate("localStorage.lastEvent").rpartition(":")[2] == "3"
+    scene.gate.open()
+    ready(page)
+    assert answers(page) == ["One, two, three, four."]
+    page.reload()
+    expect(page.locator(".said")).to_have_text("One, two, three, four.")
+    expect(page.locator(".user")).to_have_count(1)
+
+
+def test_a_reload_asks_again_about_a_call_that_waits(page: Page) -> None:
+    asked_for_dice(page)
+    page.reload()
+    expect(page.locator(".user")).to_have_count(1)
+    page.get_by_role("button", name="Approve").click()
+    ready(page)
+    assert "a good throw" in answers(page)[-1]
+    page.reload()
+    expect(page.locator(".card pre")).to_contain_text("Rolled")
+
+
+def test_a_lost_connection_is_resumed(page: Page, scene: Scene, context: BrowserContext) -> None:
+    say(page, "hold")
+    expect(page.locator(".said")).to_have_text("One, two, three,")
+    relay.cut()
+    scene.gate.open()
+    ready(page)
+    assert answers(page) == ["One, two, three, four."]
+
+
+def test_conversations_are_taken_up_again(page: Page) -> None:
+    say(page, "Why is the sky blue?")
+    ready(page)
+    page.get_by_role("button", name="New").click()
+    expect(page.get_by_text("A new conversation")).to_be_visible()
+    page.get_by_label("Conversation").select_option(label="Why is the sky blue?")
+    expect(page.locator(".said")).to_have_text(WHY["qwen3:14b"])
+
+
+def test_three_models_are_compared(page: Page) -> None:
+    page.get_by_role("tab", name="Compare").click()
+    page.get_by_label("llama3.2:3b").check()
+    page.get_by_label("Message").fill("Why is the sky blue?")
+    page.get_by_role("button", name="Compare").click()
+    expect(page.locator("#columns .soft", has_text="tokens/s")).to_have_count(3)
+    assert page.locator("#columns .said").all_inner_texts() == list(WHY.values())
+    page.get_by_label("Message").fill("Why is the sky blue?")
+    page.screenshot(path=IMAGES / "compare.png")
+
+
+def test_test_mode_serves_the_page_as_well(context: BrowserContext, origin: str, tmp_path: Path) -> None:
+    command = Command("mochi_server", "--test-mode", "--port", "0", "--stub-speed", "0", cwd=tmp_path)
+    with command as server, server.api() as api:
+        page = context.new_page()
+        page.goto(f"{origin}/chat.html?server={str(api.http.base_url).partition('/api')[0]}")
+        expect(page.get_by_label("Model", exact=True)).to_have_value("mochi:latest")
+        say(page, instruct(words(30)))
+        ready(page)
+        assert len(answers(page)[0].split()) >= 30
+        page.close()
+
+
+def test_a_server_that_is_not_there_is_told(context: BrowserContext, origin: str) -> None:
+    page = context.new_page()
+    page.goto(f"{origin}/chat.html?server=http://127.0.0.1:9")
+    expect(page.get_by_role("status")).to_have_text("No server at http://127.0.0.1:9.")
+    page.close()

@@ -1,0 +1,132 @@
+"""Sessions, answers, approvals and errors through the client."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mochi_server.client import ApiError, ConnectionFailed, MochiClient
+from mochi_server.events import ContentDelta, Done, MessageComplete, ToolConfirmationRequired, ToolResult
+from mochi_stub import StubServer
+from tests.client.conftest import Connect
+from tests.support.holding import Holding
+from tests.support.instructions import calls, instruct, words
+from tests.support.server import RunningServer
+from tests.support.tools import write_tools
+
+ADDING = """
+    __all__ = ["add"]
+
+    def add(a: int, b: int) -> int:
+        '''Add two numbers.'''
+        return a + b
+"""
+
+
+def asking(client: MochiClient) -> str:
+    """A session whose tools ask first."""
+    return client.create_session("mochi", tool_settings={"tools": ["add"]})["session_id"]
+
+
+def test_sessions_are_created_listed_read_and_deleted(client: MochiClient) -> None:
+    session = client.create_session("mochi", title="Paris", think=True)
+    assert (session["title"], session["think"]) == ("Paris", True)
+    assert [each["session_id"] for each in client.list_sessions()] == [session["session_id"]]
+    assert client.get_session(session["session_id"])["messages"] == []
+    client.delete_session(session["session_id"])
+    assert client.list_sessions() == []
+
+
+def test_a_stream_is_typed_events_and_adds_up_to_the_answer(client: MochiClient) -> None:
+    session_id = client.create_session("mochi")["session_id"]
+    with client.stream(session_id, instruct(words(20), reasoning=5), think=True) as stream:
+        events = list(stream)
+    assert isinstance(events[-2], MessageComplete)
+    assert events[-1] == Done(session_id)
+    assert stream.text == "".join(event.content for event in events if isinstance(event, ContentDelta))
+    stored = client.get_session(session_id)["messages"][-1]
+    assert (stored["content"], stored["thinking"]) == (stream.text, stream.thinking)
+    with client.listen(session_id) as again:
+        assert list(again) == events
+
+
+def test_a_whole_answer_is_the_stored_one(client: MochiClient) -> None:
+    session_id = client.create_session("mochi")["session_id"]
+    answer = client.chat(session_id, "Hello!")
+    assert answer["message"] == client.get_session(session_id)["messages"][-1]
+    again = client.chat(session_id)
+    assert again["message"] is not None
+    assert len(client.get_session(session_id)["messages"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("decision", "success", "text"),
+    [
+        ({"approved": True}, True, "3"),
+        ({"approved": True, "arguments": {"a": 20, "b": 3}}, True, "23"),
+        ({"approved": False, "reason": "No sums today."}, False, "No sums today."),
+    ],
+)
+def test_a_call_is_decided_about_while_the_stream_waits(
+    client: MochiClient, tmp_path: Path, decision: dict[str, Any], success: bool, text: str
+) -> None:
+    write_tools(tmp_path, ADDING)
+    session_id = asking(client)
+    results = []
+    with client.stream(session_id, instruct(calls("add", a=1, b=2), words(3))) as events:
+        for event in events:
+            if isinstance(event, ToolConfirmationRequired):
+                waiting = client.list_confirmations(session_id)
+                assert [each["confirmation_id"] for each in waiting] == [event.confirmation_id]
+                decided = client.confirm(session_id, event, **decision)
+                assert decided["approved"] is success
+            elif isinstance(event, ToolResult):
+                results.append(event)
+    assert [result.success for result in results] == [success]
+    assert text in str(results[0].result if success else results[0].error_message)
+
+
+def test_a_turn_is_stopped_and_its_text_kept(connect: Connect, holding: Holding, tmp_path: Path) -> None:
+    with RunningServer(tmp_path, holding.stub.url) as server, connect(server.url) as client:
+        session_id = client.create_session("mochi")["session_id"]
+        assert client.get_run(session_id)["state"] == "idle"
+        with client.stream(session_id, "hold") as stream:
+            for event in stream:
+                if event == ContentDelta("three "):
+                    assert client.stop(session_id)["state"] == "stopped"
+        assert stream.text == "one two three "
+        assert client.get_session(session_id)["messages"][-1]["interrupted"] is True
+
+
+def test_errors_carry_code_status_and_details(client: MochiClient) -> None:
+    for refused in (lambda: client.get_session("0123456789"), lambda: list(client.stream("0123456789", "Hello!"))):
+        with pytest.raises(ApiError, match=r"^SESSION_NOT_FOUND \(404\): Session with ID") as caught:
+            refused()
+        assert (caught.value.code, caught.value.status) == ("SESSION_NOT_FOUND", 404)
+        assert caught.value.details == {"session_id": "0123456789"}
+
+
+def test_a_name_cannot_leave_its_place_in_the_path(client: MochiClient) -> None:
+    with pytest.raises(ApiError) as caught:
+        client.get_session("../sessions")
+    assert caught.value.status == 404
+
+
+def test_a_server_that_is_not_there_is_told_at_once(connect: Connect, stub: StubServer) -> None:
+    with connect("http://127.0.0.1:9", delays=(60,)) as client:
+        for asked in (client.list_sessions, lambda: client.chat("a", "b"), lambda: list(client.stream("a", "b"))):
+            with pytest.raises(ConnectionFailed):
+                asked()
+
+
+def test_what_is_no_server_of_ours_is_an_error_too(connect: Connect, stub: StubServer) -> None:
+    with connect(stub.url) as client, pytest.raises(ApiError, match="UNKNOWN"):
+        client.list_sessions()
+
+
+def test_a_key_is_sent(connect: Connect, stub: StubServer, tmp_path: Path) -> None:
+    with RunningServer(tmp_path, stub.url, api_keys=("secret",)) as server:
+        with connect(server.url, api_key="secret") as client:
+            assert client.list_sessions() == []
+        with connect(server.url) as client, pytest.raises(ApiError, match="UNAUTHORIZED"):
+            client.list_sessions()

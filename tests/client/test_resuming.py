@@ -1,0 +1,119 @@
+"""A connection that breaks in mid-stream: nothing is lost, nothing comes twice."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mochi_server.chat import eventlog
+from mochi_server.client import ApiError, ConnectionFailed, MochiClient
+from mochi_server.events import ContentDelta, Snapshot
+from mochi_stub import StubServer
+from mochi_stub.reply import Gate, Reply, Text
+from tests.client.conftest import Connect
+from tests.support.holding import Holding
+from tests.support.instructions import instruct, words
+from tests.support.relay import CuttingRelay
+from tests.support.server import RunningServer
+
+LONG = instruct(words(200))
+
+
+@pytest.mark.parametrize("cuts", [(900,), (2000, 700, 3001), (0,), (100,), (0, 0, 2000, 0, 0, 600)])
+def test_a_cut_stream_goes_on_without_a_lost_or_doubled_event(
+    client: MochiClient, connect: Connect, server: RunningServer, cuts: tuple[int, ...]
+) -> None:
+    session_id = client.create_session("mochi")["session_id"]
+    with CuttingRelay(server.url, *cuts) as relay, connect(relay.url) as cut, cut.stream(session_id, LONG) as stream:
+        heard = list(stream)
+        assert relay.connections == len(cuts) + 1
+    with client.listen(session_id) as whole:
+        assert heard == list(whole)
+    messages = client.get_session(session_id)["messages"]
+    assert [message["role"] for message in messages] == ["user", "assistant"]
+    assert stream.text == messages[-1]["content"]
+
+
+def test_a_cut_answer_is_asked_for_again_and_not_given_twice(
+    client: MochiClient, connect: Connect, server: RunningServer
+) -> None:
+    session_id = client.create_session("mochi")["session_id"]
+    with CuttingRelay(server.url, 0, 50) as relay, connect(relay.url) as cut:
+        answer = cut.chat(session_id, LONG)
+    messages = client.get_session(session_id)["messages"]
+    assert (len(messages), messages[-1]) == (2, answer["message"])
+
+
+def test_who_is_cut_off_again_and_again_is_told(client: MochiClient, connect: Connect, server: RunningServer) -> None:
+    session_id = client.create_session("mochi")["session_id"]
+    with CuttingRelay(server.url, 900, 0, 0, 0) as relay, connect(relay.url) as cut:
+        stream = cut.stream(session_id, LONG)
+        with pytest.raises(ConnectionFailed):
+            list(stream)
+    with client.listen(session_id, stream.last_event_id) as rest, client.listen(session_id) as whole:
+        assert list(whole)[-len(list(rest)) :]
+    assert stream.text + rest.text == whole.text
+
+
+def test_somebody_else_goes_on_where_one_left(connect: Connect, holding: Holding, tmp_path: Path) -> None:
+    with RunningServer(tmp_path, holding.stub.url) as server, connect(server.url) as client:
+        session_id = client.create_session("mochi")["session_id"]
+        with client.stream(session_id, "hold") as first:
+            next(first)
+        with client.listen(session_id, first.last_event_id) as second:
+            assert next(second) == ContentDelta("two ")
+            holding.gate.open()
+            assert [event.type for event in second][-1] == "done"
+        assert first.text + second.text == "one two three four"
+
+
+def test_the_same_key_is_the_same_message(client: MochiClient) -> None:
+    session_id = client.create_session("mochi")["session_id"]
+    with client.stream(session_id, "Hello!", idempotency_key="1") as one:
+        events = list(one)
+    with client.stream(session_id, "Hello!", idempotency_key="1") as two:
+        assert list(two) == events
+    with pytest.raises(ApiError, match="IDEMPOTENCY_KEY_REUSED"):
+        client.chat(session_id, "Something else", idempotency_key="1")
+    assert len(client.get_session(session_id)["messages"]) == 2
+
+
+def test_what_is_no_longer_kept_comes_as_a_snapshot(
+    connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(eventlog, "MAX_BYTES", 2000)
+    gate = Gate()
+    reply = Reply([Text(["one "]), gate, Text([f"{number} " for number in range(200)])])
+    with (
+        StubServer(speed=0, resolve=lambda _: reply) as stub,
+        RunningServer(tmp_path, stub.url) as server,
+        connect(server.url) as client,
+    ):
+        session_id = client.create_session("mochi")["session_id"]
+        with CuttingRelay(server.url, 520) as relay, connect(relay.url) as cut, cut.stream(session_id, "Go") as stream:
+            assert next(stream) == ContentDelta("one ")
+            gate.open()
+            with client.listen(session_id) as other:
+                for _ in other:
+                    pass
+            rest: list[Any] = list(stream)
+        assert any(isinstance(event, Snapshot) for event in rest)
+        assert stream.text == client.get_session(session_id)["messages"][-1]["content"]
+
+
+def test_a_turn_that_the_server_no_longer_knows_is_not_mistaken_for_another(
+    connect: Connect, holding: Holding, tmp_path: Path
+) -> None:
+    with RunningServer(tmp_path, holding.stub.url) as first:
+        with connect(first.url) as client:
+            session_id = client.create_session("mochi")["session_id"]
+        with CuttingRelay(first.url, 700) as relay, connect(relay.url) as cut:
+            stream = cut.stream(session_id, "hold")
+            next(stream)
+            with RunningServer(tmp_path, holding.stub.url) as second, connect(second.url) as client:
+                holding.gate.open()
+                first.stop()
+                relay.turn_to(second.url)
+                client.chat(session_id, "Hello!")
+                with pytest.raises(ConnectionFailed, match="no longer knows the turn"):
+                    list(stream)

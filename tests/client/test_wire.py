@@ -1,0 +1,68 @@
+"""Reading events: whole whatever the pieces, tolerant of newer servers. And the types say what the document says."""
+
+import inspect
+from typing import Any, get_type_hints
+
+import pytest
+
+from mochi_server import create_app
+from mochi_server.client import AsyncMochiClient, MochiClient, UnknownEvent, types
+from mochi_server.client.wire import Frame, Parser
+from mochi_server.events import ContentDelta, Done
+
+SENT = (
+    b'id: a1:1\nevent: content_delta\ndata: {"content":"\xc3\xbcber","role":"assistant"}\n\n: ping\n\n'
+    b'id: a1:2\r\nevent: content_delta\r\ndata: {"content":"b",\r\ndata: "later": 1}\r\n\r\n'
+    b'id: a1:3\nevent: applause\ndata: {"hands": 2}\n\nid: a1:4\nevent: done\ndata: {}\n\nevent: done\n'
+)
+READ = [
+    Frame("a1:1", ContentDelta("über")),
+    Frame("a1:2", ContentDelta("b")),
+    Frame("a1:3", UnknownEvent("applause", {"hands": 2})),
+    Frame("a1:4", UnknownEvent("done", {})),
+]
+SCHEMAS: dict[str, Any] = create_app().openapi()["components"]["schemas"]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 64, 10_000])
+def test_events_are_read_whole_in_whatever_pieces_they_come(size: int) -> None:
+    parser = Parser()
+    pieces = [SENT[start : start + size] for start in range(0, len(SENT), size)]
+    assert [frame for piece in pieces for frame in parser.feed(piece)] == READ
+
+
+def test_the_last_event_is_typed() -> None:
+    assert list(Parser().feed(b'id: a:1\nevent: done\ndata: {"session_id":"x"}\n\n')) == [Frame("a:1", Done("x"))]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ("Session", "Session"),
+        ("SessionDetail", "SessionDetail"),
+        ("ChatAnswer", "ChatResponse"),
+        ("ToolCallExecuted", "ToolCallExecuted"),
+        ("ContextWindow", "ContextWindow"),
+        ("RunStatus", "RunStatus"),
+        ("Confirmation", "PendingConfirmation"),
+        ("Decided", "ToolDecided"),
+    ],
+)
+def test_an_answer_has_the_fields_of_the_document(ours: str, theirs: str) -> None:
+    assert set(get_type_hints(getattr(types, ours))) == set(SCHEMAS[theirs]["properties"])
+
+
+def test_requests_take_the_fields_of_the_document() -> None:
+    assert set(get_type_hints(types.SessionOptions)) | {"model"} == set(SCHEMAS["SessionCreate"]["properties"])
+    said_otherwise = {"message", "wait_for_confirmation", "images"}
+    assert set(get_type_hints(types.TurnOptions)) | said_otherwise == set(SCHEMAS["ChatRequest"]["properties"])
+
+
+def test_the_two_clients_are_one_mind() -> None:
+    def face(client: type) -> dict[str, list[str]]:
+        methods = inspect.getmembers(client, inspect.isfunction)
+        return {name: list(inspect.signature(method).parameters) for name, method in methods if name[0] != "_"}
+
+    one, two = face(MochiClient), face(AsyncMochiClient)
+    two["close"] = two.pop("aclose")
+    assert one == two

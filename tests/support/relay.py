@@ -1,0 +1,57 @@
+"""A relay before a server that cuts connections in the middle of an answer."""
+
+import socket
+import threading
+from contextlib import suppress
+from urllib.parse import urlsplit
+
+
+class CuttingRelay:
+    """Passes bytes on, but cuts what first connections answer after so many bytes. Use it as a context manager."""
+
+    def __init__(self, url: str, *cuts: int) -> None:
+        self.turn_to(url)
+        self._cuts = list(cuts)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self.connections = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+
+    def turn_to(self, url: str) -> None:
+        """Connections from here on go to that server."""
+        target = urlsplit(url)
+        self._target = (target.hostname, target.port)
+
+    def __enter__(self) -> "CuttingRelay":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._thread.join(5)
+        self._listener.close()
+
+    def _serve(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.create_connection(self._target)
+                limit = self._cuts[self.connections] if self.connections < len(self._cuts) else None
+                self.connections += 1
+                threading.Thread(target=_pass_on, args=(client, server, None), daemon=True).start()
+                threading.Thread(target=_pass_on, args=(server, client, limit), daemon=True).start()
+
+
+def _pass_on(source: socket.socket, target: socket.socket, limit: int | None) -> None:
+    """Until one of them ends, or the limit is reached."""
+    with suppress(OSError):
+        while limit != 0 and (data := source.recv(65536 if limit is None else min(limit, 65536))):
+            target.sendall(data)
+            limit = None if limit is None else limit - len(data)
+    for end in (source, target):
+        with suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)
+        end.close()
