@@ -15,6 +15,7 @@ curl() { command curl --fail-with-body -sS "$@"; }
 uv() { if [ "$1" = run ]; then shift; "$@"; fi; }
 pip() { :; }
 git() { :; }
+sleep() { command sleep 0.2; }
 set -eu -o pipefail
 """
 
