@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-SECONDS = 20
+SECONDS = 60
 """How long one block may take."""
 
 _SETUP = """
