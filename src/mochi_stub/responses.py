@@ -137,8 +137,8 @@ class Lorem(Message):
 
 @dataclass(frozen=True)
 class Task(Message):
-    """The JSON that Open WebUI asks its task model for: title, tags, queries, follow-ups, image prompt, completion, emoji
-    or function call. Anything else is answered as if nobody had scripted it.
+    """The JSON that Open WebUI asks its task model for: title, tags, queries, follow-ups, image prompt, completion,
+    emoji or function call. Anything else is answered as if nobody had scripted it.
     """
 
     def reply(self, asked: Asked) -> Reply:

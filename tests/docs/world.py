@@ -5,13 +5,19 @@ import shutil
 import sys
 from pathlib import Path
 
-from mochi_stub import DEFAULT_MODELS, Model, StubServer
+from mochi_stub import DEFAULT_MODELS, Model, Prompt, Reply, StubServer, ToolCall
 from tests.docs.pages import ROOT
 from tests.docs.shell import Shell
 from tests.support.server import RunningServer
 
 MODELS = [*DEFAULT_MODELS, *(Model(name, ("completion", "tools", "thinking")) for name in ("qwen3:8b", "qwen3:14b"))]
 """Those of the stub, and those that the pages take as examples."""
+
+CALLS = {
+    "Wake me at half past seven.": ToolCall("set_alarm", {"time": "07:30"}),
+    "Ask the weather expert about Oslo.": ToolCall("agent", {"agent": "weather", "instruction": "How is it in Oslo?"}),
+}
+"""What a capable model does when it is told this."""
 
 _CLONED = ("tools", "agents", "system_prompts", "docs/examples")
 _SERVER = ("127.0.0.1:8000", "localhost:8000", "127.0.0.1:5099", "localhost:5099")
@@ -29,7 +35,7 @@ class World:
             shutil.copytree(ROOT / name, self.clone / name, ignore=shutil.ignore_patterns("__pycache__", "agent_chats"))
         self.names: dict[str, object] = {"__name__": "__main__"}
         self._directory = directory
-        self._stub = StubServer(speed=0, models=MODELS)
+        self._stub = StubServer(speed=0, models=MODELS, resolve=_called)
         self._commands = _commands(directory / "bin")
 
     def __enter__(self) -> "World":
@@ -65,7 +71,13 @@ class World:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("MOCHI_", "PYTEST_"))}
         path = os.pathsep.join([str(self._commands), str(Path(sys.executable).parent), os.environ["PATH"]])
         ours = {"PATH": path, "HOME": str(self._directory), "TMPDIR": str(self._directory), "NO_PROXY": "*"}
-        return {**kept, **ours, "PYTHONUNBUFFERED": "1"}
+        quick = {"PYTEST_ADDOPTS": "-p no:schemathesis -p no:hypothesispytest -p no:xdist"}
+        return {**kept, **ours, **quick, "PYTHONUNBUFFERED": "1"}
+
+
+def _called(prompt: Prompt) -> Reply | None:
+    call = CALLS.get(prompt.user_text) if prompt.messages[-1:] and prompt.messages[-1].role == "user" else None
+    return Reply.of("", tool_calls=(call,)) if call else None
 
 
 def _commands(directory: Path) -> Path:

@@ -39,4 +39,4 @@ def _ways(code: str) -> Iterator[str]:
     said = dict(_LINE.findall(errors.__doc__ or ""))
     for error in errors.all_errors():
         if error.code == code:
-            yield f"- {int(error.status)} {error.status.phrase}: {said[error.__name__].strip()}. `{error.__name__}`"
+            yield f"- Status {int(error.status)}: {said[error.__name__].strip()}. `{error.__name__}`"
