@@ -2,6 +2,10 @@
 
 from pathlib import Path
 
+import pytest
+
+pytest.importorskip("playwright.sync_api", reason="playwright is not installed: `uv sync --group browser`")
+
 from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.browser.scene import WHY, Scene
