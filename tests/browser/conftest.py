@@ -6,18 +6,18 @@ from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-
-pytest.importorskip("playwright.sync_api", reason="playwright is not installed: `uv sync --group browser`")
-
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from mochi_stub import StubServer
 from tests.browser.scene import MODELS, Scene
 from tests.support.agents import write_agent
 from tests.support.server import RunningServer
 from tests.support.tools import SAMPLES
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext, Page
 
 CHROMIUM = shutil.which("chromium")
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
@@ -38,9 +38,11 @@ class _Quiet(SimpleHTTPRequestHandler):
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
+def browser() -> "Iterator[Browser]":
     if CHROMIUM is None:
         pytest.skip("there is no `chromium` on this machine")
+    from playwright.sync_api import sync_playwright
+
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, headless=True, args=FLAGS)
         yield browser
@@ -67,7 +69,7 @@ def scene() -> Iterator[Scene]:
 
 @pytest.fixture
 def stub(scene: Scene) -> Iterator[StubServer]:
-    with StubServer(speed=0, resolve=scene.reply, models=MODELS) as stub:
+    with StubServer(speed=4, resolve=scene.reply, models=MODELS) as stub:
         yield stub
         scene.gate.open()
 
@@ -81,17 +83,21 @@ def server(stub: StubServer, tmp_path: Path) -> Iterator[RunningServer]:
 
 
 @pytest.fixture
-def context(browser: Browser) -> Iterator[BrowserContext]:
+def context(browser: "Browser") -> "Iterator[BrowserContext]":
     """A browser that has never been here, and reaches nothing but this machine."""
+    from playwright.sync_api import expect
+
     expect.set_options(timeout=10_000)
-    context = browser.new_context(viewport={"width": 1000, "height": 760}, device_scale_factor=2)
+    context = browser.new_context(viewport={"width": 1000, "height": 720}, device_scale_factor=2)
     yield context
     context.close()
 
 
 @pytest.fixture
-def page(context: BrowserContext, server: RunningServer, origin: str) -> Iterator[Page]:
+def page(context: "BrowserContext", server: RunningServer, origin: str) -> "Iterator[Page]":
     """The page, connected; at the end it has asked nobody else and met no error of its own."""
+    from playwright.sync_api import expect
+
     page = context.new_page()
     asked: list[str] = []
     problems: list[str] = []
@@ -101,5 +107,5 @@ def page(context: BrowserContext, server: RunningServer, origin: str) -> Iterato
     expect(page.locator("#model option")).to_have_count(3)
     yield page
     assert not problems
-    foreign = [url for url in asked if not url.startswith((server.url, origin, "data:"))]
+    foreign = [url for url in asked if not url.startswith(("http://127.0.0.1:", origin, "data:"))]
     assert not foreign

@@ -2,11 +2,16 @@
 
 from pathlib import Path
 
+import pytest
+
+pytest.importorskip("playwright.sync_api", reason="playwright is not installed: `uv sync --group browser`")
+
 from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.browser.scene import WHY, Scene
 from tests.support.instructions import instruct, words
 from tests.support.process import Command
+from tests.support.relay import CuttingRelay
 from tests.support.server import RunningServer
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
@@ -43,6 +48,8 @@ def test_an_answer_streams_with_its_thinking_and_fills_the_gauge(page: Page) -> 
 
 
 def test_a_call_waits_for_approval(page: Page) -> None:
+    say(page, "Why is the sky blue?")
+    ready(page)
     asked_for_dice(page)
     page.screenshot(path=IMAGES / "chat.png")
     page.get_by_role("button", name="Approve").click()
@@ -123,13 +130,18 @@ def test_a_reload_asks_again_about_a_call_that_waits(page: Page) -> None:
     expect(page.locator(".card pre")).to_contain_text("Rolled")
 
 
-def test_a_lost_connection_is_resumed(page: Page, scene: Scene, context: BrowserContext) -> None:
-    say(page, "hold")
-    expect(page.locator(".said")).to_have_text("One, two, three,")
-    relay.cut()
-    scene.gate.open()
-    ready(page)
-    assert answers(page) == ["One, two, three, four."]
+def test_a_lost_connection_is_resumed(page: Page, scene: Scene, server: RunningServer, origin: str) -> None:
+    with CuttingRelay(server.url) as relay:
+        page.goto(f"{origin}/chat.html?server={relay.url}")
+        expect(page.locator("#model option")).to_have_count(3)
+        say(page, "hold")
+        expect(page.locator(".said")).to_have_text("One, two, three,")
+        relay.cut()
+        scene.gate.open()
+        ready(page)
+        assert answers(page) == ["One, two, three, four."]
+        expect(page.locator(".user")).to_have_count(1)
+        page.goto("about:blank")
 
 
 def test_conversations_are_taken_up_again(page: Page) -> None:

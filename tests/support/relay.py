@@ -14,6 +14,7 @@ class CuttingRelay:
         self._cuts = list(cuts)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._ends: list[socket.socket] = []
         self.connections = 0
 
     @property
@@ -24,6 +25,12 @@ class CuttingRelay:
         """Connections from here on go to that server."""
         target = urlsplit(url)
         self._target = (target.hostname, target.port)
+
+    def cut(self) -> None:
+        """Cut every connection now; new ones are passed on."""
+        for end in self._ends:
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
 
     def __enter__(self) -> "CuttingRelay":
         self._thread.start()
@@ -41,6 +48,7 @@ class CuttingRelay:
                 server = socket.create_connection(self._target)
                 limit = self._cuts[self.connections] if self.connections < len(self._cuts) else None
                 self.connections += 1
+                self._ends += [client, server]
                 threading.Thread(target=_pass_on, args=(client, server, None), daemon=True).start()
                 threading.Thread(target=_pass_on, args=(server, client, limit), daemon=True).start()
 
