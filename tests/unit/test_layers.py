@@ -24,6 +24,7 @@ LAYERS = [
     "services",
     "chat",
     "agents",
+    "tracing",
     "observing",
     "wiring",
     "greeting",
