@@ -1,10 +1,9 @@
-# The deterministic LLM server, `mochi-stub`.
+# Two images from one file: the server, which is the last stage and so the default, and the LLM server for tests.
 #
-#   docker build --target stub --tag mochi-stub .
-#   docker run --publish 11998:8080 mochi-stub
+#   docker build --tag mochi-server .
+#   docker build --tag mochi-stub --target stub .
 #
-# A configuration of one's own: --volume "$PWD/config.yaml:/config.yaml:ro" and, behind the image's name,
-# `run --host 0.0.0.0 --config /config.yaml`.
+# How to run them is in docs/how-to/docker.md.
 
 FROM python:3.13-slim AS build
 WORKDIR /source
@@ -12,8 +11,8 @@ COPY pyproject.toml README.md LICENSE ./
 COPY src src
 COPY tools tools
 COPY agents agents
-COPY chat_sessions/README.md chat_sessions/README.md
 COPY system_prompts system_prompts
+COPY chat_sessions/README.md chat_sessions/README.md
 RUN python -m venv /venv && /venv/bin/pip install --no-cache-dir .
 
 FROM python:3.13-slim AS stub
@@ -26,3 +25,15 @@ HEALTHCHECK --interval=30s --timeout=3s --start-period=5s \
   CMD ["python", "-c", "import os, urllib.request; urllib.request.urlopen(f'http://127.0.0.1:{os.environ[\"PORT\"]}/health', timeout=2)"]
 ENTRYPOINT ["mochi-stub"]
 CMD ["run", "--host", "0.0.0.0"]
+
+FROM python:3.13-slim AS server
+RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin mochi && install -d -o mochi -m 700 /data
+COPY --from=build /venv /venv
+ENV PATH=/venv/bin:$PATH MOCHI_HOST=0.0.0.0 MOCHI_PORT=8000 MOCHI_DATA_DIR=/data MOCHI_OLLAMA_HOST=http://host.docker.internal:11434 PYTHONUNBUFFERED=1
+USER mochi
+WORKDIR /data
+VOLUME /data
+EXPOSE 8000
+HEALTHCHECK --interval=30s --timeout=3s --start-period=10s \
+  CMD ["python", "-c", "import os, urllib.request; urllib.request.urlopen(f'http://127.0.0.1:{os.environ[\"MOCHI_PORT\"]}/api/v1/health/live', timeout=2)"]
+ENTRYPOINT ["mochi-server"]

@@ -1,4 +1,4 @@
-"""The files that deploy the stub, read as their tools read them: no container engine is at hand."""
+"""The files that deploy the server and the stub, read as their tools read them: no container engine is at hand."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 
+from mochi_server import MochiServerSettings
 from mochi_stub import StubServer
+from tests.support.server import RunningServer
 
 ROOT = Path(__file__).parents[2]
-INSTRUCTIONS = {"FROM", "RUN", "WORKDIR", "COPY", "ENV", "USER", "EXPOSE", "HEALTHCHECK", "ENTRYPOINT", "CMD"}
+INSTRUCTIONS = {"FROM", "RUN", "WORKDIR", "COPY", "ENV", "USER", "VOLUME", "EXPOSE", "HEALTHCHECK", "ENTRYPOINT", "CMD"}
 
 
 def stages() -> dict[str, list[tuple[str, str]]]:
@@ -35,8 +37,8 @@ def value(stage: str, instruction: str) -> str:
     return found
 
 
-def environment() -> dict[str, str]:
-    return dict(pair.split("=", 1) for pair in value("stub", "ENV").split())
+def environment(stage: str = "stub") -> dict[str, str]:
+    return dict(pair.split("=", 1) for pair in value(stage, "ENV").split())
 
 
 def fly() -> dict[str, Any]:
@@ -47,7 +49,7 @@ def fly() -> dict[str, Any]:
 
 def test_every_instruction_is_one_and_every_stage_comes_from_a_slim_python() -> None:
     assert {name for stage in stages().values() for name, _ in stage} <= INSTRUCTIONS
-    assert [stage[0][1].split(" AS ")[0] for stage in stages().values()] == ["python:3.13-slim"] * 2
+    assert [stage[0][1].split(" AS ")[0] for stage in stages().values()] == ["python:3.13-slim"] * 3
 
 
 def test_what_is_copied_is_there_and_what_the_build_needs_is_copied() -> None:
@@ -58,9 +60,34 @@ def test_what_is_copied_is_there_and_what_the_build_needs_is_copied() -> None:
     assert [name for name in needed if name not in sources and name.split("/")[0] not in sources] == []
 
 
-def test_it_does_not_run_as_root() -> None:
-    assert value("stub", "USER") == "stub"
-    assert any(name == "RUN" and "useradd --system" in rest for name, rest in stages()["stub"])
+@pytest.mark.parametrize(("stage", "user"), [("stub", "stub"), ("server", "mochi")])
+def test_it_does_not_run_as_root(stage: str, user: str) -> None:
+    assert value(stage, "USER") == user
+    assert re.search(rf"useradd --system .* {user}( |$)", value(stage, "RUN"))
+    order = [name for name, _ in stages()[stage]]
+    assert order.index("RUN") < order.index("USER") < order.index("ENTRYPOINT")
+
+
+def test_without_a_target_it_is_the_server_that_is_built() -> None:
+    assert list(stages())[-1] == "server"
+
+
+def test_the_server_in_the_container_is_set_up_by_names_that_it_knows(tmp_path: Path) -> None:
+    given = {name: text for name, text in environment("server").items() if name.startswith("MOCHI_")}
+    settings = MochiServerSettings(**{name.removeprefix("MOCHI_").lower(): text for name, text in given.items()})
+    assert str(settings.port) == value("server", "EXPOSE")
+    assert settings.data_dir == value("server", "VOLUME") == value("server", "WORKDIR")
+    assert f"install -d -o mochi -m 700 {settings.data_dir}" in value("server", "RUN")
+    assert json.loads(value("server", "ENTRYPOINT")) == ["mochi-server"]
+
+
+def test_the_health_check_of_the_server_needs_no_key(tmp_path: Path, stub: StubServer) -> None:
+    check = json.loads(value("server", "HEALTHCHECK").partition("CMD ")[2])
+    with RunningServer(tmp_path, stub.url, api_keys=("key",)) as server:
+        port = {"MOCHI_PORT": server.url.rpartition(":")[2]}
+        assert subprocess.run([sys.executable, *check[1:]], env={**os.environ, **port}, check=False).returncode == 0
+    dead = subprocess.run([sys.executable, *check[1:]], env={**os.environ, **port}, capture_output=True, check=False)
+    assert dead.returncode != 0
 
 
 def test_what_the_container_runs_is_understood_and_the_port_comes_from_the_environment() -> None:

@@ -25,6 +25,7 @@ LAYERS = [
     "services",
     "chat",
     "agents",
+    "tracing",
     "observing",
     "wiring",
     "greeting",

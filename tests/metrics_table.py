@@ -1,0 +1,24 @@
+"""The table of metrics in the docs, made of the code: ``uv run python -m tests.metrics_table`` writes it."""
+
+import re
+from pathlib import Path
+
+from mochi_server.services.metrics import Metrics
+
+PATH = Path(__file__).parents[1] / "docs" / "how-to" / "run-in-production.md"
+
+_TABLE = re.compile(r"(<!-- metrics: [^\n]*-->\n).*(<!-- /metrics -->\n)", re.DOTALL)
+
+
+def with_table(page: str) -> str:
+    """The page, its table as it should be."""
+    rows = [
+        f"| `{name}` | {kind} | {', '.join(f'`{label}`' for label in labels)} | {text} |"
+        for name, kind, labels, text in Metrics().described
+    ]
+    table = "\n".join(["", "| metric | kind | labels | what it counts |", "|---|---|---|---|", *rows, "", ""])
+    return _TABLE.sub(lambda found: found[1] + table + found[2], page)
+
+
+if __name__ == "__main__":
+    PATH.write_text(with_table(PATH.read_text()))

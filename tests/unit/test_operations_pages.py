@@ -1,0 +1,69 @@
+"""What the pages on operations tell people to copy: it is whole, and its names are those of the code."""
+
+import configparser
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from mochi_server import MochiServerSettings
+from tests import metrics_table
+from tests.stub.test_deployment import environment, stages, value
+
+HOW_TO = Path(__file__).parents[2] / "docs" / "how-to"
+
+
+def block(page: str, language: str) -> str:
+    """The first block of a language in a page."""
+    found = re.search(rf"^```{language}\n(.*?)^```$", (HOW_TO / page).read_text(), re.MULTILINE | re.DOTALL)
+    assert found, f"{page} has no block of {language}"
+    return found[1]
+
+
+def is_setting(name: str) -> bool:
+    return name.removeprefix("MOCHI_").lower() in MochiServerSettings.model_fields
+
+
+def test_every_setting_that_the_pages_name_exists() -> None:
+    for page in ("run-in-production.md", "docker.md", "behind-a-proxy.md"):
+        named = set(re.findall(r"\bMOCHI_[A-Z_]+", (HOW_TO / page).read_text()))
+        assert named
+        assert [name for name in named if not is_setting(name)] == []
+
+
+def test_the_table_of_metrics_is_that_of_the_code() -> None:
+    page = metrics_table.PATH.read_text()
+    assert page.count("| `mochi_") > 10
+    assert page == metrics_table.with_table(page), "run `uv run python -m tests.metrics_table`"
+
+
+def test_the_unit_runs_the_command_that_was_installed_and_waits_longer_than_the_grace() -> None:
+    unit = configparser.RawConfigParser(strict=False)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]  # as the library's documentation does it
+    text = block("run-in-production.md", "ini")
+    unit.read_string(text)
+    service = unit["Service"]
+    assert service["ExecStart"] == "/opt/mochi/bin/mochi-server"
+    assert service["WorkingDirectory"] == service["ReadWritePaths"] == "/var/lib/mochi"
+    grace = re.search(r"MOCHI_SHUTDOWN_GRACE_SECONDS=(\d+)", text)
+    assert grace
+    assert int(service["TimeoutStopSec"]) > int(grace[1])
+
+
+def test_the_compose_file_builds_the_server_and_stops_it_later_than_it_stops_itself() -> None:
+    compose: dict[str, Any] = yaml.safe_load(block("docker.md", "yaml"))
+    server = compose["services"]["mochi"]
+    assert server["build"]["target"] in stages()
+    assert server["ports"] == [f"127.0.0.1:8000:{environment('server')['MOCHI_PORT']}"]
+    assert server["volumes"] == [f"mochi:{value('server', 'VOLUME')}"]
+    assert set(server["depends_on"]) < set(compose["services"])
+    assert int(server["stop_grace_period"].removesuffix("s")) > server["environment"]["MOCHI_SHUTDOWN_GRACE_SECONDS"]
+
+
+def test_the_proxies_pass_on_what_comes_when_it_comes() -> None:
+    nginx = block("behind-a-proxy.md", "nginx")
+    for line in ("proxy_buffering off;", "proxy_http_version 1.1;", "proxy_set_header Host $host;"):
+        assert line in nginx
+    assert nginx.count("{") == nginx.count("}")
+    assert "flush_interval -1" in block("behind-a-proxy.md", "caddyfile")
