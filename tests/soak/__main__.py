@@ -51,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--streams", type=int, default=1000, help="at the same time (default: 1000)")
     parser.add_argument("--seconds", type=float, default=240, help="of load, warm-up apart (default: 240)")
     parser.add_argument("--rate", type=float, default=5, help="tokens per second of each stream (default: 5)")
-    parser.add_argument("--turn", type=float, default=30, help="seconds that a turn takes (default: 30)")
+    parser.add_argument("--turn", type=float, default=40, help="seconds that a turn takes (default: 40)")
     parser.add_argument("--warm-up", type=int, help="turns (default: as many as fill the memory for ended ones)")
     return parser
 
@@ -108,6 +108,7 @@ def _measured(job: Job, result: Result, watch: Watch, open_files: tuple[int, int
         health_p50=percentile(health, 50),
         health_p99=percentile(health, 99),
         health_worst=max(health),
+        late_p99=percentile([sample.late for sample in watch.samples], 99),
         cpu=watch.cpu,
     )
 

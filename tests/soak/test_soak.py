@@ -22,6 +22,7 @@ GOOD = Measured(
     health_p50=5,
     health_p99=40,
     health_worst=150,
+    late_p99=2,
     cpu={"server": 0.6},
 )
 BAD = {

@@ -29,6 +29,8 @@ class Measured:
     health_p50: float
     health_p99: float
     health_worst: float
+    late_p99: float
+    """By how many milliseconds the machine, with all that runs on it, wakes a process up too late."""
     cpu: dict[str, float]
 
 
@@ -65,6 +67,7 @@ def table(measured: Measured) -> str:
             "/health p50, p99, worst",
             f"{measured.health_p50:.1f}, {measured.health_p99:.1f}, {measured.health_worst:.1f} ms",
         ),
+        ("the machine itself late, p99", f"{measured.late_p99:.1f} ms"),
         *((f"CPU of the {name}, of one core", f"{part:.0%}") for name, part in measured.cpu.items()),
     ]
     width = max(len(name) for name, _ in rows)

@@ -16,11 +16,15 @@ _INTERVAL = 0.2
 
 @dataclass(frozen=True)
 class Sample:
-    """At a moment of the monotonic clock: resident memory in MiB, and how many milliseconds ``/health`` took."""
+    """At a moment of the monotonic clock: resident memory in MiB, and how many milliseconds ``/health`` took.
+
+    ``late`` is by how many milliseconds the machine woke this process up too late to ask.
+    """
 
     at: float
     memory: float
     health: float
+    late: float
 
 
 @dataclass
@@ -56,8 +60,12 @@ class Watch:
     def _run(self) -> None:
         connection = HTTPConnection("127.0.0.1", self.server.port, timeout=30)
         try:
+            wanted = time.monotonic() + _INTERVAL
             while not self._over.wait(_INTERVAL):
-                self.samples.append(Sample(time.monotonic(), memory(self.server.pid), _health(connection)))
+                at = time.monotonic()
+                late = (at - wanted) * 1000
+                self.samples.append(Sample(at, memory(self.server.pid), _health(connection), late))
+                wanted = time.monotonic() + _INTERVAL
         except (OSError, ValueError) as error:
             self.failure = f"/health did not answer: {error}"
         finally:
