@@ -29,7 +29,8 @@ def ready(page: Page) -> None:
 
 
 def answers(page: Page) -> list[str]:
-    return page.locator(".turn > .said").all_inner_texts()
+    texts: list[str] = page.locator(".turn > .said").all_inner_texts()
+    return texts
 
 
 def asked_for_dice(page: Page) -> None:
