@@ -20,7 +20,7 @@ TAGS = {
 """In the order of `/docs`: what is used most comes first."""
 
 _DESCRIPTION = """
-A headless chat backend for Ollama: sessions, streaming, tools with approval, agents, an honest context window.
+Sessions, streaming, tools with approval, agents, and an honest context window.
 
 **Streams** are server-sent events. The schema of a `text/event-stream` is that of each event: `event` tells them
 apart, and `data` is JSON of the schema named there. Skip unknown events; there may be more of them one day.

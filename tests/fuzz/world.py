@@ -108,6 +108,9 @@ class World:
             yield
         finally:
             if made is not None:
+                if isinstance(case.body, dict) and case.body.get("context_window"):
+                    # A window set by hand is that of all sessions of the model; a tiny one would end them all.
+                    self.api.http.patch(f"/sessions/{made}", json={"context_window": None})
                 self.api.http.delete(f"/sessions/{made}")
 
     def _renew_prompts(self) -> None:

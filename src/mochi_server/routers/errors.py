@@ -33,7 +33,7 @@ def responses(*errors: type[MochiError]) -> dict[int | str, dict[str, Any]]:
 def described(*errors: type[MochiError], description: str = "") -> dict[str, Any]:
     """A response that is one of these errors."""
     codes = list(dict.fromkeys(error.code for error in errors))
-    examples = {error.code: {"summary": str(int(error.status)), "value": example(error)} for error in errors}
+    examples = {error.code: {"summary": error.code, "value": example(error)} for error in errors}
     return {
         "model": ErrorEnvelope,
         "description": description or ", ".join(f"`{code}`" for code in codes),
