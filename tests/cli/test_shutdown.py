@@ -47,6 +47,8 @@ def test_a_turn_within_the_grace_ends_whole_and_new_ones_are_told_that_they_come
             while refused[-1].status_code == 200:  # until the signal has arrived
                 refused = [late.http.post(f"/chat/{other}{path}", json={"message": "Hi"}) for path in ("", "/stream")]
             assert late.http.get("/health").status_code == 200
+            assert late.http.get("/health/live").status_code == 200
+            assert error_of(late.http.get("/health/ready")) == (503, "SHUTTING_DOWN")
             holding.gate.open()
             seen.extend(events)
         assert command.wait() == 0
