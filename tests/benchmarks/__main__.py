@@ -49,7 +49,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         findings = _measured(MEASURES[name], work, setting)
         if arguments.save:
             version = f"{peer.PEER.name} {peer.VERSION}" if with_peer else None
-            write(arguments.save, arguments.rounds, version, {name: saved(findings, workload.described(work))})
+            described = workload.described(work) | {"rounds": arguments.rounds}
+            write(arguments.save, version, {name: saved(findings, described)})
     sys.stdout.write("".join(f"{name}: {value}\n" for name, value in machine().items()))
     if not with_peer:
         reason = "it cannot be installed here" if arguments.peer else "--peer installs and runs it"

@@ -48,18 +48,21 @@ def page(saved: Saved, reasons: Mapping[str, Mapping[str, str]]) -> str:
     """The whole page."""
     measures = {name: saved["measures"][name] for name in MEASURES if name in saved["measures"]}
     sections = [_section(name, measure, reasons.get(name) or {}) for name, measure in measures.items()]
-    text = "\n".join([_HEAD, *_machine(saved), *_overview(measures), *("\n".join(section) for section in sections)])
+    text = "\n".join(
+        [
+            _HEAD,
+            *_table(["machine", ""], saved["machine"].items()),
+            "",
+            *_overview(measures),
+            *("\n".join(section) for section in sections),
+        ]
+    )
     return text.rstrip() + "\n"
 
 
 def written_reasons() -> dict[str, dict[str, str]]:
     """By measure and aim."""
     return yaml.safe_load(REASONS.read_text(encoding="utf-8")) or {}
-
-
-def _machine(saved: Saved) -> list[str]:
-    facts: dict[str, Any] = saved["machine"] | {"rounds": saved["rounds"]}
-    return [*_table(["machine", ""], facts.items()), ""]
 
 
 def _overview(measures: Mapping[str, Saved]) -> list[str]:

@@ -83,18 +83,9 @@ def _named(figures: dict[tuple[str, int], float]) -> Row:
 
 def _aims(loads: dict[str, Load], added: dict[Relay, dict[tuple[str, int], float]]) -> list[Aim]:
     own, peers = added[MOCHI], added.get(PEER, {})
+    keys = [(name, percent) for name in loads for percent in _LIMITS]
+    ahead = {key: ratio(peers.get(key), max(own[key], _LEAST_MS)) for key in keys}
     return [
-        *(Aim(f"{name}, p{percent}", own[name, percent], _LIMITS[percent], "ms") for name, percent in own),
-        *(
-            Aim(
-                f"the peer's, {name}, p{percent}, by this server's",
-                ratio(peers.get(key), max(own[key], _LEAST_MS)),
-                _PEER,
-                "x",
-                True,
-            )
-            for name in loads
-            for percent in _LIMITS
-            for key in [(name, percent)]
-        ),
+        *(Aim(f"{name}, p{percent}", own[name, percent], _LIMITS[percent], "ms") for name, percent in keys),
+        *(Aim(f"the peer's, {n}, p{p}, by this server's", ahead[n, p], _PEER, "x", at_least=True) for n, p in keys),
     ]
