@@ -48,15 +48,8 @@ def page(saved: Saved, reasons: Mapping[str, Mapping[str, str]]) -> str:
     """The whole page."""
     measures = {name: saved["measures"][name] for name in MEASURES if name in saved["measures"]}
     sections = [_section(name, measure, reasons.get(name) or {}) for name, measure in measures.items()]
-    text = "\n".join(
-        [
-            _HEAD,
-            *_table(["machine", ""], saved["machine"].items()),
-            "",
-            *_overview(measures),
-            *("\n".join(section) for section in sections),
-        ]
-    )
+    machine = [*_table(["machine", ""], saved["machine"].items()), ""]
+    text = "\n".join([_HEAD, *machine, *_overview(measures), *("\n".join(section) for section in sections)])
     return text.rstrip() + "\n"
 
 
