@@ -1,4 +1,4 @@
-"""The command: measures what it is asked to, prints tables, and saves the findings where it is told to."""
+"""The command: measures what it is asked to, prints tables, and saves the findings of each where it is told to."""
 
 import argparse
 import signal
@@ -6,9 +6,11 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from tests.benchmarks import workload
 from tests.benchmarks.measures import (
+    Findings,
     Measure,
     Setting,
     crowd,
@@ -40,23 +42,27 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run the command."""
     arguments = _parser().parse_args(argv)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that every process is ended on the way out
-    if arguments.peer:
-        peer.install()
-    setting = Setting(arguments.rounds, peer.PEER if arguments.peer else None)
-    found = {}
+    with_peer = arguments.peer and peer.installed()
+    setting = Setting(arguments.rounds, peer.PEER if with_peer else None)
     for name in arguments.only or MEASURES:
-        measure = MEASURES[name]
-        work = workload.read(arguments, name, measure.Workload)
-        begun = time.monotonic()
-        findings = measure.measure(work, setting)
-        sys.stdout.write(f"{text(measure.TITLE, findings)}\n{time.monotonic() - begun:.0f} s\n\n")
-        sys.stdout.flush()
-        found[name] = saved(findings, workload.described(work))
+        work = workload.read(arguments, name, MEASURES[name].Workload)
+        findings = _measured(MEASURES[name], work, setting)
+        if arguments.save:
+            version = f"{peer.PEER.name} {peer.VERSION}" if with_peer else None
+            described = workload.described(work) | {"rounds": arguments.rounds}
+            write(arguments.save, version, {name: saved(findings, described)})
     sys.stdout.write("".join(f"{name}: {value}\n" for name, value in machine().items()))
-    if not arguments.peer:
-        sys.stdout.write("The peer was not measured; --peer installs and runs it.\n")
-    if arguments.save:
-        write(arguments.save, arguments.rounds, found.items())
+    if not with_peer:
+        reason = "it cannot be installed here" if arguments.peer else "--peer installs and runs it"
+        sys.stdout.write(f"The peer was not measured: {reason}.\n")
+
+
+def _measured(measure: Measure, work: Any, setting: Setting) -> Findings:
+    begun = time.monotonic()
+    findings = measure.measure(work, setting)
+    sys.stdout.write(f"{text(measure.TITLE, findings)}\n{time.monotonic() - begun:.0f} s\n\n")
+    sys.stdout.flush()
+    return findings
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -4,6 +4,7 @@ The run is ``docs/performance.json``. Only the reasons for missed aims are writt
 """
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -47,17 +48,14 @@ def page(saved: Saved, reasons: Mapping[str, Mapping[str, str]]) -> str:
     """The whole page."""
     measures = {name: saved["measures"][name] for name in MEASURES if name in saved["measures"]}
     sections = [_section(name, measure, reasons.get(name) or {}) for name, measure in measures.items()]
-    return "\n".join([_HEAD, *_machine(saved), *_overview(measures), *("\n".join(section) for section in sections)])
+    machine = [*_table(["machine", ""], saved["machine"].items()), ""]
+    text = "\n".join([_HEAD, *machine, *_overview(measures), *("\n".join(section) for section in sections)])
+    return text.rstrip() + "\n"
 
 
 def written_reasons() -> dict[str, dict[str, str]]:
     """By measure and aim."""
     return yaml.safe_load(REASONS.read_text(encoding="utf-8")) or {}
-
-
-def _machine(saved: Saved) -> list[str]:
-    facts: dict[str, Any] = saved["machine"] | {"rounds": saved["rounds"]}
-    return [*_table(["machine", ""], facts.items()), ""]
 
 
 def _overview(measures: Mapping[str, Saved]) -> list[str]:
@@ -80,9 +78,11 @@ def _section(name: str, measure: Saved, reasons: Mapping[str, str]) -> Iterator[
 
 
 def _missed(aims: Sequence[Aim], reasons: Mapping[str, str]) -> Iterator[str]:
+    """A line for each reason, with all aims that it is a reason for."""
+    by_reason = defaultdict(list)
     for aim in aims:
-        verdict = report.judged(aim)[-1]
-        yield f"- *{aim.what}* is {verdict}: {' '.join(reasons.get(aim.what, _NO_REASON).split())}"
+        by_reason[" ".join(reasons.get(aim.what, _NO_REASON).split())].append(f"*{aim.what}*")
+    yield from (f"- Why {', '.join(names)} is missed: {reason}" for reason, names in by_reason.items())
     if aims:
         yield ""
 

@@ -3,7 +3,6 @@
 import json
 import os
 import platform
-from collections.abc import Iterable
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from tests.benchmarks.measures import Aim, Findings
 from tests.benchmarks.processes import CpuClock
 
 Saved = dict[str, Any]
-"""JSON: ``machine``, ``rounds`` and, under ``measures``, the workload and the findings of each."""
+"""JSON: ``machine`` and, under ``measures``, the workload and the findings of each."""
 
 
 def machine() -> dict[str, str]:
@@ -39,8 +38,9 @@ def restored(measure: Saved) -> Findings:
     return Findings(measure["rows"], aims)
 
 
-def write(path: Path, rounds: int, measures: Iterable[tuple[str, Saved]]) -> None:
-    """Save a run, beside what was measured before and not now."""
+def write(path: Path, peer: str | None, measures: Saved) -> None:
+    """Save what was measured, beside what was measured before and is not now."""
     before = json.loads(path.read_text(encoding="utf-8"))["measures"] if path.exists() else {}
-    content = {"machine": machine(), "rounds": rounds, "measures": before | dict(measures)}
+    facts = machine() | ({"peer": peer} if peer else {})
+    content = {"machine": facts, "measures": before | measures}
     path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

@@ -10,7 +10,10 @@ from tests.docs.pages import ROOT
 from tests.docs.shell import Shell
 from tests.support.server import RunningServer
 
-MODELS = [*DEFAULT_MODELS, *(Model(name, ("completion", "tools", "thinking")) for name in ("qwen3:8b", "qwen3:14b"))]
+CALLER = "tool-caller"
+"""Test mode's model that calls the first tool it is offered."""
+
+MODELS = [*DEFAULT_MODELS, *(Model(name, ("completion", "tools", "thinking")) for name in ("qwen3:8b", "qwen3:14b", CALLER))]
 """Those of the stub, and those that the pages take as examples."""
 
 CALLS = {
@@ -76,7 +79,10 @@ class World:
 
 
 def _called(prompt: Prompt) -> Reply | None:
-    call = CALLS.get(prompt.user_text) if prompt.messages[-1:] and prompt.messages[-1].role == "user" else None
+    asked = bool(prompt.messages) and prompt.messages[-1].role == "user"
+    if prompt.model == CALLER and asked and prompt.tools:
+        return Reply.of("", tool_calls=(ToolCall(prompt.tools[0]["function"]["name"], {"path": "notes.txt"}),))
+    call = CALLS.get(prompt.user_text) if asked else None
     return Reply.of("", tool_calls=(call,)) if call else None
 
 

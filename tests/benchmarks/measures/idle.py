@@ -8,14 +8,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from tests.benchmarks.driving import Load, begun
-from tests.benchmarks.figures import median, ratio
+from tests.benchmarks.figures import median
 from tests.benchmarks.load import Job
 from tests.benchmarks.measures import Aim, Findings, Row, Setting
 from tests.benchmarks.processes import Server, python, resident_bytes, running
 from tests.benchmarks.relays import Relay
 from tests.benchmarks.relays.bare import AIOHTTP, RAW
 from tests.benchmarks.relays.mochi import MOCHI
-from tests.benchmarks.relays.peer import PEER
 from tests.benchmarks.workload import adjustable
 
 TITLE = "Memory of an idle open stream"
@@ -35,15 +34,11 @@ class Workload:
 
 def measure(work: Workload, setting: Setting) -> Findings:
     """A row for each relay: medians over the rounds, each with servers that have just been started."""
-    relays = setting.with_peer(MOCHI, AIOHTTP, RAW)
+    relays = [MOCHI, AIOHTTP, RAW]
     rounds = [_round(relays, work) for _ in range(setting.rounds)]
     rows = {relay: _row(relay, [of[relay] for of in rounds], work.streams) for relay in relays}
-    own, peers = (float(rows[relay][_PER_STREAM]) if relay in rows else None for relay in (MOCHI, PEER))
-    aims = [
-        Aim("memory of an idle open stream", own, 60, "KiB"),
-        Aim("the peer's memory of one, by this server's", ratio(peers, own), 1, "x", at_least=True),
-    ]
-    return Findings(list(rows.values()), aims)
+    aim = Aim("memory of an idle open stream", float(rows[MOCHI][_PER_STREAM]), 60, "KiB")
+    return Findings(list(rows.values()), [aim])
 
 
 def _round(relays: list[Relay], work: Workload) -> dict[Relay, tuple[int, int]]:

@@ -1,6 +1,7 @@
 """What one event of a stream costs, in CPU time of the relay's process: streams paced as a model speaks, where every
 token wakes the relay, then long answers that come as fast as they can be sent. Direct is the load on the upstream
-itself, whose CPU time is not the point. Events are late from the upstream's writing to the client's reading.
+itself, whose CPU time is not the point. Events are late from the upstream's writing to the client's reading. Who cannot
+keep up is measured at what it can do, where an event is cheaper than at ease, and cut off when its time is over.
 """
 
 from dataclasses import dataclass

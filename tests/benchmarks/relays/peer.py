@@ -28,17 +28,26 @@ _ENVIRONMENT = {
 }
 
 
-def install() -> None:
-    """Install it, unless it is there. Raises CalledProcessError."""
-    if not _python().exists():
-        subprocess.run(["uv", "venv", "--quiet", "--python", sys.executable, str(_HOME)], check=True)
-    if not (_HOME / "bin" / "litellm").exists():
-        package = f"litellm[proxy]=={VERSION}"
-        subprocess.run(["uv", "pip", "install", "--quiet", "--python", str(_python()), package], check=True)
+def installed() -> bool:
+    """Install it, unless it is there; False where that cannot be done."""
+    fresh = ["uv", "venv", "--quiet", "--python", sys.executable, str(_HOME)]
+    package = ["uv", "pip", "install", "--quiet", "--python", str(_python()), f"litellm[proxy]=={VERSION}"]
+    try:
+        if not _python().exists():
+            subprocess.run(fresh, check=True)
+        if not _script().exists():
+            subprocess.run(package, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return False
+    return True
 
 
 def _python() -> Path:
     return _HOME / "bin" / "python"
+
+
+def _script() -> Path:
+    return _HOME / "bin" / "litellm"
 
 
 @contextmanager
@@ -48,7 +57,7 @@ def _running(upstream: Server) -> Iterator[Server]:
         parameters = {"model": "ollama_chat/*", "api_base": upstream.url}
         models = [{"model_name": "*", "litellm_params": parameters}]
         config.write_text(json.dumps({"model_list": models}), encoding="utf-8")  # JSON is YAML
-        script = [str(_python()), str(_HOME / "bin" / "litellm"), "--config", str(config)]
+        script = [str(_python()), str(_script()), "--config", str(config)]
         options = ["--host", "127.0.0.1", "--port", str(port), "--telemetry", "False"]
         with serving([*script, *options], port, ALIVE, _ENVIRONMENT) as server:
             yield server
