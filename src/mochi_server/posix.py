@@ -117,21 +117,25 @@ else:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(leader, number)
 
-    def guard_group(leader: int) -> "subprocess.Popen[bytes]":
-        """Have a group of processes killed when this process ends, however it ends. Raises OSError.
+    def guard_group(leader: int) -> "subprocess.Popen[bytes] | None":
+        """Have a group of processes killed when this process ends, however it ends; None where there is no shell.
 
         A shell of its own waits for the end of a pipe that this process holds.
         """
-        return subprocess.Popen(  # noqa: S603 - nothing of it is anybody's input
-            ["/bin/sh", "-c", 'read -r line || kill -s KILL -- "-$1"', "sh", str(leader)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        with suppress(OSError):
+            return subprocess.Popen(  # noqa: S603 - nothing of it is anybody's input
+                ["/bin/sh", "-c", 'read -r line || kill -s KILL -- "-$1"', "sh", str(leader)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        return None
 
-    def dismiss(guard: "subprocess.Popen[bytes]") -> None:
+    def dismiss(guard: "subprocess.Popen[bytes] | None") -> None:
         """End the guarding of a group."""
+        if guard is None:
+            return
         guard.kill()
         guard.wait()
         if guard.stdin is not None:

@@ -39,6 +39,8 @@ class Listener:
     """Its tools are others now."""
     ended: Callable[[], None]
     """No call comes through any more."""
+    refused: Callable[[int], None]
+    """A request got this HTTP status."""
     said: Callable[[str], None]
     """A line for its log."""
 
@@ -100,7 +102,9 @@ async def connect(server: ServerConfig, cwd: str | None, listener: Listener) -> 
             listener.changed()
 
     streams: AbstractAsyncContextManager[object] = (
-        stdio(server, cwd, listener.said, listener.ended) if isinstance(server, LocalServer) else http(server)
+        stdio(server, cwd, listener.said, listener.ended)
+        if isinstance(server, LocalServer)
+        else http(server, listener.refused)
     )
     client = Client(
         cast("Transport", streams),

@@ -7,7 +7,9 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from typing import Any
+from urllib.parse import unquote
 
 import referencing
 from jsonschema import Draft202012Validator
@@ -20,6 +22,8 @@ from mochi_server.tools.execution import shortened
 from mochi_server.tools.schema import NotATool, ToolSchema, WrongArguments, for_models
 
 _LONGEST_DESCRIPTION = 10_000
+_MOST_NODES = 5_000
+_DEEPEST = 50
 _PYTHON = {
     "string": "str",
     "integer": "int",
@@ -46,41 +50,62 @@ def describe(listed: Iterable[ListedTool]) -> tuple[list[Described], list[str]]:
     for tool in listed:
         try:
             usable.append(_described(tool))
-        except NotATool as error:
+        except (NotATool, RecursionError) as error:
             problems.append(f"its tool {shortened(tool.name, 100)!r} cannot be used: {error}")
     return usable, problems
 
 
 def _described(tool: ListedTool) -> Described:
+    bind = _binder(tool.input_schema)
+    plain = inlined(tool.input_schema)
     hints = tool.annotations
     schema = ToolSchema(
         name=tool.name,
         description=shortened(tool.description or tool.title or tool.name, _LONGEST_DESCRIPTION),
-        parameters=_parameters(tool.input_schema),
-        overview=_overview(tool.input_schema),
-        bind=_binder(tool.input_schema),
+        parameters=for_models(plain, {}),
+        overview={
+            name: {"type": python_type(node), "description": " ".join(str(node.get("description", "")).split())}
+            for name, node in plain.get("properties", {}).items()
+        },
+        bind=bind,
     )
     said = hints is not None and hints.read_only_hint is True and hints.destructive_hint is not True
     return Described(tool.name, schema, read_only=said)
 
 
-def _parameters(schema: dict[str, Any]) -> dict[str, Any]:
-    definitions = schema.get("$defs") or schema.get("definitions") or {}
-    try:
-        return for_models({**schema, "$defs": definitions}, {})
-    except (AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
-        raise NotATool(f"its schema cannot be read: {type(error).__name__}") from error
+def inlined(schema: dict[str, Any]) -> dict[str, Any]:
+    """A valid schema with what it refers to put in place; what refers to itself is any object. Raises ``NotATool``."""
+    nodes = count()
+
+    def inline(node: Any, inside: tuple[str, ...] = (), depth: int = 0) -> dict[str, Any]:
+        if next(nodes) > _MOST_NODES or depth > _DEEPEST:
+            raise NotATool("its schema is too large")
+        if not isinstance(node, dict):  # true or false
+            return {}
+        pointer = node.get("$ref")
+        if pointer in inside:
+            return {"type": "object"}
+        if isinstance(pointer, str):
+            rest = {key: value for key, value in node.items() if key != "$ref"}
+            return inline({**_pointed(schema, pointer), **rest}, (*inside, pointer), depth + 1)
+        kept = dict(node)
+        for key in {"anyOf", "oneOf", "prefixItems"} & node.keys():
+            kept[key] = [inline(each, inside, depth + 1) for each in node[key]]
+        if "items" in node:
+            kept["items"] = inline(node["items"], inside, depth + 1)
+        if "properties" in node:
+            kept["properties"] = {name: inline(each, inside, depth + 1) for name, each in node["properties"].items()}
+        return kept
+
+    return inline(schema)
 
 
-def _overview(schema: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    properties = schema.get("properties") or {}
-    try:
-        return {
-            name: {"type": python_type(node), "description": " ".join(str(node.get("description", "")).split())}
-            for name, node in properties.items()
-        }
-    except (AttributeError, TypeError, RecursionError) as error:
-        raise NotATool(f"its schema cannot be read: {type(error).__name__}") from error
+def _pointed(schema: Any, pointer: str) -> dict[str, Any]:
+    """What a reference within the schema means; nothing in particular for any other."""
+    for part in pointer.split("/")[1:]:
+        key = unquote(part).replace("~1", "/").replace("~0", "~")
+        schema = schema.get(key) if isinstance(schema, dict) else None
+    return schema if isinstance(schema, dict) and pointer.startswith("#") else {}
 
 
 def python_type(node: Mapping[str, Any]) -> str:
@@ -92,7 +117,7 @@ def python_type(node: Mapping[str, Any]) -> str:
     kind = node.get("type")
     if isinstance(kind, list):
         return " | ".join(_PYTHON.get(str(each), "Any") for each in kind) or "Any"
-    if kind == "array" and isinstance(node.get("items"), Mapping) and node["items"]:
+    if kind == "array" and node.get("items"):
         return f"list[{python_type(node['items'])}]"
     return _PYTHON.get(str(kind), "Any")
 

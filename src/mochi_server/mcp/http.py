@@ -1,6 +1,6 @@
 """The transport to a server over HTTP: the SDK's, with bounds, and with a client that keeps secrets to itself."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import httpx2
@@ -14,9 +14,17 @@ _CONNECT_SECONDS = 10
 
 
 @asynccontextmanager
-async def http(server: RemoteServer) -> AsyncGenerator[object, None]:
-    """The streams to a server. Raises ``httpx2.HTTPError``, and what the URL and the headers have wrong."""
+async def http(server: RemoteServer, refused: Callable[[int], None]) -> AsyncGenerator[object, None]:
+    """The streams to a server. ``refused`` gets the status of each refusal.
+
+    Raises ``httpx2.HTTPError``, and what the URL and the headers have wrong.
+    """
     url = httpx2.URL(server.url)
+
+    async def look(response: httpx2.Response) -> None:
+        if response.is_error:
+            refused(response.status_code)
+
     async with (
         httpx2.AsyncClient(
             # A compressed answer could be of any size.
@@ -24,7 +32,7 @@ async def http(server: RemoteServer) -> AsyncGenerator[object, None]:
             # How long an answer may take is decided by whoever waits for it.
             timeout=httpx2.Timeout(_CONNECT_SECONDS, read=None),
             trust_env=not is_loopback(url.host),
-            event_hooks={"response": [_bound]},
+            event_hooks={"response": [look, _bound]},
         ) as client,
         streamable_http_client(server.url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES) as streams,
     ):

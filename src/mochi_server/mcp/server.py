@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     Connect = Callable[[ServerConfig, str | None, Listener], AbstractAsyncContextManager[Connection]]
 
 CONNECT_SECONDS = 30
+_REST_SECONDS = 0.2
+"""Before the tools of a server are listed again, which may say that they have changed whenever they are."""
 _LONGEST_PROBLEM = 500
 
 _CONNECTING = "it has not answered yet"
@@ -121,14 +123,14 @@ class McpServer:
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # the SDK's task groups raise groups, of anything
-            link.problem = self._in_words(error, hung_up=link.ended)
+            link.problem = self._in_words(error, link)
             logger.warning("MCP server %s: %s", self.name, link.problem)
         finally:
             link.end()
 
     async def _hold(self, link: "_Link") -> None:
         connect, listener = await asyncio.to_thread(_sdk)
-        told = listener(changed=link.change, ended=link.end, said=self._log)
+        told = listener(changed=link.change, ended=link.end, refused=link.refuse, said=self._log)
         with anyio.fail_after(CONNECT_SECONDS) as patience:
             async with connect(self._config, self._cwd, told) as connection:
                 self.tools, self._odd_tools = await connection.tools()
@@ -136,16 +138,20 @@ class McpServer:
                 link.open(connection)
                 logger.info("MCP server %s: connected, %d tools", self.name, len(self.tools))
                 while await link.changed():
-                    self.tools, self._odd_tools = await connection.tools()
+                    await asyncio.sleep(_REST_SECONDS)
+                    with anyio.fail_after(CONNECT_SECONDS):
+                        self.tools, self._odd_tools = await connection.tools()
                     logger.info("MCP server %s: now %d tools", self.name, len(self.tools))
 
-    def _in_words(self, error: BaseException, *, hung_up: bool) -> str:
+    def _in_words(self, error: BaseException, link: "_Link") -> str:
         while inner := getattr(error, "exceptions", None):
             error = inner[0]
         if isinstance(error, TimeoutError) and error.errno is None:
             return f"it did not answer within {CONNECT_SECONDS} seconds"
-        if hung_up and not isinstance(error, TooLarge):
+        if link.ended and not isinstance(error, TooLarge):
             return _HUNG_UP
+        if link.status is not None:
+            return f"it answered with the HTTP status {link.status}"
         if isinstance(error, FileNotFoundError | PermissionError | NotADirectoryError):
             return f"it cannot be started: {error.strerror}"
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
@@ -165,6 +171,8 @@ class _Link:
         self.opened: asyncio.Future[Connection | None] = asyncio.get_running_loop().create_future()
         self.problem: str | None = _CONNECTING
         self.ended = False
+        self.status: int | None = None
+        """With which a request was refused last."""
         self._news = asyncio.Event()
 
     def open(self, connection: "Connection") -> None:
@@ -174,6 +182,9 @@ class _Link:
 
     def change(self) -> None:
         self._news.set()
+
+    def refuse(self, status: int) -> None:
+        self.status = status
 
     def end(self) -> None:
         self.ended = True

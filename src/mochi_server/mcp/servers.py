@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import anyio
 
@@ -72,9 +73,10 @@ class McpServers:
 
     async def aclose(self) -> None:
         """End all connections, and the servers that were started here."""
-        servers = [*self._servers.values(), *self._retired]
-        self._servers, self._retired, self._config = {}, [], McpConfig()
-        await asyncio.gather(*(server.aclose() for server in servers))
+        async with self._changing:
+            servers = [*self._servers.values(), *self._retired]
+            self._servers, self._retired, self._config = {}, [], McpConfig()
+            await asyncio.gather(*(server.aclose() for server in servers))
 
     async def _start(self) -> None:
         config = await anyio.to_thread.run_sync(read_config, self._directory)
@@ -134,7 +136,7 @@ class _Joining:
             partial(call, described.name),
             replace(described.schema, name=name),
             read_only=described.read_only,
-            source=f"mcp:{server}/{described.name}",
+            source=f"mcp:{quote(server, safe='')}/{described.name}",
         )
         return name
 

@@ -206,7 +206,7 @@ def _kept(node: Mapping[str, Any], definitions: Mapping[str, Any], inside: tuple
     if choices:
         result["anyOf"] = [_kept(choice, definitions, inside) for choice in choices]
     if "items" in node or "prefixItems" in node:
-        items = node.get("items") or node["prefixItems"][0]
+        items: Any = node.get("items") or next(iter(node.get("prefixItems", ())), None)
         result["items"] = _kept(items if isinstance(items, Mapping) else {}, definitions, inside)
     if "properties" in node:
         result["properties"] = {key: _kept(value, definitions, inside) for key, value in node["properties"].items()}

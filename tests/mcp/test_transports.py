@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from mochi_stub import StubServer
-from tests.api.test_mcp import called, problems
+from tests.mcp.test_servers import called, problems
 from tests.support.mcp import by_hand, is_alive, started, until, write_mcp
 from tests.support.mcp_http import HttpMcp
 from tests.support.process import Command
