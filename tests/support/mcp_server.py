@@ -62,7 +62,7 @@ def call(name: str, arguments: dict[str, Any], offered: list[str]) -> dict[str, 
         case "hang":
             return None
         case "flood":
-            os.write(1, b"x" * 40 * 1024 * 1024)
+            os.write(1, b"x" * 20 * 1024 * 1024)
         case "grow":
             offered.append("echo")
             send(method="notifications/tools/list_changed")

@@ -1,6 +1,6 @@
 """How much an MCP server may say at once."""
 
-MAX_MESSAGE_BYTES = 32 * 1024 * 1024
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 
 
 class TooLarge(Exception):
