@@ -21,6 +21,66 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/health/live": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get live
+         * @description Whether the process serves; who gets no answer may start it anew. Needs no key.
+         */
+        get: operations["get_live"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/health/ready": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get ready
+         * @description Whether new turns are taken and can be stored; 503 says why they are not. Needs no key, and no Ollama.
+         */
+        get: operations["get_ready"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/metrics": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get metrics
+         * @description What the server counts of itself, in Prometheus' text format; also at `/metrics` alone.
+         */
+        get: operations["get_metrics"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/models/test": {
         parameters: {
             query?: never;
@@ -432,7 +492,7 @@ export interface paths {
         put?: never;
         /**
          * Reload tools
-         * @description Read the tools directory again.
+         * @description Read the tools directory again, and connect to its MCP servers anew.
          */
         post: operations["reload_tools"];
         delete?: never;
@@ -934,6 +994,18 @@ export interface components {
              */
             event: "agent_tool_result";
             data: components["schemas"]["AgentToolResult"];
+        };
+        /**
+         * Alive
+         * @description The process serves.
+         */
+        Alive: {
+            /**
+             * Status
+             * @default alive
+             * @constant
+             */
+            status?: "alive";
         };
         /**
          * AllExecutionStatistics
@@ -1478,6 +1550,18 @@ export interface components {
             prompts: components["schemas"]["PromptEntry"][];
         };
         /**
+         * Ready
+         * @description New turns are taken, and what they bring can be stored.
+         */
+        Ready: {
+            /**
+             * Status
+             * @default ready
+             * @constant
+             */
+            status?: "ready";
+        };
+        /**
          * RunStatus
          * @description The running or latest turn of a session; ``idle`` when there was none lately.
          */
@@ -1997,7 +2081,7 @@ export interface components {
         ToolExecutionPolicy: "always_confirm" | "never_confirm" | "confirm_destructive";
         /**
          * ToolList
-         * @description All tools by name, groups of them, and what cannot be used.
+         * @description All tools by name, groups of them, and what cannot be used. An MCP server is a group.
          */
         ToolList: {
             /** Tools */
@@ -2023,7 +2107,7 @@ export interface components {
         };
         /**
          * ToolProblem
-         * @description Something in the tools directory that cannot be used, and why.
+         * @description A tool, a file or an MCP server that cannot be used, and why.
          */
         ToolProblem: {
             /** Name */
@@ -2106,12 +2190,26 @@ export interface components {
             event: "error";
             data: components["schemas"]["TurnError"];
         };
-        /** @description Something the user should know that does not end the turn. */
+        /**
+         * @description Something the user should know that does not end the turn.
+         *
+         *     `THINKING_NOT_SUPPORTED`, `TOOLS_NOT_SUPPORTED`: the model cannot, and answers without. `TOOL_LIMIT_REACHED`:
+         *     the model called tools for too long, and answers without them now. `ANSWER_CUT`: the answer has reached the end of
+         *     the context window. `PROMPT_TRUNCATED`: Ollama has cut the prompt. `MODEL_NOT_FOUND`: the model of an agent is
+         *     not there; the session's own answers.
+         */
         TurnWarning: {
             code: string;
             message: string;
         };
-        /** @description `warning`: Something the user should know that does not end the turn. */
+        /**
+         * @description `warning`: Something the user should know that does not end the turn.
+         *
+         *     `THINKING_NOT_SUPPORTED`, `TOOLS_NOT_SUPPORTED`: the model cannot, and answers without. `TOOL_LIMIT_REACHED`:
+         *     the model called tools for too long, and answers without them now. `ANSWER_CUT`: the answer has reached the end of
+         *     the context window. `PROMPT_TRUNCATED`: Ollama has cut the prompt. `MODEL_NOT_FOUND`: the model of an agent is
+         *     not there; the session's own answers.
+         */
         TurnWarningEvent: {
             /**
              * @description The run and the number of the event, which `Last-Event-ID` takes.
@@ -2180,6 +2278,102 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Health"];
+                };
+            };
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
+    get_live: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Alive"];
+                };
+            };
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
+    get_ready: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Ready"];
+                };
+            };
+            /** @description `SHUTTING_DOWN`, `NOT_READY` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
+    get_metrics: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Metrics. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/plain": string;
                 };
             };
             /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */

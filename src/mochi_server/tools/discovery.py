@@ -61,7 +61,7 @@ class Tool:
 
 @dataclass(frozen=True)
 class Problem:
-    """Something in a tools directory that cannot be used; ``name`` is a tool, a group or a file."""
+    """Something that cannot be used; ``name`` is a tool, a group, a file or an MCP server."""
 
     name: str
     message: str
