@@ -51,11 +51,12 @@ if sys.platform == "win32":
         """End a process."""
         terminate_group(leader)
 
-    def guard_group(leader: int) -> None:
-        """Nothing."""
+    def guard_group(leader: int) -> object:  # noqa: ARG001 - the others use it
+        """None: this system has no groups of processes."""
+        return None
 
-    def dismiss(guard: None) -> None:
-        """Nothing."""
+    def dismiss(guard: object) -> None:
+        """Nothing to end."""
 
 else:
     import fcntl

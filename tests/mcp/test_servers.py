@@ -161,6 +161,7 @@ def test_servers_that_cannot_be_used_are_problems_and_stop_nobody(
         ended=by_hand(tmp_path, "ended"),
         silent=by_hand(tmp_path, "silent"),
         down={"url": "http://127.0.0.1:9/mcp"},
+        other={"url": f"{stub.url}/nothing"},
         off={"command": "no-such-program", "disabled": True},
         empty={},
         wrong={"url": "ftp://x", "headers": {"a": ["b"]}, "type": "sse"},
@@ -181,6 +182,7 @@ def test_servers_that_cannot_be_used_are_problems_and_stop_nobody(
         "ended: MCP server: it ended without an answer; what it printed is in the log at the level DEBUG",
         "silent: MCP server: it did not answer within 1 seconds",
         "down: MCP server: ConnectError: All connection attempts failed",
+        "other: MCP server: it answered with the HTTP status 404",
     ]
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 30
 _REST_SECONDS = 0.2
 """Before the tools of a server are listed again, which may say that they have changed whenever they are."""
-_LONGEST_PROBLEM = 500
+_LONGEST_TEXT = 500
 
 _CONNECTING = "it has not answered yet"
 _HUNG_UP = "it ended without an answer; what it printed is in the log at the level DEBUG"
@@ -119,7 +119,7 @@ class McpServer:
     async def _own(self, link: "_Link") -> None:
         try:
             await self._hold(link)
-            link.problem = _LOST
+            logger.warning("MCP server %s: %s", self.name, _LOST)
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # the SDK's task groups raise groups, of anything
@@ -138,7 +138,6 @@ class McpServer:
                 link.open(connection)
                 logger.info("MCP server %s: connected, %d tools", self.name, len(self.tools))
                 while await link.changed():
-                    await asyncio.sleep(_REST_SECONDS)
                     with anyio.fail_after(CONNECT_SECONDS):
                         self.tools, self._odd_tools = await connection.tools()
                     logger.info("MCP server %s: now %d tools", self.name, len(self.tools))
@@ -148,17 +147,20 @@ class McpServer:
             error = inner[0]
         if isinstance(error, TimeoutError) and error.errno is None:
             return f"it did not answer within {CONNECT_SECONDS} seconds"
-        if link.ended and not isinstance(error, TooLarge):
+        if isinstance(error, TooLarge):
+            return str(error)
+        if link.ended:
             return _HUNG_UP
         if link.status is not None:
             return f"it answered with the HTTP status {link.status}"
         if isinstance(error, FileNotFoundError | PermissionError | NotADirectoryError):
             return f"it cannot be started: {error.strerror}"
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        return self._masked(shortened(" ".join(text.split()), _LONGEST_PROBLEM))
+        return shortened(self._masked(" ".join(text.split())), _LONGEST_TEXT)
 
     def _log(self, line: str) -> None:
-        logger.debug("MCP server %s: %s", self.name, self._masked(line))
+        if line:
+            logger.debug("MCP server %s: %s", self.name, shortened(self._masked(line), _LONGEST_TEXT))
 
     def _masked(self, text: str) -> str:
         return str(self._secrets.mask(text))
@@ -188,6 +190,7 @@ class _Link:
 
     def end(self) -> None:
         self.ended = True
+        self.problem = {None: _LOST, _CONNECTING: _HUNG_UP}.get(self.problem, self.problem)
         self._news.set()
         if not self.opened.done():
             self.opened.set_result(None)
@@ -195,6 +198,8 @@ class _Link:
     async def changed(self) -> bool:
         """Wait for news; False when the connection has ended."""
         await self._news.wait()
+        if not self.ended:
+            await asyncio.sleep(_REST_SECONDS)
         self._news.clear()
         return not self.ended
 

@@ -21,7 +21,6 @@ from mochi_server.mcp.limits import MAX_MESSAGE_BYTES, TooLarge
 
 _LEAVES_SECONDS = 1
 """What a server is given to end after its input has ended, and again after it was told to."""
-_LONGEST_LINE = 1000
 
 Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
 
@@ -72,14 +71,11 @@ async def _read(
     ended: Callable[[], None],
 ) -> None:
     async with incoming:
-        try:
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError):
             while line := await _line(stdout):
                 if (message := _message(line)) is not None:
                     await incoming.send(message)
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError):
-            pass
-        finally:
-            ended()
+        ended()
 
 
 async def _line(stdout: asyncio.StreamReader) -> bytes:
@@ -109,10 +105,11 @@ async def _write(stdin: asyncio.StreamWriter, outgoing: MemoryObjectReceiveStrea
 
 
 async def _log(stderr: asyncio.StreamReader, said: Callable[[str], None]) -> None:
-    while chunk := await stderr.read(65536):
-        for line in chunk.decode("utf-8", "replace").splitlines():
-            if line.strip():
-                said(line[:_LONGEST_LINE])
+    line = b"..."
+    while line:
+        with suppress(ValueError):  # it was too long, and is left out
+            line = await stderr.readline()
+            said(line.decode("utf-8", "replace").rstrip())
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
