@@ -4,6 +4,7 @@ from typing import Any
 
 import httpx
 
+from mochi_server.sessions import Message
 from mochi_server.sessions.titles import automatic_title
 from mochi_stub.prompt import Prompt
 from mochi_stub.reply import Failure, Reply, Text
@@ -88,7 +89,7 @@ class Mirror:
             return
         found = self._api.session(self.id)
         assert [(m["role"], m["content"]) for m in found["messages"]] == self.said
-        assert (found["title"], found["message_count"]) == (self._shown_title(), len(self.said))
+        assert (found["title"], found["message_count"]) == (self._shown(), len(self.said))
         for message in found["messages"]:
             text, failed = message["content"], message["content"].startswith("Re: fail")
             assert message.get("interrupted", False) is (message["role"] == "assistant" and failed), text
@@ -99,16 +100,15 @@ class Mirror:
         preview = first if len(first) <= 250 else first[:250] + "..."
         return {
             "session_id": self.id,
-            "title": self._shown_title(),
+            "title": self._shown(),
             "message_count": len(self.said),
             "preview": preview,
         }
 
-    def _shown_title(self) -> str | None:
-        """Without one that was set, the beginning of the first user message that says something."""
-        return self.title or automatic_title(
-            [{"role": "user", "content": text} for role, text in self.said if role == "user"], None
-        )
+    def _shown(self) -> str | None:
+        """The title that was set or else the session's own."""
+        asked: list[Message] = [{"role": "user", "content": text} for role, text in self.said if role == "user"]
+        return self.title or automatic_title(asked, None)
 
     def _speaks(self, text: str) -> int:
         self.said.append(("user", text))
