@@ -23,7 +23,7 @@ from mochi_server.models.common import (
 from mochi_server.services.sessions import SessionState
 from mochi_server.services.summarization import Summarized
 from mochi_server.sessions.session import ChatSession, last_answer, usage_tokens
-from mochi_server.sessions.types import AgentSettings, SessionCreationOptions, SessionPage, ToolSettings
+from mochi_server.sessions.types import AgentSettings, SessionCreationOptions, ToolSettings
 
 ModelName = Annotated[
     str,
@@ -183,11 +183,10 @@ class SessionList(BaseModel):
     sessions: list[Session]
 
     @staticmethod
-    def encoded(page: SessionPage) -> bytes:
-        """A page as JSON. Entries are what stores have written themselves: checking thousands again takes too long."""
+    def encoded(entries: list[dict[str, Any]]) -> bytes:
+        """As JSON. Entries are what stores have written themselves: checking thousands of them again takes too long."""
         names = tuple(Session.model_fields)
-        entries = [{name: entry[name] for name in names} for entry in page.entries]
-        return orjson.dumps({"sessions": entries})
+        return orjson.dumps({"sessions": [{name: entry[name] for name in names} for entry in entries]})
 
 
 class MessageList(BaseModel):

@@ -2,11 +2,11 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, RootModel, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, RootModel, model_validator
 from pydantic.config import JsonDict
 
 from mochi_server.models.common import Body, whole
-from mochi_server.models.sessions import Session
+from mochi_server.models.sessions import SessionList
 from mochi_server.services.open_webui import OpenWebUIChat
 from mochi_server.services.session_file import SessionFile
 
@@ -76,11 +76,5 @@ class SessionImport(
         return {**made.pop("$defs"), cls.__name__: made}
 
 
-class SessionsImported(BaseModel):
+class SessionsImported(SessionList):
     """The sessions that were made, in the order of the file."""
-
-    sessions: list[Session]
-
-    @classmethod
-    def of(cls, entries: list[dict[str, Any]]) -> "SessionsImported":
-        return cls(sessions=[Session.model_validate(entry) for entry in entries])

@@ -30,8 +30,15 @@ EXPORTED: dict[int | str, dict[str, Any]] = {
 
 async def page_of(page: SessionPage) -> Response:
     """A page of the list."""
-    content = await asyncio.to_thread(SessionList.encoded, page)
-    return Response(content, media_type="application/json", headers={TOTAL_HEADER: str(page.total)})
+    response = await sessions_of(page.entries)
+    response.headers[TOTAL_HEADER] = str(page.total)
+    return response
+
+
+async def sessions_of(entries: list[dict[str, Any]], status: int = 200) -> Response:
+    """Sessions, by their list entries."""
+    content = await asyncio.to_thread(SessionList.encoded, entries)
+    return Response(content, status, media_type="application/json")
 
 
 def download(session_id: str, form: ExportFormat, content: bytes) -> Response:

@@ -30,7 +30,7 @@ from mochi_server.models.sessions import (
     SystemPromptUpdate,
 )
 from mochi_server.models.transfer import ExportFormat, SessionFork, SessionImport, SessionsImported
-from mochi_server.routers.bytes import EXPORTED, PAGE, download, page_of
+from mochi_server.routers.bytes import EXPORTED, PAGE, download, page_of, sessions_of
 from mochi_server.routers.connection import whole_body
 from mochi_server.routers.errors import responses
 from mochi_server.sessions.types import SessionQuery
@@ -60,11 +60,15 @@ async def create_session(body: SessionCreate, sessions: SessionsDep) -> Session:
 
 
 @router.post(
-    "/import", status_code=201, openapi_extra=SessionImport.body(), responses=responses(ValidationFailed, StorageFailed)
+    "/import",
+    status_code=201,
+    response_model=SessionsImported,
+    openapi_extra=SessionImport.body(),
+    responses=responses(ValidationFailed, StorageFailed),
 )
-async def import_sessions(request: Request, transfers: TransfersDep) -> SessionsImported:
+async def import_sessions(request: Request, transfers: TransfersDep) -> Response:
     """Store the sessions of an exported file, of this server or of Open WebUI, under new ids: all of them or none."""
-    return SessionsImported.of(await transfers.import_sessions(await whole_body(request)))
+    return await sessions_of(await transfers.import_sessions(await whole_body(request)), 201)
 
 
 @router.get("/{session_id}", responses=responses(SessionNotFound))
