@@ -15,10 +15,9 @@ def forked(session: ChatSession, index: int | None = None) -> ChatSession:
     """
     ends = _ends(session.messages)
     kept = session.messages[: _length(session, ends, index)]
-    ids = {message["message_id"] for message in kept}
     metadata, created = session.metadata, now()
-    compaction = metadata.compaction or {}
-    covered = compaction.get("covers_through_message_id")
+    covered = (metadata.compaction or {}).get("covers_through_message_id")
+    is_covered = any(message["message_id"] == covered for message in kept)
     fresh = replace(
         metadata,
         session_id=new_id(),
@@ -26,7 +25,7 @@ def forked(session: ChatSession, index: int | None = None) -> ChatSession:
         updated_at=created,
         message_count=len(kept),
         summary=metadata.summary if len(kept) == len(session.messages) else None,
-        compaction=metadata.compaction if covered in ids else None,
+        compaction=metadata.compaction if is_covered else None,
     )
     return ChatSession(fresh, kept, session.extra)
 

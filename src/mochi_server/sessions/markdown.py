@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from mochi_server.sessions.session import ChatSession
-from mochi_server.sessions.types import Message, ToolCall
+from mochi_server.sessions.types import Message
 
 _HEADINGS = {"system": "System", "user": "User", "assistant": "Assistant", "tool": "Tool"}
 
@@ -37,10 +37,16 @@ def _message(message: Message) -> Iterator[str]:
         yield "*(interrupted)*"
 
 
-def _call(call: ToolCall) -> str:
-    function = call["function"]
-    arguments = json.dumps(function.get("arguments") or {}, ensure_ascii=False, indent=2)
-    return f"Calls `{function['name']}`:\n\n{_fenced(arguments, 'json')}"
+def _call(call: object) -> str:
+    """A call; files may hold something else there."""
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict):
+        return f"Calls:\n\n{_json(call)}"
+    return f"Calls `{function.get('name')}`:\n\n{_json(function.get('arguments') or {})}"
+
+
+def _json(value: object) -> str:
+    return _fenced(json.dumps(value, ensure_ascii=False, indent=2), "json")
 
 
 def _fenced(text: str, language: str = "") -> str:
