@@ -17,5 +17,7 @@ SUMMARY_UNSUPPORTED_MODELS: tuple[str, ...] = ("gpt-oss", "deepseek-r1", "qwq")
 """Models whose structured answers are known to be useless; a name without a tag means all its tags."""
 
 MAX_MESSAGE_CHARS = 1_000_000
+MAX_IMAGES = 16
+"""Of one message; how large they are together is limited by the body."""
 MAX_PROMPT_CHARS = 10_000
 """A system prompt file must be shorter than this."""

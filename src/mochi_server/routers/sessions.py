@@ -1,9 +1,10 @@
 """/sessions"""
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
 
 from mochi_server.dependencies import RunsDep, SessionsDep, StoreDep, SummariesDep
 from mochi_server.errors import (
+    BlobNotFound,
     InvalidMessageIndex,
     ModelNotFound,
     OllamaError,
@@ -28,6 +29,7 @@ from mochi_server.models.sessions import (
     SystemPromptUpdate,
 )
 from mochi_server.routers.errors import responses
+from mochi_server.routers.images import IMAGE, image_response
 from mochi_server.sessions.types import SessionQuery
 
 router = APIRouter(prefix="/sessions", tags=["sessions"])
@@ -71,6 +73,16 @@ async def delete_session(session_id: str, sessions: SessionsDep, runs: RunsDep) 
 async def list_messages(session_id: str, store: StoreDep) -> MessageList:
     """Get the messages of a session."""
     return MessageList.of(await store.load(session_id))
+
+
+@router.get(
+    "/{session_id}/blobs/{sha256}",
+    response_class=Response,
+    responses=IMAGE | responses(SessionNotFound, BlobNotFound, StorageFailed),
+)
+async def get_blob(session_id: str, sha256: str, sessions: SessionsDep) -> Response:
+    """Get an image that a message of the session names."""
+    return image_response(await sessions.image(session_id, sha256))
 
 
 @router.put("/{session_id}/messages/{message_index}", responses=responses(*_CHANGES, InvalidMessageIndex))
