@@ -21,6 +21,66 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/health/live": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get live
+         * @description Whether the process serves; who gets no answer may start it anew. Needs no key.
+         */
+        get: operations["get_live"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/health/ready": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get ready
+         * @description Whether new turns are taken and can be stored; 503 says why they are not. Needs no key, and no Ollama.
+         */
+        get: operations["get_ready"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/metrics": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get metrics
+         * @description What the server counts of itself, in Prometheus' text format; also at `/metrics` alone.
+         */
+        get: operations["get_metrics"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/models/test": {
         parameters: {
             query?: never;
@@ -145,6 +205,26 @@ export interface paths {
          * @description Get the messages of a session.
          */
         get: operations["list_messages"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/sessions/{session_id}/blobs/{sha256}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get blob
+         * @description Get an image that a message of the session names.
+         */
+        get: operations["get_blob"];
         put?: never;
         post?: never;
         delete?: never;
@@ -936,6 +1016,18 @@ export interface components {
             data: components["schemas"]["AgentToolResult"];
         };
         /**
+         * Alive
+         * @description The process serves.
+         */
+        Alive: {
+            /**
+             * Status
+             * @default alive
+             * @constant
+             */
+            status?: "alive";
+        };
+        /**
          * AllExecutionStatistics
          * @description Over all remembered runs, and by tool.
          */
@@ -992,7 +1084,10 @@ export interface components {
             } | null;
             /** Keep Alive */
             keep_alive?: string | number | null;
-            /** Images */
+            /**
+             * Images
+             * @description For models with `vision`: PNG, JPEG, WebP, GIF or BMP, as base64, which may be a data URL. They belong to the message.
+             */
             images?: string[] | null;
             /**
              * If Busy
@@ -1352,7 +1447,7 @@ export interface components {
         };
         /**
          * MessageEdit
-         * @description A new text for a user message.
+         * @description A new text for a user message, which keeps its images.
          * @example {
          *       "content": "What is the capital of Spain?"
          *     }
@@ -1478,6 +1573,18 @@ export interface components {
             prompts: components["schemas"]["PromptEntry"][];
         };
         /**
+         * Ready
+         * @description New turns are taken, and what they bring can be stored.
+         */
+        Ready: {
+            /**
+             * Status
+             * @default ready
+             * @constant
+             */
+            status?: "ready";
+        };
+        /**
          * RunStatus
          * @description The running or latest turn of a session; ``idle`` when there was none lately.
          */
@@ -1583,6 +1690,8 @@ export interface components {
         /**
          * SessionDetail
          * @description A session with its messages.
+         *
+         *     ``images`` of a user message are ``{"sha256", "media_type"}`` each; their bytes are at ``blobs/{sha256}``.
          */
         SessionDetail: {
             /** Session Id */
@@ -2106,12 +2215,28 @@ export interface components {
             event: "error";
             data: components["schemas"]["TurnError"];
         };
-        /** @description Something the user should know that does not end the turn. */
+        /**
+         * @description Something the user should know that does not end the turn.
+         *
+         *     `THINKING_NOT_SUPPORTED`, `TOOLS_NOT_SUPPORTED`, `IMAGES_NOT_SUPPORTED`: the model cannot, and answers
+         *     without. `IMAGE_NOT_FOUND`: images of the history are not stored any more, and are left out.
+         *     `TOOL_LIMIT_REACHED`: the model called tools for too long, and answers without them now. `ANSWER_CUT`: the
+         *     answer has reached the end of the context window. `PROMPT_TRUNCATED`: Ollama has cut the prompt.
+         *     `MODEL_NOT_FOUND`: the model of an agent is not there; the session's own answers.
+         */
         TurnWarning: {
             code: string;
             message: string;
         };
-        /** @description `warning`: Something the user should know that does not end the turn. */
+        /**
+         * @description `warning`: Something the user should know that does not end the turn.
+         *
+         *     `THINKING_NOT_SUPPORTED`, `TOOLS_NOT_SUPPORTED`, `IMAGES_NOT_SUPPORTED`: the model cannot, and answers
+         *     without. `IMAGE_NOT_FOUND`: images of the history are not stored any more, and are left out.
+         *     `TOOL_LIMIT_REACHED`: the model called tools for too long, and answers without them now. `ANSWER_CUT`: the
+         *     answer has reached the end of the context window. `PROMPT_TRUNCATED`: Ollama has cut the prompt.
+         *     `MODEL_NOT_FOUND`: the model of an agent is not there; the session's own answers.
+         */
         TurnWarningEvent: {
             /**
              * @description The run and the number of the event, which `Last-Event-ID` takes.
@@ -2180,6 +2305,102 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Health"];
+                };
+            };
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
+    get_live: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Alive"];
+                };
+            };
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
+    get_ready: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Ready"];
+                };
+            };
+            /** @description `SHUTTING_DOWN`, `NOT_READY` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
+    get_metrics: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Metrics. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/plain": string;
                 };
             };
             /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
@@ -2616,6 +2837,60 @@ export interface operations {
             };
             /** @description `SESSION_NOT_FOUND` */
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
+    get_blob: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                session_id: string;
+                sha256: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The image, as it was sent. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "image/png": string;
+                    "image/jpeg": string;
+                    "image/webp": string;
+                    "image/gif": string;
+                    "image/bmp": string;
+                };
+            };
+            /** @description `SESSION_NOT_FOUND`, `BLOB_NOT_FOUND` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `STORAGE_FAILED` */
+            500: {
                 headers: {
                     [name: string]: unknown;
                 };
