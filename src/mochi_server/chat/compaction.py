@@ -78,7 +78,7 @@ class Prompt:
     @property
     def trimmed(self) -> int:
         """How many tool results are shortened."""
-        return sum(self._is_trimmed(i) for i in range(self.covered, len(self.history)))
+        return sum(self._is_trimmed(i) for i in range(self.covered, len(self.history))) if self.trim else 0
 
     @property
     def dropped(self) -> int:
@@ -97,6 +97,14 @@ class Prompt:
             sent.append({"role": "user", "content": HEADING + self.checkpoint.text})
             sent.append({"role": "assistant", "content": "I remember."})
         return sent + wire_messages(rest, self.turn_begins - start)
+
+    def size_with(self, tools: Sequence[dict[str, Any]]) -> "Size":
+        """What is sent, as ``size`` counts it."""
+        return Size(self._size.characters + size((), tools).characters, self._size.images)
+
+    @cached_property
+    def _size(self) -> "Size":
+        return size(self.messages, ())
 
     @property
     def system(self) -> int:

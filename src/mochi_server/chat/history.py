@@ -21,7 +21,8 @@ def wire_messages(messages: Sequence[Message], turn_begins: int) -> list[ChatMes
     for index, message in enumerate(messages):
         if message["role"] != "assistant" or message["content"] or message.get("tool_calls"):
             sent.append(_wire(message, with_thinking=index > turn_begins))
-            sent.extend(_missing_results(messages, index))
+            if message["role"] == "tool" or message.get("tool_calls"):
+                sent.extend(_missing_results(messages, index))
     return sent
 
 
@@ -34,7 +35,7 @@ def _wire(message: Message, *, with_thinking: bool) -> ChatMessage:
     sent: ChatMessage = {name: message[name] for name in _SENT if message.get(name) is not None}  # type: ignore[assignment, literal-required]  # a TypedDict by names
     if with_thinking and message.get("thinking"):
         sent["thinking"] = message["thinking"]
-    if images := images_of(message):
+    if "images" in message and (images := images_of(message)):
         sent["images"] = images
     return sent
 

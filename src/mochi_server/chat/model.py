@@ -221,7 +221,7 @@ class ChatModel:
         self, prompt: Prompt, tools: list[dict[str, Any]]
     ) -> AsyncGenerator[list[Line] | ChatEvent | OllamaError, None]:
         """Post a prompt and pass on the answer; a refusal that another try may cure is yielded, not raised."""
-        prompt_size = size(prompt.messages, tools)
+        prompt_size = prompt.size_with(tools)
         room = self._room(prompt_size)
         messages, missing = await with_images(prompt.messages, self._store)
         if missing and not self._told_of_missing:
@@ -309,7 +309,7 @@ class ChatModel:
             self._stepped_down = True
             self.window = self._windows.stepped_down(self._info)
             return True
-        characters, images = size(prompt.messages, tools)
+        characters, images = prompt.size_with(tools)
         tokens = refused_tokens(refusal) or self._windows.estimate(self._info, characters, images) * 2
         self._windows.observe(self._info, characters, tokens, images)
         if self._size_of_window is None:
@@ -342,7 +342,7 @@ class ChatModel:
         return room is not None and (not isinstance(wanted, int) or wanted < 0 or wanted > room)
 
     def _estimate(self, prompt: Prompt, tools: list[dict[str, Any]]) -> int:
-        return self._windows.estimate(self._info, *size(prompt.messages, tools))
+        return self._windows.estimate(self._info, *prompt.size_with(tools))
 
     @property
     def _size_of_window(self) -> int | None:

@@ -71,4 +71,4 @@ def images_of(message: Message) -> list[str]:
 
 def images_in(messages: Iterable[Message]) -> set[str]:
     """The names of the images of these messages."""
-    return {name for message in messages for name in images_of(message)}
+    return {name for message in messages if "images" in message for name in images_of(message)}
