@@ -572,7 +572,7 @@ export interface paths {
         put?: never;
         /**
          * Reload tools
-         * @description Read the tools directory again.
+         * @description Read the tools directory again, and connect to its MCP servers anew.
          */
         post: operations["reload_tools"];
         delete?: never;
@@ -2454,7 +2454,7 @@ export interface components {
         ToolExecutionPolicy: "always_confirm" | "never_confirm" | "confirm_destructive";
         /**
          * ToolList
-         * @description All tools by name, groups of them, and what cannot be used.
+         * @description All tools by name, groups of them, and what cannot be used. An MCP server is a group.
          */
         ToolList: {
             /** Tools */
@@ -2480,7 +2480,7 @@ export interface components {
         };
         /**
          * ToolProblem
-         * @description Something in the tools directory that cannot be used, and why.
+         * @description A tool, a file or an MCP server that cannot be used, and why.
          */
         ToolProblem: {
             /** Name */
