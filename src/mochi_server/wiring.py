@@ -26,6 +26,7 @@ from mochi_server.services.sessions import SessionService
 from mochi_server.services.summarization import SummarizationService
 from mochi_server.services.summary_model import SummaryModelManager
 from mochi_server.services.system_prompts import SystemPromptService
+from mochi_server.services.transfer import TransferService
 from mochi_server.sessions.files import FileSessionStore
 from mochi_server.tools.discovery import ToolDiscoveryService
 from mochi_server.tools.execution import ToolExecutionService
@@ -41,6 +42,7 @@ class Services:
     windows: WindowRegistry
     prompts: SystemPromptService
     sessions: SessionService
+    transfers: TransferService
     tools: ToolLibrary
     mcp: McpServers
     execution: ToolExecutionService
@@ -140,6 +142,7 @@ def build_services(settings: MochiServerSettings) -> Services:
         windows=windows,
         prompts=prompts,
         sessions=sessions,
+        transfers=TransferService(store),
         tools=library,
         mcp=mcp,
         execution=execution,

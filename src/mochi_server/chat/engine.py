@@ -11,7 +11,15 @@ from mochi_server.chat.model import ChatModel
 from mochi_server.chat.toolboxes import Toolboxes
 from mochi_server.chat.transcript import Checkpoints, Transcript
 from mochi_server.chat.turn import Turn, TurnRequest
-from mochi_server.errors import EmptyHistory, InternalError, MochiError, ModelNotFound, OllamaError, OllamaUnreachable
+from mochi_server.errors import (
+    EmptyHistory,
+    InternalError,
+    MochiError,
+    ModelNotFound,
+    OllamaError,
+    OllamaUnreachable,
+    ValidationFailed,
+)
 from mochi_server.events import ChatEvent, MessageComplete, TurnError
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.types import ModelInfo
@@ -53,6 +61,8 @@ class ChatEngine:
             turn.model = await self._client.find_model(session.model)
         except (OllamaUnreachable, OllamaError) as error:
             turn.model_failure = error
+        if request.images and turn.model is not None and not turn.model.can("vision"):
+            raise ValidationFailed(f"images: model {session.model!r} cannot see images.", model=session.model)
         return turn
 
     async def run(self, turn: Turn) -> AsyncGenerator[list[ChatEvent], None]:
@@ -83,6 +93,8 @@ class ChatEngine:
         )
         if warnings := model.warnings(turn.toolbox.schemas()):
             yield warnings
+        if turn.request.images:
+            await transcript.begun()  # the model is sent them as they are stored
         conversation = Conversation(model, transcript, turn.toolbox, self._limits)
         turn.outcomes = conversation.outcomes
         async with aclosing(conversation.events()) as batches:

@@ -66,9 +66,11 @@ class Transcript:
         The model is asked meanwhile: a disk takes longer than anything else before the first word.
         """
         session = self._turn.session
-        if self._turn.request.message is not None:
-            said = user_message(self._turn.request.message)
-            self._storing = asyncio.ensure_future(self._store.append(self._id, [said]))
+        request = self._turn.request
+        if request.message is not None:
+            said = user_message(request.message, request.images)
+            self._storing = asyncio.ensure_future(self._store.append(self._id, [said], images=request.images))
+            self._turn.request = request.without_data()  # a turn may take minutes, and be remembered after it
             session.messages = [*session.messages, said]
         history = session.messages
         asked = last_user_index(history)

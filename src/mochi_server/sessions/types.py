@@ -66,6 +66,14 @@ class ToolCall(TypedDict):
     function: ToolCallFunction
 
 
+class ImageReference(TypedDict):
+    """How a message names an image, whose bytes are kept beside the sessions."""
+
+    sha256: str
+    """of its bytes, in hex"""
+    media_type: str
+
+
 class Message(TypedDict, total=False):
     """One stored message. ``role``, ``content``, ``message_id`` and ``timestamp`` are always there.
 
@@ -78,6 +86,8 @@ class Message(TypedDict, total=False):
     timestamp: str
     source_file: str | None
     """system: the prompt file it came from"""
+    images: list[ImageReference]
+    """user: what was shown to the model with it"""
     model: str
     """assistant: who answered; what follows is of the answer, too"""
     eval_count: int
@@ -121,15 +131,22 @@ class SessionCreationOptions:
 
 @dataclass(frozen=True)
 class SessionQuery:
-    """Which part of the list is wanted: newest first, ``limit`` entries after ``offset``."""
+    """Which part of the list is wanted: newest first, ``limit`` entries after ``offset``.
+
+    With ``text``, of the list of those sessions in which every word of it occurs (see ``sessions.search``).
+    """
 
     limit: int | None = None
     offset: int = 0
+    text: str | None = None
 
 
 @dataclass(frozen=True)
 class SessionPage:
-    """A part of the list; ``entries`` are sessions as flat objects without their messages."""
+    """A part of the list; ``entries`` are sessions as flat objects without their messages.
+
+    ``total`` counts the sessions of the whole list, or of all that were found.
+    """
 
     entries: list[dict[str, Any]]
     total: int
