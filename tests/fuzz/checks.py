@@ -18,7 +18,7 @@ _UNTOLD = (
     *("cannot be stored", "not finite", "plain file name", "arguments do not fit"),
     *("not an image", "cannot see images", "they need a message"),
 )
-"""What a schema cannot say: which numbers 64 bits hold, what no file system takes, what tools and models take."""
+"""What a schema cannot say: which numbers 64 bits hold, what no file system, no tool and no model takes."""
 
 
 def the_server_has_no_defect(_: CheckContext, response: Response, case: Case[Any]) -> bool | None:
