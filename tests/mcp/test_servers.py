@@ -155,7 +155,7 @@ def test_servers_that_cannot_be_used_are_problems_and_stop_nobody(
     stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(all_servers, "PATIENCE_SECONDS", 0)
-    monkeypatch.setattr(one_server, "CONNECT_SECONDS", 1)
+    monkeypatch.setattr(one_server, "CONNECT_SECONDS", 4)
     write_mcp(
         tmp_path,
         hand=by_hand(tmp_path, "echo"),
@@ -182,7 +182,7 @@ def test_servers_that_cannot_be_used_are_problems_and_stop_nobody(
         "type: of the transports over HTTP only streamable HTTP is known, which is called http",
         "absent: MCP server: it cannot be started: No such file or directory",
         "ended: MCP server: it ended without an answer; what it printed is in the log at the level DEBUG",
-        "silent: MCP server: it did not answer within 1 seconds",
+        "silent: MCP server: it did not answer within 4 seconds",
         "down: MCP server: ConnectError: All connection attempts failed",
         "other: MCP server: it answered with the HTTP status 404",
     ]
