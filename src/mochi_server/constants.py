@@ -1,6 +1,8 @@
 """Numbers and names that more than one module needs; nothing here does anything."""
 
 API_PREFIX = "/api/v1"
+OPENAI_PREFIX = "/v1"
+"""Where clients of OpenAI's API ask."""
 FORMAT_VERSION = "1.3"
 """Version written into session files."""
 

@@ -25,6 +25,7 @@ LAYERS = [
     "services",
     "chat",
     "agents",
+    "openai",
     "tracing",
     "observing",
     "wiring",

@@ -78,6 +78,8 @@ class Message(TypedDict, total=False):
     timestamp: str
     source_file: str | None
     """system: the prompt file it came from"""
+    images: list[str]
+    """user: base64, in conversations that are not stored"""
     model: str
     """assistant: who answered; what follows is of the answer, too"""
     eval_count: int

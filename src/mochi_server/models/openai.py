@@ -1,0 +1,479 @@
+"""Schemas of OpenAI's API, as far as this server speaks it.
+
+Fields that it does not know are left alone, those of OpenAI's that would change the answer and cannot be honoured are
+refused.
+"""
+
+import binascii
+import re
+from base64 import b64decode
+from typing import Annotated, Any, Literal, TypeVar
+
+import orjson
+from fastapi import Header
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag
+
+from mochi_server.chat.model import Wishes
+from mochi_server.errors import SessionNotFound
+from mochi_server.models.common import Body, Text
+from mochi_server.openai.asking import Ask
+from mochi_server.openai.errors import AS_PARTS, AS_TEXT, invalid
+from mochi_server.sessions.session import new_id, now
+from mochi_server.sessions.types import Message, ToolCall, ToolExecutionPolicy
+
+
+class MochiHeaders(BaseModel):
+    """What this server is told beside OpenAI's request."""
+
+    session: str | None = Field(
+        default=None,
+        alias="X-Mochi-Session",
+        description="The session whose turn this is; goes before `metadata.session_id`.",
+    )
+    tools: str | None = Field(
+        default=None,
+        alias="X-Mochi-Tools",
+        description="Names of tools of this server that the model may call, with commas.",
+    )
+    policy: ToolExecutionPolicy | None = Field(
+        default=None,
+        alias="X-Mochi-Tool-Policy",
+        description="Without a session: which calls run. Others are denied, for nobody can be asked.",
+    )
+
+    @property
+    def tool_names(self) -> list[str] | None:
+        """None where nothing is said of tools."""
+        return None if self.tools is None else [name.strip() for name in self.tools.split(",") if name.strip()]
+
+
+HeadersParam = Annotated[MochiHeaders, Header()]
+
+_THINK: dict[str, bool | str] = {
+    "none": False,
+    "minimal": "low",
+    "low": "low",
+    "medium": "medium",
+    "high": "high",
+    "xhigh": "max",
+    "max": "max",
+}
+_Item = TypeVar("_Item")
+_Some = Annotated[list[_Item], Field(fail_fast=True)]
+_DATA_URL = re.compile(r"data:image/[\w.+-]+;base64,", re.IGNORECASE)
+
+
+def _only(*values: Any) -> AfterValidator:
+    """A field that this server takes with these values alone, besides null."""
+    allowed = f"must be {orjson.dumps(values[0]).decode()}, or left out" if values else "must be left out"
+
+    def check(value: Any) -> Any:
+        if value is not None and value not in values:
+            raise ValueError(f"{allowed}: this server supports nothing else")
+        return value
+
+    return AfterValidator(check)
+
+
+def _image(url: str) -> str:
+    found = _DATA_URL.match(url)
+    if found is None:
+        raise ValueError("must be an image as a data URL, in base64: this server fetches nothing from elsewhere")
+    try:
+        b64decode(url[found.end() :], validate=True)
+    except binascii.Error as error:
+        raise ValueError("is not base64") from error
+    return url
+
+
+class TextPart(Body):
+    """A text."""
+
+    type: Literal["text"]
+    text: Text
+
+
+class ImageUrl(Body):
+    """An image, as a data URL."""
+
+    url: Annotated[str, AfterValidator(_image), Field(json_schema_extra={"pattern": "^data:image/"})]
+
+    @property
+    def base64(self) -> str:
+        return self.url.partition(",")[2]
+
+
+class ImagePart(Body):
+    """An image, for models that can see."""
+
+    type: Literal["image_url"]
+    image_url: ImageUrl
+
+
+def _form(content: object) -> str:
+    return AS_PARTS if isinstance(content, list) else AS_TEXT
+
+
+_ByForm = Discriminator(_form)
+_PlainText = Annotated[Text, Tag(AS_TEXT)]
+TextContent = Annotated[_PlainText | Annotated[_Some[TextPart], Tag(AS_PARTS)], _ByForm]
+_AnyPart = Annotated[TextPart | ImagePart, Field(discriminator="type")]
+Content = Annotated[_PlainText | Annotated[_Some[_AnyPart], Tag(AS_PARTS)], _ByForm]
+
+
+def _text(content: "str | list[TextPart] | list[TextPart | ImagePart] | None") -> str:
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "\n".join(part.text for part in content if isinstance(part, TextPart))
+
+
+class SystemMessage(Body):
+    """Instructions."""
+
+    role: Literal["system", "developer"]
+    content: TextContent
+
+    def stored(self, _: dict[str, str]) -> Message:
+        return _message(role="system", content=_text(self.content))
+
+
+class UserMessage(Body):
+    """What the user says."""
+
+    role: Literal["user"]
+    content: Content
+
+    def stored(self, _: dict[str, str]) -> Message:
+        message = _message(role="user", content=_text(self.content))
+        images = [part.image_url.base64 for part in self.content if isinstance(part, ImagePart)]
+        return {**message, "images": images} if images else message
+
+
+class Function(Body):
+    """The function of a call; ``arguments`` are JSON."""
+
+    name: str
+    arguments: str = "{}"
+
+
+class Call(Body):
+    """A call that the model made."""
+
+    id: str
+    type: Literal["function"] = "function"
+    function: Function
+
+
+class AssistantMessage(Body):
+    """What the model said."""
+
+    role: Literal["assistant"]
+    content: TextContent | None = None
+    reasoning_content: Text | None = None
+    reasoning: Text | None = None
+    tool_calls: _Some[Call] | None = None
+
+    def stored(self, names: dict[str, str]) -> Message:
+        message = _message(role="assistant", content=_text(self.content))
+        if thinking := self.reasoning_content or self.reasoning:
+            message["thinking"] = thinking
+        if self.tool_calls:
+            names |= {call.id: call.function.name for call in self.tool_calls}
+            message["tool_calls"] = [_call(index, call) for index, call in enumerate(self.tool_calls)]
+        return message
+
+
+class ToolMessage(Body):
+    """What came of a call."""
+
+    role: Literal["tool"]
+    content: TextContent
+    tool_call_id: str
+
+    def stored(self, names: dict[str, str]) -> Message:
+        message = _message(role="tool", content=_text(self.content))
+        message["tool_call_id"] = self.tool_call_id
+        if name := names.get(self.tool_call_id):
+            message["tool_name"] = name
+        return message
+
+
+AnyMessage = Annotated[
+    SystemMessage | UserMessage | AssistantMessage | ToolMessage,
+    Field(discriminator="role"),
+]
+
+
+class FunctionTool(Body):
+    """A function of the client's that the model may call; ``parameters`` is a JSON schema."""
+
+    name: Annotated[str, Field(min_length=1)]
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class ClientTool(Body):
+    """A tool that the client carries out."""
+
+    type: Literal["function"]
+    function: FunctionTool
+
+    def schema_for_ollama(self) -> dict[str, Any]:
+        parameters = {"type": "object", "properties": {}} | (self.function.parameters or {})
+        function = {"name": self.function.name, "description": self.function.description or ""}
+        return {"type": "function", "function": function | {"parameters": parameters}}
+
+
+class NamedFunction(Body):
+    """A function by name."""
+
+    name: str
+
+
+class NamedTool(Body):
+    """The one tool that the model should call: it is offered no other."""
+
+    type: Literal["function"]
+    function: NamedFunction
+
+
+class JsonSchema(Body):
+    """What the answer must look like."""
+
+    name: str = "answer"
+    json_schema: dict[str, Any] | None = Field(default=None, alias="schema")
+
+
+class PlainFormat(Body):
+    """Text, or any JSON object."""
+
+    type: Literal["text", "json_object"]
+
+
+class SchemaFormat(Body):
+    """JSON of a schema."""
+
+    type: Literal["json_schema"]
+    json_schema: JsonSchema
+
+
+class StreamOptions(Body):
+    """``include_usage``: a last chunk tells the tokens."""
+
+    include_usage: bool | None = None
+
+
+class Metadata(Body):
+    """``session_id``: the session whose turn this is. The rest is the client's own."""
+
+    session_id: str | None = None
+
+
+class CompletionRequest(Body):
+    """A conversation to be answered. Null is the same as leaving a field out; unknown fields are left alone."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"model": "qwen3:14b", "messages": [{"role": "user", "content": "What is the capital of France?"}]},
+                {
+                    "model": "agent:coder",
+                    "messages": [{"role": "user", "content": "List the files of your workspace."}],
+                    "stream": True,
+                },
+            ]
+        }
+    )
+
+    model: Annotated[str, Field(min_length=1, description="A model of Ollama, or `agent:NAME`.")]
+    messages: Annotated[list[AnyMessage], Field(min_length=1, fail_fast=True)]
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    metadata: Metadata | None = None
+    tools: _Some[ClientTool] | None = Field(default=None, description="Tools that the client carries out.")
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = Field(
+        default=None, description="`required` cannot be enforced, and is as `auto`."
+    )
+    response_format: Annotated[PlainFormat | SchemaFormat, Field(discriminator="type")] | None = None
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_completion_tokens: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="Goes before `max_tokens`."
+    )
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
+    stop: str | _Some[str] | None = None
+    n: Annotated[int | None, _only(1)] = Field(default=None, description="1 alone: there is one answer to a request.")
+    logprobs: Annotated[bool | None, _only(False)] = Field(default=None, description="False alone.")
+    top_logprobs: Annotated[int | None, _only(0)] = Field(default=None, description="0 alone.")
+    logit_bias: Annotated[dict[str, Any] | None, _only({})] = Field(default=None, description="Empty alone.")
+    modalities: Annotated[list[str] | None, _only(["text"])] = Field(default=None, description="Text alone.")
+    audio: Annotated[Any, _only()] = Field(default=None, description="Not supported.")
+    functions: Annotated[Any, _only()] = Field(default=None, description="Not supported; `tools` is its successor.")
+    function_call: Annotated[Any, _only()] = Field(default=None, description="Not supported.")
+    web_search_options: Annotated[Any, _only()] = Field(default=None, description="Not supported.")
+
+    @property
+    def wants_usage(self) -> bool:
+        return bool(self.stream_options and self.stream_options.include_usage)
+
+    def ask(self, headers: MochiHeaders) -> Ask:
+        """The request with its headers, as turns are made of it. Raises ``ValidationFailed``, ``SessionNotFound``."""
+        session_id = headers.session
+        if session_id is None and self.metadata is not None:
+            session_id = self.metadata.session_id
+        if session_id == "":
+            raise SessionNotFound("")
+        names: dict[str, str] = {}
+        return Ask(
+            model=self.model,
+            messages=[message.stored(names) for message in self.messages],
+            wishes=Wishes(
+                think=None if self.reasoning_effort is None else _THINK[self.reasoning_effort],
+                options=self._options() or None,
+                format=self._format(),
+            ),
+            client_tools=self._client_tools(),
+            may_call=self.tool_choice != "none",
+            tools=headers.tool_names,
+            policy=headers.policy,
+            session_id=session_id,
+        )
+
+    def _options(self) -> dict[str, Any]:
+        stop = [self.stop] if isinstance(self.stop, str) else self.stop
+        given = {
+            "num_predict": self.max_completion_tokens or self.max_tokens,
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "frequency_penalty": self.frequency_penalty,
+            "presence_penalty": self.presence_penalty,
+            "seed": self.seed,
+            "stop": stop or None,
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
+    def _format(self) -> str | dict[str, Any] | None:
+        if isinstance(self.response_format, SchemaFormat):
+            return self.response_format.json_schema.json_schema or "json"
+        return "json" if self.response_format and self.response_format.type == "json_object" else None
+
+    def _client_tools(self) -> list[dict[str, Any]]:
+        tools = self.tools or []
+        if isinstance(self.tool_choice, NamedTool):
+            name = self.tool_choice.function.name
+            tools = [tool for tool in tools if tool.function.name == name]
+            if not tools:
+                raise invalid("tool_choice", f"there is no tool {name!r} in the request")
+        return [tool.schema_for_ollama() for tool in tools]
+
+
+class OpenAIModel(BaseModel):
+    """Something that can be asked for as ``model``. ``created`` is not known, and 0."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int = 0
+    owned_by: str = "mochi-server"
+
+
+class OpenAIModelList(BaseModel):
+    """All of them: Ollama's models first, then agents."""
+
+    object: Literal["list"] = "list"
+    data: list[OpenAIModel]
+
+
+class CalledFunction(BaseModel):
+    """The function of a call; ``arguments`` are JSON."""
+
+    name: str
+    arguments: str
+
+
+class CalledTool(BaseModel):
+    """A call that the client carries out."""
+
+    id: str
+    type: Literal["function"]
+    function: CalledFunction
+
+
+class CompletionMessage(BaseModel):
+    """The answer. ``reasoning_content`` and ``reasoning`` are the same, and there when the model has thought."""
+
+    role: Literal["assistant"]
+    content: str | None
+    refusal: str | None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    tool_calls: list[CalledTool] | None = None
+
+
+class Choice(BaseModel):
+    """The only one."""
+
+    index: int
+    message: CompletionMessage
+    logprobs: None
+    finish_reason: Literal["stop", "length", "tool_calls"]
+
+
+class Usage(BaseModel):
+    """Tokens as Ollama counted them, of all requests that the turn took."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+
+
+class Besides(BaseModel):
+    """What OpenAI's API has no place for: the window, what tools of this server did, and what the user should know."""
+
+    context_window: dict[str, Any]
+    tool_calls_executed: list[dict[str, Any]]
+    notices: list[dict[str, Any]]
+
+
+class Completion(BaseModel):
+    """An answer, whole."""
+
+    id: str
+    object: Literal["chat.completion"]
+    created: int
+    model: str
+    choices: list[Choice]
+    usage: Usage
+    mochi: Besides
+
+
+class OpenAIError(BaseModel):
+    """What went wrong. ``code`` is for programs, ``param`` the field that it is about."""
+
+    message: str
+    type: str
+    param: str | None = None
+    code: str
+
+
+class OpenAIErrorEnvelope(BaseModel):
+    """The body of every error of these routes."""
+
+    error: OpenAIError
+
+
+def _message(role: Literal["system", "user", "assistant", "tool"], content: str) -> Message:
+    return {"role": role, "content": content, "message_id": new_id(), "timestamp": now()}
+
+
+def _call(index: int, call: Call) -> ToolCall:
+    try:
+        arguments = orjson.loads(call.function.arguments or "{}")
+    except orjson.JSONDecodeError:
+        arguments = None
+    if not isinstance(arguments, dict):
+        raise invalid("messages", f"the arguments of call {call.id!r} are not a JSON object")
+    return {"id": call.id, "function": {"index": index, "name": call.function.name, "arguments": arguments}}
