@@ -258,6 +258,22 @@ def test_an_ollama_that_is_gone_is_a_502(tmp_path: Path, stream: bool) -> None:
     assert (refusal.status_code, refusal.code, refusal.type) == (502, "ollama_unreachable", "server_error")
 
 
+def test_a_conversation_that_is_too_long_is_summed_up_and_one_message_that_is_refused(tmp_path: Path) -> None:
+    """However many tokens its characters are, which nobody knows before the first count."""
+    models = [Model("small", capabilities=("completion",), context_length=8192)]
+    long = {"role": "user", "content": "word " * 200}, {"role": "assistant", "content": "yes " * 200}
+    with (
+        StubServer(models=models, speed=0) as stub,
+        RunningServer(tmp_path, stub.url) as server,
+        client_of(server) as client,
+    ):
+        door = Door(client, stub, asks={"model": "small"}, messages=[*long] * 20)
+        answer: Any = door.say("Hi.")
+        (notice,) = answer.mochi["notices"]
+        assert (notice["type"], notice["summary_used"]) == ("context_compacted", True)
+        assert door.refused(messages=[{"role": "user", "content": "x" * 20_000}]).code == "context_length_exceeded"
+
+
 def test_an_answer_that_breaks_off_is_an_error_of_the_stream(tmp_path: Path) -> None:
     with (
         StubServer(resolve=lambda _: Reply([Text(["one ", "two "]), Cut()]), speed=0) as stub,
