@@ -52,6 +52,7 @@ class Services:
     summaries: SummarizationService
     compare: CompareService
     runs: RunRegistry
+    passing: Passing
     passing_runs: RunRegistry
     """Turns of conversations that nobody stores; they shut down with ``runs``."""
     completions: Completions
@@ -173,6 +174,7 @@ def build_services(settings: MochiServerSettings) -> Services:
         summaries=summaries,
         compare=CompareService(client, windows),
         runs=runs,
+        passing=passing,
         passing_runs=passing_runs,
         completions=Completions(
             client,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from pathlib import Path
@@ -11,6 +12,7 @@ import httpx
 import openai
 import pytest
 
+from mochi_server.sessions import SessionQuery
 from mochi_stub import Cut, Model, Reply, StubServer, Text
 from tests.openai.talk import LOOK, Door, call_of, client_of, said, stored
 from tests.support.holding import Holding
@@ -46,13 +48,15 @@ def test_an_answer_is_ollamas_with_its_counts(door: Door, stream: bool) -> None:
     assert body["options"]["num_ctx"] >= 8192
 
 
-def test_without_a_session_nothing_is_stored(door: Door, data_dir: Path) -> None:
+def test_without_a_session_nothing_is_stored(door: Door, data_dir: Path, server: RunningServer) -> None:
     for stream in (False, True):
         door.stream = stream
         door.say(instruct(calls("add", a=1, b=2), words(3)), extra_headers={"X-Mochi-Tools": "add"})
     door.messages.clear()
     door.say("Hello!", model="agent:helper")
     assert stored(data_dir) == []
+    for store in (server.app.state.services.passing.sessions, server.app.state.services.passing.agent_chats):
+        assert asyncio.run(store.list(SessionQuery())).total == 0, "it is still in memory"
 
 
 def test_what_is_asked_for_reaches_ollama(door: Door) -> None:
@@ -288,6 +292,20 @@ def test_an_answer_that_breaks_off_is_an_error_of_the_stream(tmp_path: Path) -> 
             for chunk in chunks:
                 heard += chunk.choices[0].delta.content or ""
         assert (heard, caught.value.code) == ("one two ", "ollama_error")
+
+
+def test_a_shutdown_ends_an_answer_with_an_error(holding: Holding, tmp_path: Path) -> None:
+    body = {"model": "mochi", "messages": [{"role": "user", "content": "hold"}], "stream": True}
+    with (
+        RunningServer(tmp_path, holding.stub.url, shutdown_grace_seconds=0) as server,
+        httpx.stream("POST", f"{server.url}/v1/chat/completions", json=body, timeout=10) as response,
+    ):
+        heard = response.iter_text()
+        assert any("three" in text for text in heard)
+        server.stop()
+        *_, error, done, rest = "".join(heard).split("\n\n")
+    assert json.loads(error.removeprefix("data: "))["error"]["code"] == "shutting_down"
+    assert (done, rest) == ("data: [DONE]", "")
 
 
 @STREAMED
