@@ -77,7 +77,7 @@ class Prompt:
     @property
     def trimmed(self) -> int:
         """How many tool results are shortened."""
-        return sum(self._is_trimmed(i) for i in range(self.covered, len(self.history)))
+        return sum(self._is_trimmed(i) for i in range(self.covered, len(self.history))) if self.trim else 0
 
     @property
     def dropped(self) -> int:
@@ -96,6 +96,11 @@ class Prompt:
             sent.append({"role": "user", "content": HEADING + self.checkpoint.text})
             sent.append({"role": "assistant", "content": "I remember."})
         return sent + wire_messages(rest, self.turn_begins - start)
+
+    @cached_property
+    def characters(self) -> int:
+        """Of what is sent, as ``size`` counts them."""
+        return size(self.messages, ())
 
     @property
     def system(self) -> int:

@@ -20,7 +20,8 @@ def wire_messages(messages: Sequence[Message], turn_begins: int) -> list[ChatMes
     for index, message in enumerate(messages):
         if message["role"] != "assistant" or message["content"] or message.get("tool_calls"):
             sent.append(_wire(message, with_thinking=index > turn_begins))
-            sent.extend(_missing_results(messages, index))
+            if message["role"] == "tool" or message.get("tool_calls"):
+                sent.extend(_missing_results(messages, index))
     return sent
 
 

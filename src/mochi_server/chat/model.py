@@ -234,7 +234,7 @@ class ChatModel:
     ) -> AsyncGenerator[list[Line] | ChatEvent | OllamaError, None]:
         """Post a prompt and pass on the answer; a refusal that another try may cure is yielded, not raised."""
         messages = prompt.messages
-        characters = size(messages, tools)
+        characters = prompt.characters + size((), tools)
         room = self._room(characters)
         payload = self._payload(messages, tools, room)
         with self._client.traffic.request(self.name) as request:
@@ -351,7 +351,7 @@ class ChatModel:
         return room is not None and (not isinstance(wanted, int) or wanted < 0 or wanted > room)
 
     def _estimate(self, prompt: Prompt, tools: list[dict[str, Any]]) -> int:
-        return self._windows.estimate(self._info, size(prompt.messages, tools))
+        return self._windows.estimate(self._info, prompt.characters + size((), tools))
 
     @property
     def _size_of_window(self) -> int | None:

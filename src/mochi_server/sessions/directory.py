@@ -5,9 +5,10 @@ its end; what comes between are lines of the turn log, which reading lays over t
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -92,10 +93,10 @@ class SessionDirectory:
                 written = self._folder.save(session_id, stored, after)
             return self._remember(session_id, written).session()
 
-    def checkpoint(self, session_id: str, partial: Message) -> None:
+    def checkpoint(self, session_id: str, unfinished: Message) -> None:
         """Note an unfinished answer in the turn log, for a crash of the process; the machine's would cost it."""
         with self._writing(session_id) as stored:
-            message = _settled(partial, len(stored.record.messages))
+            message = _settled(unfinished, len(stored.record.messages))
             after = stored.record.with_partial(message, self._folder.presence.name)
             noted = self._folder.note(session_id, stored, after, partial_line(after), durably=False)
             self._remember(session_id, noted)
@@ -132,10 +133,16 @@ class SessionDirectory:
             if is_turn:
                 self._turns[session_id] = _Turn(whole)
 
+    def leave_turn(self, session_id: str) -> bool:
+        """End a turn that has nothing in its log, which needs no disk. False where ``end_turn`` has work to do."""
+        turn = self._turns.get(session_id)
+        if turn is not None and turn.stored.log is not None:
+            return False
+        self._turns.pop(session_id, None)
+        return True
+
     def end_turn(self, session_id: str) -> None:
         """Bring what the turn has logged into the file. A failing medium is no error here: the log is durable, too."""
-        if session_id not in self._turns:
-            return
         try:
             with self._writing(session_id) as stored:
                 if stored.log:
@@ -163,14 +170,14 @@ class SessionDirectory:
             new = [_settled(message, start + offset) for offset, message in enumerate(messages)]
             after = before.with_tail(start, new, moment)
             turn = self._turns.get(session_id)
-            line = tail_line(before, start, after) if turn and turn.has_spoken else None
+            line = partial(tail_line, before, start, after) if turn and turn.has_spoken else None
             written = self._written(session_id, stored, after, line, ends_turn=ends_turn)
             if turn:
                 turn.has_spoken = True
             return self._remember(session_id, written).session()
 
     def _written(
-        self, session_id: str, stored: Stored, after: Record, line: bytes | None, *, ends_turn: bool
+        self, session_id: str, stored: Stored, after: Record, line: Callable[[], bytes] | None, *, ends_turn: bool
     ) -> Stored:
         """Save the file, or add the line to the turn's log where there is one and more will follow or no file fits."""
         if line is None:
@@ -178,7 +185,7 @@ class SessionDirectory:
         if ends_turn:
             with suppress(OSError):
                 return self._folder.save(session_id, stored, after)
-        return self._folder.note(session_id, stored, after, line)
+        return self._folder.note(session_id, stored, after, line())
 
     @contextmanager
     def _writing(self, session_id: str) -> Iterator[Stored]:

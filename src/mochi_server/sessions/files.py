@@ -106,7 +106,7 @@ class FileSessionStore:
                 await self._run(partial(self._directory.begin, session_id, is_turn=run_id is not None))
                 yield
             finally:
-                if run_id is not None:
+                if run_id is not None and not self._directory.leave_turn(session_id):
                     await self._run(partial(self._directory.end_turn, session_id))
 
     async def aclose(self) -> None:
