@@ -1,25 +1,44 @@
-"""Schemas of OpenAI's API, as far as this server speaks it.
+"""Schemas of requests of OpenAI's API, as far as this server speaks it.
 
 Fields that it does not know are left alone, those of OpenAI's that would change the answer and cannot be honoured are
 refused.
 """
 
-import binascii
-import re
-from base64 import b64decode
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import orjson
 from fastapi import Header
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from mochi_server.chat.model import Wishes
 from mochi_server.errors import SessionNotFound
-from mochi_server.models.common import Body, Text
+from mochi_server.models.common import Body
+from mochi_server.models.openai_messages import AnyMessage, Some
 from mochi_server.openai.asking import Ask
-from mochi_server.openai.errors import AS_PARTS, AS_TEXT, invalid
-from mochi_server.sessions.session import new_id, now
-from mochi_server.sessions.types import Message, ToolCall, ToolExecutionPolicy
+from mochi_server.openai.errors import invalid
+from mochi_server.sessions.types import ToolExecutionPolicy
+
+_THINK: dict[str, bool | str] = {
+    "none": False,
+    "minimal": "low",
+    "low": "low",
+    "medium": "medium",
+    "high": "high",
+    "xhigh": "max",
+    "max": "max",
+}
+
+
+def _only(*values: Any) -> AfterValidator:
+    """A field that this server takes with these values alone, besides null."""
+    allowed = f"must be {orjson.dumps(values[0]).decode()}, or left out" if values else "must be left out"
+
+    def check(value: Any) -> Any:
+        if value is not None and value not in values:
+            raise ValueError(f"{allowed}: this server supports nothing else")
+        return value
+
+    return AfterValidator(check)
 
 
 class MochiHeaders(BaseModel):
@@ -48,160 +67,6 @@ class MochiHeaders(BaseModel):
 
 
 HeadersParam = Annotated[MochiHeaders, Header()]
-
-_THINK: dict[str, bool | str] = {
-    "none": False,
-    "minimal": "low",
-    "low": "low",
-    "medium": "medium",
-    "high": "high",
-    "xhigh": "max",
-    "max": "max",
-}
-_Item = TypeVar("_Item")
-_Some = Annotated[list[_Item], Field(fail_fast=True)]
-_DATA_URL = re.compile(r"data:image/[\w.+-]+;base64,", re.IGNORECASE)
-
-
-def _only(*values: Any) -> AfterValidator:
-    """A field that this server takes with these values alone, besides null."""
-    allowed = f"must be {orjson.dumps(values[0]).decode()}, or left out" if values else "must be left out"
-
-    def check(value: Any) -> Any:
-        if value is not None and value not in values:
-            raise ValueError(f"{allowed}: this server supports nothing else")
-        return value
-
-    return AfterValidator(check)
-
-
-def _image(url: str) -> str:
-    found = _DATA_URL.match(url)
-    if found is None:
-        raise ValueError("must be an image as a data URL, in base64: this server fetches nothing from elsewhere")
-    try:
-        b64decode(url[found.end() :], validate=True)
-    except binascii.Error as error:
-        raise ValueError("is not base64") from error
-    return url
-
-
-class TextPart(Body):
-    """A text."""
-
-    type: Literal["text"]
-    text: Text
-
-
-class ImageUrl(Body):
-    """An image, as a data URL."""
-
-    url: Annotated[str, AfterValidator(_image), Field(json_schema_extra={"pattern": "^data:image/"})]
-
-    @property
-    def base64(self) -> str:
-        return self.url.partition(",")[2]
-
-
-class ImagePart(Body):
-    """An image, for models that can see."""
-
-    type: Literal["image_url"]
-    image_url: ImageUrl
-
-
-def _form(content: object) -> str:
-    return AS_PARTS if isinstance(content, list) else AS_TEXT
-
-
-_ByForm = Discriminator(_form)
-_PlainText = Annotated[Text, Tag(AS_TEXT)]
-TextContent = Annotated[_PlainText | Annotated[_Some[TextPart], Tag(AS_PARTS)], _ByForm]
-_AnyPart = Annotated[TextPart | ImagePart, Field(discriminator="type")]
-Content = Annotated[_PlainText | Annotated[_Some[_AnyPart], Tag(AS_PARTS)], _ByForm]
-
-
-def _text(content: "str | list[TextPart] | list[TextPart | ImagePart] | None") -> str:
-    if content is None or isinstance(content, str):
-        return content or ""
-    return "\n".join(part.text for part in content if isinstance(part, TextPart))
-
-
-class SystemMessage(Body):
-    """Instructions."""
-
-    role: Literal["system", "developer"]
-    content: TextContent
-
-    def stored(self, _: dict[str, str]) -> Message:
-        return _message(role="system", content=_text(self.content))
-
-
-class UserMessage(Body):
-    """What the user says."""
-
-    role: Literal["user"]
-    content: Content
-
-    def stored(self, _: dict[str, str]) -> Message:
-        message = _message(role="user", content=_text(self.content))
-        images = [part.image_url.base64 for part in self.content if isinstance(part, ImagePart)]
-        return {**message, "images": images} if images else message
-
-
-class Function(Body):
-    """The function of a call; ``arguments`` are JSON."""
-
-    name: str
-    arguments: str = "{}"
-
-
-class Call(Body):
-    """A call that the model made."""
-
-    id: str
-    type: Literal["function"] = "function"
-    function: Function
-
-
-class AssistantMessage(Body):
-    """What the model said."""
-
-    role: Literal["assistant"]
-    content: TextContent | None = None
-    reasoning_content: Text | None = None
-    reasoning: Text | None = None
-    tool_calls: _Some[Call] | None = None
-
-    def stored(self, names: dict[str, str]) -> Message:
-        message = _message(role="assistant", content=_text(self.content))
-        if thinking := self.reasoning_content or self.reasoning:
-            message["thinking"] = thinking
-        if self.tool_calls:
-            names |= {call.id: call.function.name for call in self.tool_calls}
-            message["tool_calls"] = [_call(index, call) for index, call in enumerate(self.tool_calls)]
-        return message
-
-
-class ToolMessage(Body):
-    """What came of a call."""
-
-    role: Literal["tool"]
-    content: TextContent
-    tool_call_id: str
-
-    def stored(self, names: dict[str, str]) -> Message:
-        message = _message(role="tool", content=_text(self.content))
-        message["tool_call_id"] = self.tool_call_id
-        if name := names.get(self.tool_call_id):
-            message["tool_name"] = name
-        return message
-
-
-AnyMessage = Annotated[
-    SystemMessage | UserMessage | AssistantMessage | ToolMessage,
-    Field(discriminator="role"),
-]
 
 
 class FunctionTool(Body):
@@ -290,7 +155,7 @@ class CompletionRequest(Body):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     metadata: Metadata | None = None
-    tools: _Some[ClientTool] | None = Field(default=None, description="Tools that the client carries out.")
+    tools: Some[ClientTool] | None = Field(default=None, description="Tools that the client carries out.")
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = Field(
         default=None, description="`required` cannot be enforced, and is as `auto`."
     )
@@ -305,7 +170,7 @@ class CompletionRequest(Body):
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
-    stop: str | _Some[str] | None = None
+    stop: str | Some[str] | None = None
     n: Annotated[int | None, _only(1)] = Field(default=None, description="1 alone: there is one answer to a request.")
     logprobs: Annotated[bool | None, _only(False)] = Field(default=None, description="False alone.")
     top_logprobs: Annotated[int | None, _only(0)] = Field(default=None, description="0 alone.")
@@ -369,111 +234,3 @@ class CompletionRequest(Body):
             if not tools:
                 raise invalid("tool_choice", f"there is no tool {name!r} in the request")
         return [tool.schema_for_ollama() for tool in tools]
-
-
-class OpenAIModel(BaseModel):
-    """Something that can be asked for as ``model``. ``created`` is not known, and 0."""
-
-    id: str
-    object: Literal["model"] = "model"
-    created: int = 0
-    owned_by: str = "mochi-server"
-
-
-class OpenAIModelList(BaseModel):
-    """All of them: Ollama's models first, then agents."""
-
-    object: Literal["list"] = "list"
-    data: list[OpenAIModel]
-
-
-class CalledFunction(BaseModel):
-    """The function of a call; ``arguments`` are JSON."""
-
-    name: str
-    arguments: str
-
-
-class CalledTool(BaseModel):
-    """A call that the client carries out."""
-
-    id: str
-    type: Literal["function"]
-    function: CalledFunction
-
-
-class CompletionMessage(BaseModel):
-    """The answer. ``reasoning_content`` and ``reasoning`` are the same, and there when the model has thought."""
-
-    role: Literal["assistant"]
-    content: str | None
-    refusal: str | None
-    reasoning_content: str | None = None
-    reasoning: str | None = None
-    tool_calls: list[CalledTool] | None = None
-
-
-class Choice(BaseModel):
-    """The only one."""
-
-    index: int
-    message: CompletionMessage
-    logprobs: None
-    finish_reason: Literal["stop", "length", "tool_calls"]
-
-
-class Usage(BaseModel):
-    """Tokens as Ollama counted them, of all requests that the turn took."""
-
-    prompt_tokens: int
-    completion_tokens: int
-    total_tokens: int
-
-
-class Besides(BaseModel):
-    """What OpenAI's API has no place for: the window, what tools of this server did, and what the user should know."""
-
-    context_window: dict[str, Any]
-    tool_calls_executed: list[dict[str, Any]]
-    notices: list[dict[str, Any]]
-
-
-class Completion(BaseModel):
-    """An answer, whole."""
-
-    id: str
-    object: Literal["chat.completion"]
-    created: int
-    model: str
-    choices: list[Choice]
-    usage: Usage
-    mochi: Besides
-
-
-class OpenAIError(BaseModel):
-    """What went wrong. ``code`` is for programs, ``param`` the field that it is about."""
-
-    message: str
-    type: str
-    param: str | None = None
-    code: str
-
-
-class OpenAIErrorEnvelope(BaseModel):
-    """The body of every error of these routes."""
-
-    error: OpenAIError
-
-
-def _message(role: Literal["system", "user", "assistant", "tool"], content: str) -> Message:
-    return {"role": role, "content": content, "message_id": new_id(), "timestamp": now()}
-
-
-def _call(index: int, call: Call) -> ToolCall:
-    try:
-        arguments = orjson.loads(call.function.arguments or "{}")
-    except orjson.JSONDecodeError:
-        arguments = None
-    if not isinstance(arguments, dict):
-        raise invalid("messages", f"the arguments of call {call.id!r} are not a JSON object")
-    return {"id": call.id, "function": {"index": index, "name": call.function.name, "arguments": arguments}}

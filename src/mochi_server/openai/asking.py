@@ -100,7 +100,7 @@ def _waits(session: ChatSession, said: Message) -> bool:
 
 def _results(session: ChatSession, news: Sequence[Message]) -> list[Message]:
     """The results that a session waits for, as it stores them. Raises ``ValidationFailed`` for those of no call."""
-    names = {call["id"]: call["function"]["name"] for m in session.messages for call in m.get("tool_calls") or ()}
+    names = {call.get("id"): call["function"]["name"] for m in session.messages for call in m.get("tool_calls") or ()}
     waiting = _open_calls(session)
     results: list[Message] = []
     for message in news:
@@ -122,7 +122,7 @@ def _open_calls(session: ChatSession) -> set[str]:
         if message["role"] == "tool":
             called.add(message.get("tool_call_id", ""))
         else:
-            return {call["id"] for call in message.get("tool_calls") or ()} - called
+            return {call.get("id", "") for call in message.get("tool_calls") or ()} - called
     return set()
 
 

@@ -1,6 +1,7 @@
 """How errors are told to clients of OpenAI's API."""
 
 import json
+import re
 from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
@@ -22,7 +23,7 @@ _CODES = {
 
 _KINDS = {"missing": "missing_required_parameter"}
 AS_TEXT, AS_PARTS = "as text", "as parts"
-_ALTERNATIVES = {AS_TEXT, AS_PARTS, "system", "developer", "user", "assistant", "tool"}
+_ALTERNATIVES = {"system", "developer", "user", "assistant", "tool", "str", "bool"}
 """In the place of an invalid field, but no part of the request: which of several forms it was read as."""
 
 
@@ -64,8 +65,12 @@ def _of_invalid(error: ValidationFailed) -> tuple[str, str, str | None]:
     return f"{path}: {first['msg']}" if path else first["msg"], _KINDS.get(first["type"], "invalid_value"), path or None
 
 
+def _is_field(step: str) -> bool:
+    return step not in _ALTERNATIVES and re.fullmatch("[a-z_]+", step) is not None
+
+
 def _path(where: Sequence[str | int]) -> str:
     """A place as OpenAI writes it: ``messages[0].content``."""
-    steps = [step for step in where if step not in _ALTERNATIVES]
+    steps = [*where[:1], *(step for step in where[1:] if isinstance(step, int) or _is_field(step))]
     steps = [step for step, before in zip(steps, ["", *steps], strict=False) if step != before]  # a kind, and its field
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).removeprefix(".")

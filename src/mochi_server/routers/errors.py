@@ -12,7 +12,7 @@ from starlette.routing import Match
 from mochi_server.asgi import ERROR, worded
 from mochi_server.errors import InternalError, MethodNotAllowed, MochiError, RouteNotFound, ValidationFailed
 from mochi_server.models.common import ErrorEnvelope
-from mochi_server.models.openai import OpenAIErrorEnvelope
+from mochi_server.models.openai_answers import OpenAIErrorEnvelope
 from mochi_server.openai.errors import openai_error, openai_status
 from mochi_server.routers.connection import ClientGone
 from mochi_server.routers.examples import example, sample

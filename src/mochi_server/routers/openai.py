@@ -28,12 +28,10 @@ from mochi_server.errors import (
     ValidationFailed,
 )
 from mochi_server.models.openai import (
-    Completion,
     CompletionRequest,
     HeadersParam,
-    OpenAIModel,
-    OpenAIModelList,
 )
+from mochi_server.models.openai_answers import Completion, OpenAIModel, OpenAIModelList
 from mochi_server.openai.wire import Chunks, Head, whole
 from mochi_server.routers.connection import until_disconnect
 from mochi_server.routers.errors import openai_described, openai_responses
