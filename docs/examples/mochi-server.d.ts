@@ -150,7 +150,7 @@ export interface paths {
         };
         /**
          * List sessions
-         * @description List sessions, the last changed first.
+         * @description List sessions, the last changed first: all, or those whose title and messages hold every word of `q`.
          */
         get: operations["list_sessions"];
         put?: never;
@@ -159,6 +159,26 @@ export interface paths {
          * @description Create a session.
          */
         post: operations["create_session"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/sessions/import": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Import sessions
+         * @description Store the sessions of an exported file, of this server or of Open WebUI, under new ids: all of them or none.
+         */
+        post: operations["import_sessions"];
         delete?: never;
         options?: never;
         head?: never;
@@ -191,6 +211,46 @@ export interface paths {
          * @description Change a session's settings; also while it is answering.
          */
         patch: operations["patch_session"];
+        trace?: never;
+    };
+    "/api/v1/sessions/{session_id}/fork": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Fork session
+         * @description Begin a new session with the messages up to one of this session, which stays as it is.
+         */
+        post: operations["fork_session"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/sessions/{session_id}/export": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Export session
+         * @description Get a session as a file: JSON, which can be imported, or Markdown, to be read.
+         */
+        get: operations["export_session"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
         trace?: never;
     };
     "/api/v1/sessions/{session_id}/messages": {
@@ -1689,6 +1749,71 @@ export interface components {
             mean_seconds: number;
         };
         /**
+         * FileCall
+         * @description A tool call as Ollama writes it.
+         */
+        FileCall: {
+            /** Id */
+            id: string;
+            function: components["schemas"]["FileCallFunction"];
+        } & {
+            [key: string]: unknown;
+        };
+        /**
+         * FileCallFunction
+         * @description What is called, with what.
+         */
+        FileCallFunction: {
+            /** Name */
+            name: string;
+            /** Arguments */
+            arguments: {
+                [key: string]: unknown;
+            };
+        } & {
+            [key: string]: unknown;
+        };
+        /**
+         * FileMessage
+         * @description A message of a session file.
+         */
+        FileMessage: {
+            /**
+             * Role
+             * @enum {string}
+             */
+            role: "system" | "user" | "assistant" | "tool";
+            /** Content */
+            content: string;
+            /**
+             * Message Id
+             * @default null
+             */
+            message_id?: string | null;
+            /**
+             * Timestamp
+             * @default null
+             */
+            timestamp?: string | null;
+            /**
+             * Tool Calls
+             * @default null
+             */
+            tool_calls?: components["schemas"]["FileCall"][] | null;
+        } & {
+            [key: string]: unknown;
+        };
+        /**
+         * FileMetadata
+         * @description The head of a session file.
+         */
+        FileMetadata: {
+            /** Model */
+            model: string;
+        } & {
+            [key: string]: unknown;
+        };
+        /**
          * Function
          * @description The function of a call; ``arguments`` are JSON.
          */
@@ -1947,6 +2072,121 @@ export interface components {
             data: components["schemas"]["OpenAIModel"][];
         };
         /**
+         * OpenWebUIChat
+         * @description A chat of an Open WebUI export. Times are in seconds since 1970.
+         */
+        OpenWebUIChat: {
+            chat: components["schemas"]["OpenWebUIContent"];
+            /**
+             * Title
+             * @default null
+             */
+            title?: string | null;
+            /**
+             * Created At
+             * @default null
+             */
+            created_at?: number | null;
+            /**
+             * Updated At
+             * @default null
+             */
+            updated_at?: number | null;
+        } & {
+            [key: string]: unknown;
+        };
+        /**
+         * OpenWebUIContent
+         * @description What the chat consists of.
+         */
+        OpenWebUIContent: {
+            /**
+             * Title
+             * @default null
+             */
+            title?: string | null;
+            /**
+             * Models
+             * @default null
+             */
+            models?: (string | null)[] | null;
+            /**
+             * System
+             * @default null
+             */
+            system?: string | null;
+            /** @default null */
+            params?: components["schemas"]["OpenWebUIParams"] | null;
+            history: components["schemas"]["OpenWebUIHistory"];
+        } & {
+            [key: string]: unknown;
+        };
+        /**
+         * OpenWebUIHistory
+         * @description The tree; ``currentId`` is the last message of the branch that is shown.
+         */
+        OpenWebUIHistory: {
+            /** Messages */
+            messages: {
+                [key: string]: components["schemas"]["OpenWebUIMessage"];
+            };
+            /**
+             * Currentid
+             * @default null
+             */
+            currentId?: string | null;
+        } & {
+            [key: string]: unknown;
+        };
+        /**
+         * OpenWebUIMessage
+         * @description A message and where it hangs. ``timestamp`` is in seconds since 1970.
+         */
+        OpenWebUIMessage: {
+            /**
+             * Role
+             * @enum {string}
+             */
+            role: "system" | "user" | "assistant";
+            /**
+             * Content
+             * @default null
+             */
+            content?: string | {
+                [key: string]: unknown;
+            }[] | null;
+            /**
+             * Parentid
+             * @default null
+             */
+            parentId?: string | null;
+            /**
+             * Timestamp
+             * @default null
+             */
+            timestamp?: number | null;
+            /**
+             * Model
+             * @default null
+             */
+            model?: string | null;
+        } & {
+            [key: string]: unknown;
+        };
+        /**
+         * OpenWebUIParams
+         * @description The chat's own settings.
+         */
+        OpenWebUIParams: {
+            /**
+             * System
+             * @default null
+             */
+            system?: string | null;
+        } & {
+            [key: string]: unknown;
+        };
+        /**
          * PendingConfirmation
          * @description A call that waits for approval; ``agent_name`` is set for calls of an agent.
          */
@@ -2071,6 +2311,8 @@ export interface components {
         /**
          * Session
          * @description A session without its messages. ``preview`` is the beginning of the first user message.
+         *
+         *     ``title`` is the one that was set or else, by itself, of the summary or the first user message.
          */
         Session: {
             /** Session Id */
@@ -2209,6 +2451,104 @@ export interface components {
             }[];
         };
         /**
+         * SessionFile
+         * @description A session as it is stored and exported: `metadata`, which is what lists show of it, and its `messages`.
+         */
+        SessionFile: {
+            metadata: components["schemas"]["FileMetadata"];
+            /** Messages */
+            messages: components["schemas"]["FileMessage"][];
+        } & {
+            [key: string]: unknown;
+        };
+        /**
+         * SessionFork
+         * @description Which message is the last that the new session shares: its position or its id. Without either, the last one.
+         * @example {
+         *       "message_index": 3
+         *     }
+         * @example {
+         *       "message_id": "0c1d2e3f4a"
+         *     }
+         */
+        SessionFork: {
+            /** Message Index */
+            message_index?: number | null;
+            /** Message Id */
+            message_id?: string | null;
+        };
+        /**
+         * SessionImport
+         * @description Exported sessions, one or many: of this server, or chats of Open WebUI.
+         * @example {
+         *       "messages": [
+         *         {
+         *           "content": "Hello!",
+         *           "role": "user"
+         *         },
+         *         {
+         *           "content": "Hi.",
+         *           "model": "qwen3:14b",
+         *           "role": "assistant"
+         *         }
+         *       ],
+         *       "metadata": {
+         *         "created_at": "2026-01-01T12:00:00+00:00",
+         *         "model": "qwen3:14b",
+         *         "session_id": "a1b2c3d4e5"
+         *       }
+         *     }
+         * @example [
+         *       {
+         *         "messages": [
+         *           {
+         *             "content": "Hello!",
+         *             "role": "user"
+         *           },
+         *           {
+         *             "content": "Hi.",
+         *             "model": "qwen3:14b",
+         *             "role": "assistant"
+         *           }
+         *         ],
+         *         "metadata": {
+         *           "created_at": "2026-01-01T12:00:00+00:00",
+         *           "model": "qwen3:14b",
+         *           "session_id": "a1b2c3d4e5"
+         *         }
+         *       },
+         *       {
+         *         "chat": {
+         *           "history": {
+         *             "currentId": "b",
+         *             "messages": {
+         *               "a": {
+         *                 "childrenIds": [
+         *                   "b"
+         *                 ],
+         *                 "content": "Hello!",
+         *                 "parentId": null,
+         *                 "role": "user"
+         *               },
+         *               "b": {
+         *                 "childrenIds": [],
+         *                 "content": "Hi.",
+         *                 "model": "qwen3:14b",
+         *                 "parentId": "a",
+         *                 "role": "assistant"
+         *               }
+         *             }
+         *           },
+         *           "models": [
+         *             "qwen3:14b"
+         *           ]
+         *         },
+         *         "title": "Greetings"
+         *       }
+         *     ]
+         */
+        SessionImport: components["schemas"]["SessionFile"] | components["schemas"]["OpenWebUIChat"] | (components["schemas"]["SessionFile"] | components["schemas"]["OpenWebUIChat"])[];
+        /**
          * SessionList
          * @description Sessions, the last changed first.
          */
@@ -2276,6 +2616,14 @@ export interface components {
             } | null;
             /** Summary Model */
             summary_model: string | null;
+        };
+        /**
+         * SessionsImported
+         * @description The sessions that were made, in the order of the file.
+         */
+        SessionsImported: {
+            /** Sessions */
+            sessions: components["schemas"]["Session"][];
         };
         /** @description In place of events that are no longer kept: all text and thinking of the turn up to this event. */
         Snapshot: {
@@ -3111,7 +3459,11 @@ export interface operations {
     };
     list_sessions: {
         parameters: {
-            query?: never;
+            query?: {
+                q?: string | null;
+                limit?: number | null;
+                offset?: number;
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -3121,10 +3473,21 @@ export interface operations {
             /** @description Successful Response */
             200: {
                 headers: {
+                    /** @description Sessions on all pages. */
+                    "X-Total-Count"?: number;
                     [name: string]: unknown;
                 };
                 content: {
                     "application/json": components["schemas"]["SessionList"];
+                };
+            };
+            /** @description `VALIDATION_ERROR` */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
             /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
@@ -3189,6 +3552,57 @@ export interface operations {
             };
             /** @description `OLLAMA_UNREACHABLE`, `OLLAMA_ERROR` */
             502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
+    import_sessions: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SessionImport"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SessionsImported"];
+                };
+            };
+            /** @description `VALIDATION_ERROR` */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `STORAGE_FAILED` */
+            500: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -3338,6 +3752,129 @@ export interface operations {
             };
             /** @description `OLLAMA_UNREACHABLE`, `OLLAMA_ERROR` */
             502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
+    fork_session: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                session_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["SessionFork"] | null;
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SessionDetail"];
+                };
+            };
+            /** @description `INVALID_MESSAGE_INDEX` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `SESSION_NOT_FOUND` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `VALIDATION_ERROR` */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `STORAGE_FAILED` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
+    export_session: {
+        parameters: {
+            query?: {
+                format?: "json" | "markdown";
+            };
+            header?: never;
+            path: {
+                session_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The file. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SessionFile"];
+                    "text/markdown": string;
+                };
+            };
+            /** @description `SESSION_NOT_FOUND` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `VALIDATION_ERROR` */
+            422: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp
 from mochi_server import __version__
 from mochi_server.access import HEADER, RequestLog
 from mochi_server.config import MochiServerSettings
+from mochi_server.constants import TOTAL_HEADER
 from mochi_server.docs import add_docs
 from mochi_server.limits import BodyLimit, HeadGuard, JsonGuard
 from mochi_server.ollama.requests import is_loopback
@@ -89,7 +90,7 @@ def _middleware(settings: MochiServerSettings, insecure: bool) -> list[Middlewar
             allow_origin_regex=LOCAL_ORIGINS,
             allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
             allow_headers=["*"],
-            expose_headers=[HEADER],
+            expose_headers=[HEADER, TOTAL_HEADER],
         ),
         Middleware(KeyGuard, keys=settings.api_keys, insecure=insecure, free=WITHOUT_KEY),
         Middleware(JsonGuard),

@@ -16,6 +16,7 @@ from mochi_server.services.compare import CompareService
 from mochi_server.services.sessions import SessionService
 from mochi_server.services.summarization import SummarizationService
 from mochi_server.services.system_prompts import SystemPromptService
+from mochi_server.services.transfer import TransferService
 from mochi_server.sessions.store import SessionStore
 from mochi_server.tools.execution import ToolExecutionService
 from mochi_server.tools.library import ToolLibrary
@@ -42,6 +43,10 @@ async def _store(services: ServicesDep) -> SessionStore:
 
 async def _sessions(services: ServicesDep) -> SessionService:
     return services.sessions
+
+
+async def _transfers(services: ServicesDep) -> TransferService:
+    return services.transfers
 
 
 async def _prompts(services: ServicesDep) -> SystemPromptService:
@@ -87,6 +92,7 @@ async def _runs(services: ServicesDep) -> RunRegistry:
 ClientDep = Annotated[AsyncOllamaClient, Depends(_client)]
 StoreDep = Annotated[SessionStore, Depends(_store)]
 SessionsDep = Annotated[SessionService, Depends(_sessions)]
+TransfersDep = Annotated[TransferService, Depends(_transfers)]
 PromptsDep = Annotated[SystemPromptService, Depends(_prompts)]
 CompletionsDep = Annotated[Completions, Depends(_completions)]
 RunsDep = Annotated[RunRegistry, Depends(_runs)]

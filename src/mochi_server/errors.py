@@ -4,7 +4,7 @@ MochiError
 ├── SessionNotFound        SESSION_NOT_FOUND      404   no such session
 ├── SessionBusy            SESSION_BUSY           409   a turn is running on the session
 ├── SessionConflict        SESSION_CONFLICT       409   somebody else changed the session first
-├── InvalidMessageIndex    INVALID_MESSAGE_INDEX  400   no user message at that position
+├── InvalidMessageIndex    INVALID_MESSAGE_INDEX  400   no message there that can be edited, or forked from
 ├── EmptyHistory           EMPTY_HISTORY          400   nothing to answer again
 ├── ContextOverflow        CONTEXT_OVERFLOW       422   what must be sent does not fit into the model's window
 ├── IdempotencyKeyReused   IDEMPOTENCY_KEY_REUSED 422   the key stands for another message of the session
@@ -88,8 +88,8 @@ class SessionConflict(MochiError):
 class InvalidMessageIndex(MochiError):
     code, status = "INVALID_MESSAGE_INDEX", HTTPStatus.BAD_REQUEST
 
-    def __init__(self, index: int, reason: str) -> None:
-        super().__init__(f"Message {index} cannot be edited: {reason}.", index=index)
+    def __init__(self, index: int | str, reason: str) -> None:
+        super().__init__(f"Message {index} cannot be used here: {reason}.", index=index)
 
 
 class EmptyHistory(MochiError):

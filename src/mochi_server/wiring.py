@@ -28,6 +28,7 @@ from mochi_server.services.sessions import SessionService
 from mochi_server.services.summarization import SummarizationService
 from mochi_server.services.summary_model import SummaryModelManager
 from mochi_server.services.system_prompts import SystemPromptService
+from mochi_server.services.transfer import TransferService
 from mochi_server.sessions.files import FileSessionStore
 from mochi_server.tools.discovery import ToolDiscoveryService
 from mochi_server.tools.execution import ToolExecutionService
@@ -43,6 +44,7 @@ class Services:
     windows: WindowRegistry
     prompts: SystemPromptService
     sessions: SessionService
+    transfers: TransferService
     tools: ToolLibrary
     execution: ToolExecutionService
     confirmations: ConfirmationBroker
@@ -165,6 +167,7 @@ def build_services(settings: MochiServerSettings) -> Services:
         windows=windows,
         prompts=prompts,
         sessions=sessions,
+        transfers=TransferService(store),
         tools=library,
         execution=execution,
         confirmations=broker,

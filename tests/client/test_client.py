@@ -37,6 +37,25 @@ def test_sessions_are_created_listed_read_and_deleted(client: MochiClient) -> No
     assert client.list_sessions() == []
 
 
+def test_sessions_are_found_titled_forked_exported_and_imported(client: MochiClient) -> None:
+    session_id = client.create_session("mochi")["session_id"]
+    client.chat(session_id, "Apples?")
+    fork = client.fork_session(session_id, 0)
+    assert [message["content"] for message in fork["messages"]] == ["Apples?"]
+    assert client.fork_session(session_id, message_id=fork["messages"][0]["message_id"])["message_count"] == 1
+    assert client.set_title(session_id, "Fruit")["title"] == "Fruit"
+    assert [each["title"] for each in client.list_sessions("fruit")] == ["Fruit"]
+    assert [each["session_id"] for each in client.list_sessions("apples", limit=1)] == [session_id]
+    assert len(client.list_sessions(offset=1)) == 2
+    (imported,) = client.import_sessions(client.export_session(session_id))
+    assert client.get_session(imported["session_id"])["messages"] == client.get_session(session_id)["messages"]
+    assert client.export_session(session_id, "markdown").startswith(b"# Fruit\n")
+    assert client.set_title(session_id, None)["title"] == "Apples?"
+    with pytest.raises(ApiError) as refused:
+        client.import_sessions(b"[")
+    assert refused.value.code == "VALIDATION_ERROR"
+
+
 def test_a_stream_is_typed_events_and_adds_up_to_the_answer(client: MochiClient) -> None:
     session_id = client.create_session("mochi")["session_id"]
     with client.stream(session_id, instruct(words(20), reasoning=5), think=True) as stream:

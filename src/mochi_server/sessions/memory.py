@@ -8,6 +8,7 @@ from mochi_server.errors import SessionConflict, SessionNotFound
 from mochi_server.sessions.directory import patch_values
 from mochi_server.sessions.encoding import settle
 from mochi_server.sessions.locks import Holds
+from mochi_server.sessions.search import matches, pieces, words
 from mochi_server.sessions.session import ChatSession, new_id, now, timestamp
 from mochi_server.sessions.types import Message, SessionPage, SessionQuery
 
@@ -65,8 +66,10 @@ class MemorySessionStore:
         self.forget(self._find(session_id).session_id)
 
     async def list(self, query: SessionQuery) -> SessionPage:
-        """Sessions by their last change, newest first."""
-        newest = sorted(self._sessions.values(), key=lambda s: timestamp(s.metadata.updated_at), reverse=True)
+        """Sessions by their last change, newest first; those that are found, where the query has a text."""
+        wanted = words(query.text)
+        found = [one for one in self._sessions.values() if not wanted or matches(pieces(one), wanted)]
+        newest = sorted(found, key=lambda one: timestamp(one.metadata.updated_at), reverse=True)
         end = None if query.limit is None else query.offset + query.limit
         return SessionPage([_copy(one).summary_object() for one in newest[query.offset : end]], len(newest))
 
