@@ -273,6 +273,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/sessions/{session_id}/blobs/{sha256}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get blob
+         * @description Get an image that a message of the session names.
+         */
+        get: operations["get_blob"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/sessions/{session_id}/messages/{message_index}": {
         parameters: {
             query?: never;
@@ -552,7 +572,7 @@ export interface paths {
         put?: never;
         /**
          * Reload tools
-         * @description Read the tools directory again.
+         * @description Read the tools directory again, and connect to its MCP servers anew.
          */
         post: operations["reload_tools"];
         delete?: never;
@@ -1260,7 +1280,10 @@ export interface components {
             } | null;
             /** Keep Alive */
             keep_alive?: string | number | null;
-            /** Images */
+            /**
+             * Images
+             * @description For models with `vision`: PNG, JPEG, WebP, GIF or BMP, as base64, which may be a data URL. They belong to the message.
+             */
             images?: string[] | null;
             /**
              * If Busy
@@ -1933,7 +1956,7 @@ export interface components {
         };
         /**
          * MessageEdit
-         * @description A new text for a user message.
+         * @description A new text for a user message, which keeps its images.
          * @example {
          *       "content": "What is the capital of Spain?"
          *     }
@@ -2403,6 +2426,8 @@ export interface components {
         /**
          * SessionDetail
          * @description A session with its messages.
+         *
+         *     ``images`` of a user message are ``{"sha256", "media_type"}`` each; their bytes are at ``blobs/{sha256}``.
          */
         SessionDetail: {
             /** Session Id */
@@ -2957,7 +2982,7 @@ export interface components {
         ToolExecutionPolicy: "always_confirm" | "never_confirm" | "confirm_destructive";
         /**
          * ToolList
-         * @description All tools by name, groups of them, and what cannot be used.
+         * @description All tools by name, groups of them, and what cannot be used. An MCP server is a group.
          */
         ToolList: {
             /** Tools */
@@ -2998,7 +3023,7 @@ export interface components {
         };
         /**
          * ToolProblem
-         * @description Something in the tools directory that cannot be used, and why.
+         * @description A tool, a file or an MCP server that cannot be used, and why.
          */
         ToolProblem: {
             /** Name */
@@ -3084,10 +3109,11 @@ export interface components {
         /**
          * @description Something the user should know that does not end the turn.
          *
-         *     `THINKING_NOT_SUPPORTED`, `TOOLS_NOT_SUPPORTED`: the model cannot, and answers without. `TOOL_LIMIT_REACHED`:
-         *     the model called tools for too long, and answers without them now. `ANSWER_CUT`: the answer has reached the end of
-         *     the context window. `PROMPT_TRUNCATED`: Ollama has cut the prompt. `MODEL_NOT_FOUND`: the model of an agent is
-         *     not there; the session's own answers.
+         *     `THINKING_NOT_SUPPORTED`, `TOOLS_NOT_SUPPORTED`, `IMAGES_NOT_SUPPORTED`: the model cannot, and answers
+         *     without. `IMAGE_NOT_FOUND`: images of the history are not stored any more, and are left out.
+         *     `TOOL_LIMIT_REACHED`: the model called tools for too long, and answers without them now. `ANSWER_CUT`: the
+         *     answer has reached the end of the context window. `PROMPT_TRUNCATED`: Ollama has cut the prompt.
+         *     `MODEL_NOT_FOUND`: the model of an agent is not there; the session's own answers.
          */
         TurnWarning: {
             code: string;
@@ -3096,10 +3122,11 @@ export interface components {
         /**
          * @description `warning`: Something the user should know that does not end the turn.
          *
-         *     `THINKING_NOT_SUPPORTED`, `TOOLS_NOT_SUPPORTED`: the model cannot, and answers without. `TOOL_LIMIT_REACHED`:
-         *     the model called tools for too long, and answers without them now. `ANSWER_CUT`: the answer has reached the end of
-         *     the context window. `PROMPT_TRUNCATED`: Ollama has cut the prompt. `MODEL_NOT_FOUND`: the model of an agent is
-         *     not there; the session's own answers.
+         *     `THINKING_NOT_SUPPORTED`, `TOOLS_NOT_SUPPORTED`, `IMAGES_NOT_SUPPORTED`: the model cannot, and answers
+         *     without. `IMAGE_NOT_FOUND`: images of the history are not stored any more, and are left out.
+         *     `TOOL_LIMIT_REACHED`: the model called tools for too long, and answers without them now. `ANSWER_CUT`: the
+         *     answer has reached the end of the context window. `PROMPT_TRUNCATED`: Ollama has cut the prompt.
+         *     `MODEL_NOT_FOUND`: the model of an agent is not there; the session's own answers.
          */
         TurnWarningEvent: {
             /**
@@ -3915,6 +3942,60 @@ export interface operations {
             };
             /** @description `SESSION_NOT_FOUND` */
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
+    get_blob: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                session_id: string;
+                sha256: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The image, as it was sent. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "image/png": string;
+                    "image/jpeg": string;
+                    "image/webp": string;
+                    "image/gif": string;
+                    "image/bmp": string;
+                };
+            };
+            /** @description `SESSION_NOT_FOUND`, `BLOB_NOT_FOUND` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `STORAGE_FAILED` */
+            500: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -24,5 +24,7 @@ SUMMARY_UNSUPPORTED_MODELS: tuple[str, ...] = ("gpt-oss", "deepseek-r1", "qwq")
 
 MAX_MESSAGE_CHARS = 1_000_000
 MAX_TITLE_CHARS = 500
+MAX_IMAGES = 16
+"""Of one message; how large they are together is limited by the body."""
 MAX_PROMPT_CHARS = 10_000
 """A system prompt file must be shorter than this."""

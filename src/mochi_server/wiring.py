@@ -8,7 +8,7 @@ from mochi_server.agents.discovery import AgentDiscoveryService
 from mochi_server.agents.execution import AgentExecutionService
 from mochi_server.agents.library import AgentLibrary
 from mochi_server.agents.prompt_loader import PromptLoader
-from mochi_server.agents.tool_factory import AgentToolboxes
+from mochi_server.agents.tool_factory import NAME, AgentToolboxes
 from mochi_server.chat.confirmation import ConfirmationBroker
 from mochi_server.chat.engine import ChatEngine
 from mochi_server.chat.loop import Limits
@@ -17,6 +17,7 @@ from mochi_server.chat.runs import RunRegistry
 from mochi_server.chat.toolboxes import Toolboxes
 from mochi_server.config import MochiServerSettings
 from mochi_server.errors import NotReady, ShuttingDown, StorageFailed
+from mochi_server.mcp.servers import McpServers
 from mochi_server.observing import turn_ended
 from mochi_server.ollama.async_client import AsyncInstructorOllamaClient, AsyncOllamaClient
 from mochi_server.ollama.traffic import Traffic
@@ -46,6 +47,7 @@ class Services:
     sessions: SessionService
     transfers: TransferService
     tools: ToolLibrary
+    mcp: McpServers
     execution: ToolExecutionService
     confirmations: ConfirmationBroker
     agents: AgentLibrary
@@ -61,8 +63,9 @@ class Services:
     metrics: Metrics
 
     async def open(self) -> None:
-        """Be known to other processes that serve the same directory, and warn of those."""
+        """Be known to other processes that serve the same directory, warn of those; begin to connect to MCP servers."""
         await self.store.open()
+        await self.mcp.open()
 
     async def check_ready(self) -> None:
         """Raises ``ShuttingDown`` or ``NotReady`` where new turns had better go elsewhere."""
@@ -84,6 +87,7 @@ class Services:
     async def aclose(self) -> None:
         """End running turns, store what they had, close files and connections."""
         await asyncio.gather(self.runs.aclose(), self.passing_runs.aclose())
+        await self.mcp.aclose()
         await self.summaries.aclose()
         await self.instructor.aclose()
         await self.store.aclose()
@@ -103,7 +107,8 @@ def build_services(settings: MochiServerSettings) -> Services:
     )
     store = FileSessionStore(settings.resolved_sessions_dir)
     windows = WindowRegistry(client.loaded_windows, dynamic=settings.dynamic_context_window_enabled, watch=metrics)
-    library = ToolLibrary(ToolDiscoveryService(settings.resolved_tools_dir))
+    mcp = McpServers(settings.resolved_tools_dir, reserved=[NAME])
+    library = ToolLibrary(ToolDiscoveryService(settings.resolved_tools_dir), mcp)
     execution = ToolExecutionService(
         timeout=settings.tool_timeout_seconds, output_limit=settings.tool_output_limit_chars
     )
@@ -169,6 +174,7 @@ def build_services(settings: MochiServerSettings) -> Services:
         sessions=sessions,
         transfers=TransferService(store),
         tools=library,
+        mcp=mcp,
         execution=execution,
         confirmations=broker,
         agents=agents,

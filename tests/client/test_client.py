@@ -10,6 +10,7 @@ from mochi_server.events import ContentDelta, Done, MessageComplete, ToolConfirm
 from mochi_stub import StubServer
 from tests.client.conftest import Connect
 from tests.support.holding import Holding
+from tests.support.images import GIF, PNG, encoded, name_of
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
@@ -67,6 +68,21 @@ def test_a_stream_is_typed_events_and_adds_up_to_the_answer(client: MochiClient)
     assert (stored["content"], stored["thinking"]) == (stream.text, stream.thinking)
     with client.listen(session_id) as again:
         assert list(again) == events
+
+
+def test_images_are_bytes_or_base64_or_files(client: MochiClient, stub: StubServer, tmp_path: Path) -> None:
+    (tmp_path / "two.gif").write_bytes(GIF)
+    images = (PNG, encoded(PNG), f"data:image/png;base64,{encoded(PNG)}", tmp_path / "two.gif")
+    session_id = client.create_session("echo")["session_id"]
+    client.chat(session_id, "Look!", images=images)
+    assert stub.exchanges()[-1].images == (name_of(PNG),) * 3 + (name_of(GIF),)
+    with client.stream(session_id, "And this!", images=[PNG]) as events:
+        assert list(events)[-1] == Done(session_id)
+    assert len(stub.exchanges()[-1].images) == 5
+    with pytest.raises(ApiError, match=r"images\.0: not an image"):
+        client.chat(session_id, "Look!", images=["two.gif"])
+    with pytest.raises(FileNotFoundError):
+        client.chat(session_id, "Look!", images=[tmp_path / "none.gif"])
 
 
 def test_a_whole_answer_is_the_stored_one(client: MochiClient) -> None:

@@ -19,6 +19,7 @@ from mochi_server.errors import (
     OllamaError,
     OllamaUnreachable,
     SessionConflict,
+    ValidationFailed,
 )
 from mochi_server.events import ChatEvent, MessageComplete, TurnError
 from mochi_server.ollama.async_client import AsyncOllamaClient
@@ -64,6 +65,8 @@ class ChatEngine:
             turn.model = await self._client.find_model(session.model)
         except (OllamaUnreachable, OllamaError) as error:
             turn.model_failure = error
+        if request.images and turn.model is not None and not turn.model.can("vision"):
+            raise ValidationFailed(f"images: model {session.model!r} cannot see images.", model=session.model)
         return turn
 
     async def run(self, turn: Turn) -> AsyncGenerator[list[ChatEvent], None]:
@@ -95,6 +98,8 @@ class ChatEngine:
         )
         if warnings := model.warnings(turn.toolbox.schemas()):
             yield warnings
+        if turn.request.images:
+            await transcript.begun()  # the model is sent them as they are stored
         conversation = Conversation(model, transcript, turn.toolbox, self._limits)
         turn.outcomes, turn.handed_back = conversation.outcomes, conversation.handed_back
         async with aclosing(conversation.events()) as batches:

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 
 from mochi_server.ollama.types import ChatMessage
+from mochi_server.sessions.images import images_of
 from mochi_server.sessions.session import system_message
 from mochi_server.sessions.types import Message
 
-_SENT = ("role", "content", "images", "tool_calls", "tool_name", "tool_call_id")
+_SENT = ("role", "content", "tool_calls", "tool_name", "tool_call_id")
 
 
 def wire_messages(messages: Sequence[Message], turn_begins: int) -> list[ChatMessage]:
@@ -14,7 +15,8 @@ def wire_messages(messages: Sequence[Message], turn_begins: int) -> list[ChatMes
 
     ``turn_begins`` is the position of the user message being answered: thinking goes back to the model only
     behind it, within the tool rounds of its own turn. An answer that was cut off before it said anything is
-    left out; a call that a crash left without a result gets one, since models take nothing else.
+    left out; a call that a crash left without a result gets one, since models take nothing else. Images are
+    named by their SHA-256 here; their bytes come in when the request is sent, and never into a summary.
     """
     sent: list[ChatMessage] = []
     for index, message in enumerate(messages):
@@ -46,7 +48,14 @@ def _wire(message: Message, *, with_thinking: bool) -> ChatMessage:
     sent: ChatMessage = {name: message[name] for name in _SENT if message.get(name) is not None}  # type: ignore[assignment, literal-required]  # a TypedDict by names
     if with_thinking and message.get("thinking"):
         sent["thinking"] = message["thinking"]
+    if "images" in message and (images := images_of(message)):
+        sent["images"] = images
     return sent
+
+
+def without_images(messages: Sequence[Message]) -> list[Message]:
+    """A history for a model that cannot see."""
+    return [{name: value for name, value in m.items() if name != "images"} if "images" in m else m for m in messages]  # type: ignore[misc]  # a TypedDict by names
 
 
 def _missing_results(messages: Sequence[Message], index: int) -> list[ChatMessage]:

@@ -69,9 +69,12 @@ class Transcript:
         The model is asked meanwhile: a disk takes longer than anything else before the first word.
         """
         session, request = self._turn.session, self._turn.request
-        said = [*request.results, *([] if request.message is None else [user_message(request.message)])]
+        said = list(request.results)
+        if request.message is not None:
+            said.append(user_message(request.message, request.images))
         if said:
-            self._storing = asyncio.ensure_future(self._store.append(self._id, said))
+            self._storing = asyncio.ensure_future(self._store.append(self._id, said, images=request.images))
+            self._turn.request = request.without_data()  # a turn may take minutes, and be remembered after it
             session.messages = [*session.messages, *said]
         history = session.messages
         asked = last_user_index(history)

@@ -1,7 +1,7 @@
 """What a turn is about: what was asked, what was checked before it began, and what came of it."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from mochi_server.chat.model import Wishes
@@ -9,6 +9,7 @@ from mochi_server.errors import MochiError
 from mochi_server.events import ChatEvent
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.services.context_window import WindowDecision
+from mochi_server.sessions.images import Image
 from mochi_server.sessions.session import ChatSession, last_answer, usage_tokens
 from mochi_server.sessions.types import Message
 from mochi_server.tools.toolbox import Call, Toolbox, ToolOutcome
@@ -26,6 +27,8 @@ class TurnRequest:
     """
 
     message: str | None = None
+    images: tuple[Image, ...] = ()
+    """What the model is to see with the message."""
     wishes: Wishes = field(default_factory=Wishes)
     if_busy: Literal["reject", "wait"] = "reject"
     on_disconnect: Literal["cancel", "continue"] = "cancel"
@@ -48,7 +51,11 @@ class TurnRequest:
 
     def asks_the_same_as(self, other: "TurnRequest") -> bool:
         """Whether both want the same said to the model, however they want to hear of it."""
-        return (self.message, self.wishes) == (other.message, other.wishes)
+        return (self.message, self.images, self.wishes) == (other.message, other.images, other.wishes)
+
+    def without_data(self) -> "TurnRequest":
+        """The same, with the images' names alone."""
+        return replace(self, images=tuple(image.without_data() for image in self.images))
 
 
 @dataclass

@@ -1,8 +1,11 @@
 """The requests of both clients, and how their answers are read. Pure: nothing here sends anything."""
 
+import os
 import uuid
+from base64 import b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 from urllib.parse import quote, urlsplit
 
@@ -13,6 +16,7 @@ from mochi_server.client.types import (
     ChatAnswer,
     Confirmation,
     Decided,
+    Picture,
     RunStatus,
     Session,
     SessionDetail,
@@ -159,8 +163,16 @@ def confirm(
 
 
 def _turn(message: str | None, options: TurnOptions) -> dict[str, Any]:
-    said = {} if message is None else {"message": message}
-    return {"on_disconnect": "continue", **said, **options}
+    said: dict[str, Any] = {} if message is None else {"message": message}
+    if images := options.get("images"):
+        said["images"] = [_encoded(image) for image in images]
+    return {"on_disconnect": "continue", **options, **said}
+
+
+def _encoded(image: Picture) -> str:
+    """Base64. Raises OSError for a file that cannot be read."""
+    data = Path(image).read_bytes() if isinstance(image, os.PathLike) else image
+    return data if isinstance(data, str) else b64encode(data).decode()
 
 
 def _key(key: str | None) -> dict[str, str]:

@@ -10,12 +10,15 @@ import orjson
 from fastapi import Header
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from mochi_server.chat.images import read_images
 from mochi_server.chat.model import Wishes
-from mochi_server.errors import SessionNotFound
+from mochi_server.constants import MAX_IMAGES
+from mochi_server.errors import SessionNotFound, ValidationFailed
 from mochi_server.models.common import Body
-from mochi_server.models.openai_messages import AnyMessage, Some
+from mochi_server.models.openai_messages import AnyMessage, Some, UserMessage
 from mochi_server.openai.asking import Ask
 from mochi_server.openai.errors import invalid
+from mochi_server.sessions.images import Image
 from mochi_server.sessions.types import ToolExecutionPolicy
 
 _THINK: dict[str, bool | str] = {
@@ -185,7 +188,7 @@ class CompletionRequest(Body):
     def wants_usage(self) -> bool:
         return bool(self.stream_options and self.stream_options.include_usage)
 
-    def ask(self, headers: MochiHeaders) -> Ask:
+    async def ask(self, headers: MochiHeaders) -> Ask:
         """The request with its headers, as turns are made of it. Raises ``ValidationFailed``, ``SessionNotFound``."""
         session_id = headers.session
         if session_id is None and self.metadata is not None:
@@ -196,6 +199,7 @@ class CompletionRequest(Body):
         return Ask(
             model=self.model,
             messages=[message.stored(names) for message in self.messages],
+            images=await self._images(),
             wishes=Wishes(
                 think=None if self.reasoning_effort is None else _THINK[self.reasoning_effort],
                 options=self._options() or None,
@@ -207,6 +211,15 @@ class CompletionRequest(Body):
             policy=headers.policy,
             session_id=session_id,
         )
+
+    async def _images(self) -> dict[int, tuple[Image, ...]]:
+        urls = {i: m.image_urls for i, m in enumerate(self.messages) if isinstance(m, UserMessage) and m.image_urls}
+        if sum(map(len, urls.values())) > MAX_IMAGES:
+            raise invalid("messages", f"they may hold {MAX_IMAGES} images, and hold more")
+        try:
+            return {index: await read_images(of_message) for index, of_message in urls.items()}
+        except ValidationFailed as error:
+            raise invalid("messages", error.message) from error
 
     def _options(self) -> dict[str, Any]:
         stop = [self.stop] if isinstance(self.stop, str) else self.stop

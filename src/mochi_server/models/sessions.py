@@ -113,7 +113,7 @@ class SessionPatch(SessionDefaults):
 
 
 class MessageEdit(Body):
-    """A new text for a user message."""
+    """A new text for a user message, which keeps its images."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"content": "What is the capital of Spain?"}]})
 
@@ -168,7 +168,10 @@ class Session(BaseModel):
 
 
 class SessionDetail(Session):
-    """A session with its messages."""
+    """A session with its messages.
+
+    ``images`` of a user message are ``{"sha256", "media_type"}`` each; their bytes are at ``blobs/{sha256}``.
+    """
 
     messages: list[dict[str, Any]]
 

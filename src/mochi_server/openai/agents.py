@@ -10,7 +10,7 @@ from mochi_server.agents.task import AgentResult, AgentTask
 from mochi_server.chat.turn import Turn
 from mochi_server.errors import SessionNotFound
 from mochi_server.events import ChatEvent
-from mochi_server.openai.asking import NO_IMAGES, Ask
+from mochi_server.openai.asking import Ask
 from mochi_server.openai.errors import invalid
 from mochi_server.sessions.session import ChatSession, new_id
 from mochi_server.sessions.store import SessionStore
@@ -23,8 +23,8 @@ def instruction_of(ask: Ask) -> str:
     """What an agent is to do: the last message. Raises ``ValidationFailed`` for what no agent is asked."""
     if ask.client_tools or ask.tools is not None:
         raise invalid("tools", "an agent has its own tools, and takes no others")
-    if ask.has_images:
-        raise invalid("messages", NO_IMAGES)
+    if ask.images:
+        raise invalid("messages", "an agent takes no images")
     last = ask.messages[-1]
     if last["role"] != "user" or not last["content"].strip():
         raise invalid("messages", "the last of them must be the user's and say what the agent is to do")

@@ -1,17 +1,17 @@
 """What a client of OpenAI's API asks for, and what that is to the engine."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from mochi_server.chat.model import Wishes
 from mochi_server.chat.turn import TurnRequest
 from mochi_server.openai.errors import invalid
+from mochi_server.sessions.images import Image, images_of
 from mochi_server.sessions.session import ChatSession, new_id, now
 from mochi_server.sessions.types import Message, SessionCreationOptions, ToolExecutionPolicy, ToolSettings
 from mochi_server.tools.toolbox import ClientToolbox, ClosedToolbox, JoinedToolbox, Toolbox
-
-NO_IMAGES = "images are taken in conversations without a session only"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,8 @@ class Ask:
 
     model: str
     messages: list[Message]
+    images: Mapping[int, tuple[Image, ...]] = field(default_factory=dict)
+    """Of messages, by their position."""
     wishes: Wishes = field(default_factory=Wishes)
     client_tools: Sequence[dict[str, Any]] = ()
     """As Ollama takes them."""
@@ -36,8 +38,9 @@ class Ask:
         return "\n\n".join(m["content"] for m in self.messages if m["role"] == "system") or None
 
     @property
-    def has_images(self) -> bool:
-        return any(message.get("images") for message in self.messages)
+    def shown(self) -> list[Message]:
+        """The messages, naming their images."""
+        return [_showing(message, self.images.get(index, ())) for index, message in enumerate(self.messages)]
 
     @property
     def news(self) -> list[Message]:
@@ -45,26 +48,19 @@ class Ask:
         last = next((i for i, m in reversed(list(enumerate(self.messages))) if m["role"] == "assistant"), -1)
         return self.messages[last + 1 :]
 
-    def offered(self, own: Toolbox) -> Toolbox:
-        """The tools of the turn: the client's go before ours of the same names."""
-        if not self.may_call:
-            return ClosedToolbox()
-        return JoinedToolbox(ClientToolbox(self.client_tools), own) if self.client_tools else own
-
 
 def session_of(ask: Ask) -> ChatSession:
-    """The session of a conversation that is not stored. What changes things is not run unasked, and nobody is asked."""
+    """An empty session for a conversation that is not stored. Nobody is asked, so what changes things is not run."""
     settings = ToolSettings(
         tools=list(ask.tools or ()), execution_policy=ask.policy or ToolExecutionPolicy.CONFIRM_DESTRUCTIVE
     )
-    session = ChatSession.create(SessionCreationOptions(ask.model, tool_settings=settings))
-    session.messages = list(ask.messages)
-    return session
+    return ChatSession.create(SessionCreationOptions(ask.model, tool_settings=settings))
 
 
 def turn_of(ask: Ask) -> TurnRequest:
     """The turn that answers the whole of a request."""
-    return TurnRequest(wishes=ask.wishes, interactive=False, continues=True, offer=ask.offered)
+    offer = partial(_offered, ask.client_tools, ask.may_call)  # the whole request would be remembered with the turn
+    return TurnRequest(wishes=ask.wishes, interactive=False, continues=True, offer=offer)
 
 
 def turn_in(session: ChatSession, ask: Ask) -> TurnRequest:
@@ -80,22 +76,37 @@ def turn_in(session: ChatSession, ask: Ask) -> TurnRequest:
         tools=ask.tools,
         revision=session.revision,
     )
-    said = next((m for m in reversed(ask.news) if m["role"] == "user"), None)
-    if said is None:
+    first = len(ask.messages) - len(ask.news)
+    position = next((i for i in reversed(range(first, len(ask.messages))) if ask.messages[i]["role"] == "user"), None)
+    if position is None:
         if not turn.results and (not session.messages or session.messages[-1]["role"] != "tool"):
             raise invalid("messages", "the last of them must be the user's, or the results of calls")
         return turn
-    if said.get("images"):
-        raise invalid("messages", NO_IMAGES)
+    said, images = ask.shown[position], ask.images.get(position, ())
     if not said["content"].strip():
         raise invalid("messages", "the user's message must not be blank")
-    return replace(turn, message=None if _waits(session, said) else said["content"], continues=False)
+    if _waits(session, said):
+        return replace(turn, continues=False)
+    return replace(turn, message=said["content"], images=images, continues=False)
+
+
+def _offered(client_tools: Sequence[dict[str, Any]], may_call: bool, own: Toolbox) -> Toolbox:
+    """The tools of a turn: the client's go before ours of the same names."""
+    if not may_call:
+        return ClosedToolbox()
+    return JoinedToolbox(ClientToolbox(client_tools), own) if client_tools else own
+
+
+def _showing(message: Message, images: Sequence[Image]) -> Message:
+    return {**message, "images": [image.reference for image in images]} if images else message
 
 
 def _waits(session: ChatSession, said: Message) -> bool:
     """Whether a session ends with this very message, without an answer."""
     last = session.messages[-1] if session.messages else None
-    return last is not None and (last["role"], last["content"]) == ("user", said["content"])
+    if last is None or last["role"] != "user":
+        return False
+    return (last["content"], images_of(last)) == (said["content"], images_of(said))
 
 
 def _results(session: ChatSession, news: Sequence[Message]) -> list[Message]:

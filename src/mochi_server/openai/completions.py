@@ -19,10 +19,11 @@ from mochi_server.openai.agents import PREFIX, at_work, check_conversation, conv
 from mochi_server.openai.asking import Ask, session_of, turn_in, turn_of
 from mochi_server.openai.errors import invalid
 from mochi_server.services.sessions import SessionService
+from mochi_server.sessions.images import Image
 from mochi_server.sessions.memory import MemorySessionStore
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionStore
-from mochi_server.sessions.types import SessionCreationOptions, ToolExecutionPolicy
+from mochi_server.sessions.types import Message, SessionCreationOptions, ToolExecutionPolicy
 from mochi_server.tools.library import ToolLibrary
 
 
@@ -103,9 +104,10 @@ class Completions:
             return await self._in_session(ask, ask.session_id)
         model = await self._client.find_model(ask.model)
         _check_tools(ask, model)
-        if ask.has_images and not model.can("vision"):
+        if ask.images and not model.can("vision"):
             raise invalid("messages", f"model {model.name!r} cannot see images")
-        return await self._begin(session_of(ask), turn_of(ask))
+        images = [image for of_message in ask.images.values() for image in of_message]
+        return await self._begin(session_of(ask), turn_of(ask), ask.shown, images)
 
     async def _in_session(self, ask: Ask, session_id: str) -> Completion:
         if ask.policy is not None:
@@ -139,11 +141,14 @@ class Completions:
         turn = TurnRequest(interactive=False, continues=True, instead=at_work(place.agents, task))
         return await self._begin(session, turn)
 
-    async def _begin(self, session: ChatSession, turn: TurnRequest) -> Completion:
+    async def _begin(
+        self, session: ChatSession, turn: TurnRequest, messages: Sequence[Message] = (), images: Sequence[Image] = ()
+    ) -> Completion:
         """A turn in a conversation that passes with it."""
         place = self._passing
         created = await place.store.create(session)
         try:
+            await place.store.append(created.session_id, messages, images=images)
             return Completion(place.runs, await place.runs.start(created.session_id, turn))
         except BaseException:
             self._ended(created.session_id)

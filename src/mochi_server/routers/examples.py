@@ -11,6 +11,7 @@ _SAMPLES: dict[str, Any] = {
     "run_id": "1f0c5e7a9b",
     "confirmation_id": "6f1e2d3c4b5a",
     "index": 3,
+    "sha256": "7509e5bda0c762d2bac7f90d758b5b2263fa01ccbc542ab5e3df163be08e6ca9",
     "model": "qwen3:14b",
     "host": "localhost:11434",
     "key": "7d1f-1",

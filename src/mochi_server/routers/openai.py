@@ -107,7 +107,7 @@ async def create_chat_completion(
     headers: HeadersParam,
 ) -> Response:
     """Answer a conversation, whole or streamed: without a session nothing is stored."""
-    begun = await until_disconnect(request, completions.start(body.ask(headers)))
+    begun = await until_disconnect(request, completions.start(await body.ask(headers)))
     head = Head.of(begun.run, body.model)
     if body.stream and begun.run.turn.model_failure is None:
         return CompletionResponse(begun.runs, begun.run, Chunks(head, body.wants_usage))

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from mochi_server.dependencies import RunsDep, SessionsDep, StoreDep, SummariesDep, TransfersDep
 from mochi_server.errors import (
+    BlobNotFound,
     InvalidMessageIndex,
     ModelNotFound,
     OllamaError,
@@ -33,6 +34,7 @@ from mochi_server.models.transfer import ExportFormat, SessionFork, SessionImpor
 from mochi_server.routers.bytes import EXPORTED, PAGE, download, page_of, sessions_of
 from mochi_server.routers.connection import whole_body
 from mochi_server.routers.errors import responses
+from mochi_server.routers.images import IMAGE, image_response
 from mochi_server.sessions.types import SessionQuery
 
 router = APIRouter(prefix="/sessions", tags=["sessions"])
@@ -113,6 +115,16 @@ async def export_session(session_id: str, transfers: TransfersDep, format: Expor
 async def list_messages(session_id: str, store: StoreDep) -> MessageList:
     """Get the messages of a session."""
     return MessageList.of(await store.load(session_id))
+
+
+@router.get(
+    "/{session_id}/blobs/{sha256}",
+    response_class=Response,
+    responses=IMAGE | responses(SessionNotFound, BlobNotFound, StorageFailed),
+)
+async def get_blob(session_id: str, sha256: str, sessions: SessionsDep) -> Response:
+    """Get an image that a message of the session names."""
+    return image_response(await sessions.image(session_id, sha256))
 
 
 @router.put("/{session_id}/messages/{message_index}", responses=responses(*_CHANGES, InvalidMessageIndex))

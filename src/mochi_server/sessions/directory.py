@@ -18,6 +18,7 @@ from mochi_server.errors import SessionConflict, SessionNotFound, StorageFailed
 from mochi_server.sessions.disk import Signature
 from mochi_server.sessions.encoding import settle
 from mochi_server.sessions.folder import SessionFolder, Stored, storage
+from mochi_server.sessions.images import Image, images_in
 from mochi_server.sessions.index import SessionIndex
 from mochi_server.sessions.search import pieces
 from mochi_server.sessions.session import ChatSession, SessionMetadata, complete, new_id, now
@@ -67,10 +68,19 @@ class SessionDirectory:
             return visible.session()
 
     def append(
-        self, session_id: str, messages: Sequence[Message], *, revision: str | None = None, ends_turn: bool = False
+        self,
+        session_id: str,
+        messages: Sequence[Message],
+        *,
+        revision: str | None = None,
+        ends_turn: bool = False,
+        images: Sequence[Image] = (),
     ) -> ChatSession:
-        """Add messages at the end. The last ones of a turn go into the file at once, and not by way of its log."""
-        return self._change_history(session_id, None, messages, revision, ends_turn=ends_turn)
+        """Add messages at the end, with the images that they name.
+
+        The last ones of a turn go into the file at once, and not by way of its log.
+        """
+        return self._change_history(session_id, None, messages, revision, ends_turn=ends_turn, images=images)
 
     def replace_tail(
         self, session_id: str, from_index: int, messages: Sequence[Message], *, revision: str | None = None
@@ -105,7 +115,18 @@ class SessionDirectory:
     def delete(self, session_id: str) -> None:
         """Remove the session."""
         with storage(f"delete session {session_id}"), self._folder.alone(session_id):
-            self._folder.delete(session_id)
+            had_images = self._folder.delete(session_id)
+        if had_images:
+            self.sweep()
+
+    def load_image(self, sha256: str) -> bytes:
+        """The bytes of an image that a message names."""
+        with storage("read an image"):
+            return self._folder.blobs.read(sha256)
+
+    def sweep(self) -> None:
+        """Remove the images that no session names any more; a failing medium keeps them for the next time."""
+        self._folder.blobs.sweep()
 
     def list(self, query: SessionQuery) -> SessionPage:
         """Sessions by their last change, newest first, or those found; files that cannot be read are left out."""
@@ -163,6 +184,7 @@ class SessionDirectory:
         revision: str | None,
         *,
         ends_turn: bool = False,
+        images: Sequence[Image] = (),
     ) -> ChatSession:
         moment = now()
         with self._writing(session_id) as stored:
@@ -172,10 +194,14 @@ class SessionDirectory:
             after = before.with_tail(start, new, moment)
             turn = self._turns.get(session_id)
             line = partial(tail_line, before, start, after) if turn and turn.has_spoken else None
-            written = self._written(session_id, stored, after, line, ends_turn=ends_turn)
+            with self._folder.blobs.keeping(new, images):
+                written = self._written(session_id, stored, after, line, ends_turn=ends_turn)
             if turn:
                 turn.has_spoken = True
-            return self._remember(session_id, written).session()
+            changed = self._remember(session_id, written).session()
+        if images_in(before.messages[start:]) - images_in(new):
+            self.sweep()
+        return changed
 
     def _written(
         self, session_id: str, stored: Stored, after: Record, line: Callable[[], bytes] | None, *, ends_turn: bool

@@ -4,9 +4,10 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from mochi_server.errors import SessionConflict, SessionNotFound
+from mochi_server.errors import BlobNotFound, SessionConflict, SessionNotFound
 from mochi_server.sessions.directory import patch_values
 from mochi_server.sessions.encoding import settle
+from mochi_server.sessions.images import Image, images_in
 from mochi_server.sessions.locks import Holds
 from mochi_server.sessions.search import matches, pieces, words
 from mochi_server.sessions.session import ChatSession, new_id, now, timestamp
@@ -18,11 +19,13 @@ class MemorySessionStore:
 
     def __init__(self) -> None:
         self._sessions: dict[str, ChatSession] = {}
+        self._images: dict[str, bytes] = {}
         self._holds = Holds()
 
     def forget(self, session_id: str) -> None:
         """Remove a session, if it is there."""
         self._sessions.pop(session_id, None)
+        self._sweep()
 
     async def create(self, session: ChatSession) -> ChatSession:
         """Keep a new session; its id is replaced by a fresh one should it be taken."""
@@ -37,12 +40,25 @@ class MemorySessionStore:
         return _copy(self._find(session_id))
 
     async def append(
-        self, session_id: str, messages: Sequence[Message], *, revision: str | None = None, ends_turn: bool = False
+        self,
+        session_id: str,
+        messages: Sequence[Message],
+        *,
+        revision: str | None = None,
+        ends_turn: bool = False,
+        images: Sequence[Image] = (),
     ) -> ChatSession:
         """Add messages at the end."""
         del ends_turn  # nothing is written the sooner for it
         session = self._find(session_id, revision)
+        self._images.update({image.sha256: image.data for image in images})
         return self._change(session, {"messages": [*session.messages, *messages]})
+
+    async def load_image(self, sha256: str) -> bytes:
+        """The bytes of an image that a message names."""
+        if sha256 not in self._images:
+            raise BlobNotFound(sha256)
+        return self._images[sha256]
 
     async def replace_tail(
         self, session_id: str, from_index: int, messages: Sequence[Message], *, revision: str | None = None
@@ -95,7 +111,14 @@ class MemorySessionStore:
         metadata = before["metadata"] | parts.get("metadata", {}) | {"updated_at": now()}
         changed = ChatSession.from_dict(settle(before | parts | {"metadata": metadata}))
         self._sessions[session.session_id] = changed
+        self._sweep()
         return _copy(changed)
+
+    def _sweep(self) -> None:
+        """Let go of images that no message names any more."""
+        if self._images:
+            named = {name for session in self._sessions.values() for name in images_in(session.messages)}
+            self._images = {name: data for name, data in self._images.items() if name in named}
 
 
 def _copy(session: ChatSession) -> ChatSession:

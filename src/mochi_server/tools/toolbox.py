@@ -188,11 +188,11 @@ class Approver(Protocol):
         """
         ...
 
-    def remembers(self, tool_name: str) -> bool:
-        """Whether a tool was approved of for the rest of the session."""
+    def remembers(self, tool: str) -> bool:
+        """Whether a tool was approved of for the rest of the session; it is named by its ``approved_as``."""
         ...
 
-    async def remember(self, tool_name: str) -> None:
+    async def remember(self, tool: str) -> None:
         """Approve of a tool for the rest of the session."""
         ...
 
@@ -237,7 +237,7 @@ class ConfirmingToolbox:
             yield failed(call, f"The user did not approve of this call.{reason}", ToolExecutionDenied.code, "user")
             return
         if decision.remember == "session":
-            await self._approver.remember(call.name)
+            await self._approver.remember(self._wrapped.tools[call.name].approved_as)
         edited = decision.arguments is not None and decision.arguments != call.arguments
         final = replace(call, arguments=decision.arguments) if decision.arguments is not None else call
         async with aclosing(self._wrapped.run(final)) as events:
@@ -245,9 +245,10 @@ class ConfirmingToolbox:
                 yield _by_the_user(event, decision, edited) if isinstance(event, ToolOutcome) else event
 
     def _must_ask(self, name: str) -> bool:
-        if self._policy is ToolExecutionPolicy.NEVER_CONFIRM or self._approver.remembers(name):
+        tool = self._wrapped.tools[name]
+        if self._policy is ToolExecutionPolicy.NEVER_CONFIRM or self._approver.remembers(tool.approved_as):
             return False
-        return self._policy is ToolExecutionPolicy.ALWAYS_CONFIRM or self._wrapped.tools[name].destructive
+        return self._policy is ToolExecutionPolicy.ALWAYS_CONFIRM or tool.destructive
 
 
 def failed(
