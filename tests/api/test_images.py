@@ -336,3 +336,18 @@ def test_sessions_that_come_and_go_with_one_image_never_lose_it(api: Api, server
     with ThreadPoolExecutor(6) as threads:
         list(threads.map(live, range(6)))
     assert blobs(server) == set()
+
+
+def test_a_fork_shows_the_images_of_its_origin_also_when_that_is_gone(
+    api: Api, server: RunningServer, stub: StubServer
+) -> None:
+    origin = looking(api, PNG)
+    fork = api.http.post(f"/sessions/{origin}/fork").raise_for_status().json()["session_id"]
+
+    api.http.delete(f"/sessions/{origin}")
+
+    assert api.http.get(f"/sessions/{fork}/blobs/{name_of(PNG)}").content == PNG
+    api.chat(fork, "And now?")
+    assert seen(stub)[0] == [encoded(PNG)]
+    api.http.delete(f"/sessions/{fork}")
+    assert blobs(server) == set()

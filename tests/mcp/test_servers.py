@@ -3,6 +3,7 @@
 import logging
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,12 @@ import pytest
 
 from mochi_server.mcp import server as one_server
 from mochi_server.mcp import servers as all_servers
+from mochi_server.mcp import stdio
 from mochi_stub import StubServer
 from tests.api.test_tools import Asked
 from tests.support.api import Api
 from tests.support.instructions import calls, instruct, words
-from tests.support.mcp import by_hand, is_alive, journal, started, until, write_mcp
+from tests.support.mcp import by_hand, is_alive, journal, running, started, until, write_mcp
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
 
@@ -153,7 +155,7 @@ def test_servers_that_cannot_be_used_are_problems_and_stop_nobody(
     stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(all_servers, "PATIENCE_SECONDS", 0)
-    monkeypatch.setattr(one_server, "CONNECT_SECONDS", 1)
+    monkeypatch.setattr(one_server, "CONNECT_SECONDS", 4)
     write_mcp(
         tmp_path,
         hand=by_hand(tmp_path, "echo"),
@@ -180,7 +182,7 @@ def test_servers_that_cannot_be_used_are_problems_and_stop_nobody(
         "type: of the transports over HTTP only streamable HTTP is known, which is called http",
         "absent: MCP server: it cannot be started: No such file or directory",
         "ended: MCP server: it ended without an answer; what it printed is in the log at the level DEBUG",
-        "silent: MCP server: it did not answer within 1 seconds",
+        "silent: MCP server: it did not answer within 4 seconds",
         "down: MCP server: ConnectError: All connection attempts failed",
         "other: MCP server: it answered with the HTTP status 404",
     ]
@@ -282,6 +284,22 @@ def test_a_reload_reads_the_file_again_and_connects_anew(api: Api, tmp_path: Pat
     assert is_alive(second)
 
 
+def test_reloads_in_a_row_leave_no_server_behind(
+    stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is only just being started is ended, too, with what it has started."""
+    monkeypatch.setattr(all_servers, "PATIENCE_SECONDS", 0)
+    monkeypatch.setattr(stdio, "LEAVES_SECONDS", 0.1)
+    stubborn = {**by_hand(tmp_path), "command": "sh", "args": ["-c", "trap '' TERM; sleep 77 & wait"]}
+    write_mcp(tmp_path, hand=stubborn)
+    with RunningServer(tmp_path, stub.url) as server, ThreadPoolExecutor() as pool:
+        clients = [server.api() for _ in range(4)]
+        for answered in [pool.submit(client.http.post, "/tools/reload") for client in clients]:
+            answered.result()
+        until(lambda: running(tmp_path) == 2)
+    assert running(tmp_path) == 0
+
+
 @offering("hang", "echo")
 def test_a_call_that_runs_goes_on_through_a_reload(api: Api, tmp_path: Path) -> None:
     session_id = session_with(api)
@@ -309,9 +327,10 @@ def test_a_server_sees_the_environment_that_it_was_given_and_no_other(
 
 @offering("stubborn")
 def test_a_server_ends_with_us_and_so_does_all_that_it_has_started(
-    server: RunningServer, api: Api, tmp_path: Path
+    server: RunningServer, api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that ignores the end of its input, and SIGTERM."""
+    monkeypatch.setattr(stdio, "LEAVES_SECONDS", 0.1)
     assert "echo" in api.ok(api.http.get("/tools"))["tools"]
     pids = started(tmp_path)
     assert [is_alive(pid) for pid in pids] == [True, True]

@@ -37,6 +37,19 @@ def started(data_dir: Path) -> list[int]:
     return [int(line.split()[1]) for line in journal(data_dir) if line.startswith("started")]
 
 
+def running(data_dir: Path) -> int:
+    """How many processes there are of those that were started, or that these have started."""
+    mine = f"JOURNAL={data_dir / 'journal'}".encode()
+    return sum(mine in _environment(path).split(b"\0") for path in Path("/proc").glob("[0-9]*/environ"))
+
+
+def _environment(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:  # it has just ended, or is somebody else's
+        return b""
+
+
 def until(holds: Callable[[], bool]) -> None:
     """Wait for a condition. Fails when it does not come."""
     deadline = time.monotonic() + PATIENCE_SECONDS

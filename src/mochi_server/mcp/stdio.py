@@ -19,7 +19,7 @@ from mochi_server import posix
 from mochi_server.mcp.config import LocalServer
 from mochi_server.mcp.limits import MAX_MESSAGE_BYTES, TooLarge
 
-_LEAVES_SECONDS = 1
+LEAVES_SECONDS = 1
 """What a server is given to end after its input has ended, and again after it was told to."""
 
 Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
@@ -35,17 +35,7 @@ async def stdio(
 
     Raises ``OSError`` and ``ValueError`` when it cannot be started, ``TooLarge``.
     """
-    process = await asyncio.create_subprocess_exec(
-        server.command,
-        *server.args,
-        env={**get_default_environment(), **server.env},
-        cwd=cwd,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        limit=MAX_MESSAGE_BYTES,
-        start_new_session=True,
-    )
+    process = await _start(server, cwd)
     assert process.stdin and process.stdout and process.stderr  # noqa: S101, PT018 - they are pipes
     guard = posix.guard_group(process.pid)
     incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
@@ -60,9 +50,33 @@ async def stdio(
             finally:
                 tasks.cancel_scope.cancel()
     finally:
-        with anyio.CancelScope(shield=True):
-            await _end(process)
+        try:
+            with anyio.CancelScope(shield=True):
+                await _end(process)
+        finally:
             posix.dismiss(guard)
+
+
+async def _start(server: LocalServer, cwd: str | None) -> asyncio.subprocess.Process:
+    starting = asyncio.ensure_future(
+        asyncio.create_subprocess_exec(
+            server.command,
+            *server.args,
+            env={**get_default_environment(), **server.env},
+            cwd=cwd,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            limit=MAX_MESSAGE_BYTES,
+            start_new_session=True,
+        )
+    )
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:  # it starts all the same
+        with anyio.CancelScope(shield=True), suppress(OSError, ValueError):
+            await _end(await starting)
+        raise
 
 
 async def _read(
@@ -116,9 +130,13 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     """As the protocol has it: its input ends, it is told to end, it is killed; and with it what it has started."""
     assert process.stdin is not None  # noqa: S101 - it is a pipe
     process.stdin.close()
-    for tell in (posix.terminate_group, posix.kill_group):
-        with anyio.move_on_after(_LEAVES_SECONDS):
+    try:
+        with anyio.move_on_after(LEAVES_SECONDS):
             await process.wait()
-        tell(process.pid)
-    with anyio.move_on_after(_LEAVES_SECONDS):
+        posix.terminate_group(process.pid)
+        with anyio.move_on_after(LEAVES_SECONDS):
+            await process.wait()
+    finally:
+        posix.kill_group(process.pid)
+    with anyio.move_on_after(LEAVES_SECONDS):
         await process.wait()
