@@ -753,6 +753,66 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/models": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List openai models
+         * @description List what can be asked for: models that can chat, and agents as `agent:NAME`.
+         */
+        get: operations["list_openai_models"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/models/{model_name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get openai model
+         * @description Whether a model or an agent can be asked for.
+         */
+        get: operations["get_openai_model"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/chat/completions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Create chat completion
+         * @description Answer a conversation, whole or streamed: without a session nothing is stored.
+         */
+        post: operations["create_chat_completion"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -1106,6 +1166,82 @@ export interface components {
             };
         };
         /**
+         * AssistantMessage
+         * @description What the model said.
+         */
+        AssistantMessage: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            role: "assistant";
+            /** Content */
+            content?: (string | components["schemas"]["TextPart"][]) | null;
+            /** Reasoning Content */
+            reasoning_content?: string | null;
+            /** Reasoning */
+            reasoning?: string | null;
+            /** Tool Calls */
+            tool_calls?: components["schemas"]["Call"][] | null;
+        };
+        /**
+         * Besides
+         * @description What OpenAI's API has no place for: the window, what tools of this server did, and what the user should know.
+         */
+        Besides: {
+            /** Context Window */
+            context_window: {
+                [key: string]: unknown;
+            };
+            /** Tool Calls Executed */
+            tool_calls_executed: {
+                [key: string]: unknown;
+            }[];
+            /** Notices */
+            notices: {
+                [key: string]: unknown;
+            }[];
+        };
+        /**
+         * Call
+         * @description A call that the model made.
+         */
+        Call: {
+            /** Id */
+            id: string;
+            /**
+             * Type
+             * @default function
+             * @constant
+             */
+            type?: "function";
+            function: components["schemas"]["Function"];
+        };
+        /**
+         * CalledFunction
+         * @description The function of a call; ``arguments`` are JSON.
+         */
+        CalledFunction: {
+            /** Name */
+            name: string;
+            /** Arguments */
+            arguments: string;
+        };
+        /**
+         * CalledTool
+         * @description A call that the client carries out.
+         */
+        CalledTool: {
+            /** Id */
+            id: string;
+            /**
+             * Type
+             * @constant
+             */
+            type: "function";
+            function: components["schemas"]["CalledFunction"];
+        };
+        /**
          * ChatRequest
          * @description What to say, and how to answer. Without a message the last user message is answered again.
          * @example {
@@ -1185,6 +1321,34 @@ export interface components {
         };
         /** @description An event of a turn. `data` is JSON; others may be added. */
         ChatStreamEvent: components["schemas"]["ContentDeltaEvent"] | components["schemas"]["ThinkingDeltaEvent"] | components["schemas"]["ToolCalledEvent"] | components["schemas"]["ToolConfirmationRequiredEvent"] | components["schemas"]["ToolResultEvent"] | components["schemas"]["ToolContinuationStartEvent"] | components["schemas"]["AgentStartEvent"] | components["schemas"]["AgentPlanningEvent"] | components["schemas"]["AgentExecutionEvent"] | components["schemas"]["AgentToolCalledEvent"] | components["schemas"]["AgentToolResultEvent"] | components["schemas"]["AgentCompleteEvent"] | components["schemas"]["MessageCompleteEvent"] | components["schemas"]["StatusEvent"] | components["schemas"]["SnapshotEvent"] | components["schemas"]["ContextCompactedEvent"] | components["schemas"]["TurnWarningEvent"] | components["schemas"]["TurnErrorEvent"] | components["schemas"]["DoneEvent"];
+        /**
+         * Choice
+         * @description The only one.
+         */
+        Choice: {
+            /** Index */
+            index: number;
+            message: components["schemas"]["CompletionMessage"];
+            /** Logprobs */
+            logprobs: null;
+            /**
+             * Finish Reason
+             * @enum {string}
+             */
+            finish_reason: "stop" | "length" | "tool_calls";
+        };
+        /**
+         * ClientTool
+         * @description A tool that the client carries out.
+         */
+        ClientTool: {
+            /**
+             * Type
+             * @constant
+             */
+            type: "function";
+            function: components["schemas"]["FunctionTool"];
+        };
         /** @description The whole response; times in milliseconds, tokens as Ollama counted them. */
         CompareAnswered: {
             modelId: string;
@@ -1329,6 +1493,164 @@ export interface components {
             modelId: string;
             delta: string;
             kind: string;
+        };
+        /**
+         * Completion
+         * @description An answer, whole.
+         */
+        Completion: {
+            /** Id */
+            id: string;
+            /**
+             * Object
+             * @constant
+             */
+            object: "chat.completion";
+            /** Created */
+            created: number;
+            /** Model */
+            model: string;
+            /** Choices */
+            choices: components["schemas"]["Choice"][];
+            usage: components["schemas"]["Usage"];
+            mochi: components["schemas"]["Besides"];
+        };
+        /**
+         * CompletionMessage
+         * @description The answer. ``reasoning_content`` and ``reasoning`` are the same, and there when the model has thought.
+         */
+        CompletionMessage: {
+            /**
+             * Role
+             * @constant
+             */
+            role: "assistant";
+            /** Content */
+            content: string | null;
+            /** Refusal */
+            refusal: string | null;
+            /** Reasoning Content */
+            reasoning_content?: string | null;
+            /** Reasoning */
+            reasoning?: string | null;
+            /** Tool Calls */
+            tool_calls?: components["schemas"]["CalledTool"][] | null;
+        };
+        /**
+         * CompletionRequest
+         * @description A conversation to be answered. Null is the same as leaving a field out; unknown fields are left alone.
+         * @example {
+         *       "messages": [
+         *         {
+         *           "content": "What is the capital of France?",
+         *           "role": "user"
+         *         }
+         *       ],
+         *       "model": "qwen3:14b"
+         *     }
+         * @example {
+         *       "messages": [
+         *         {
+         *           "content": "List the files of your workspace.",
+         *           "role": "user"
+         *         }
+         *       ],
+         *       "model": "agent:coder",
+         *       "stream": true
+         *     }
+         */
+        CompletionRequest: {
+            /**
+             * Model
+             * @description A model of Ollama, or `agent:NAME`.
+             */
+            model: string;
+            /** Messages */
+            messages: (components["schemas"]["SystemMessage"] | components["schemas"]["UserMessage"] | components["schemas"]["AssistantMessage"] | components["schemas"]["ToolMessage"])[];
+            /** Stream */
+            stream?: boolean | null;
+            stream_options?: components["schemas"]["StreamOptions"] | null;
+            metadata?: components["schemas"]["Metadata"] | null;
+            /**
+             * Tools
+             * @description Tools that the client carries out.
+             */
+            tools?: components["schemas"]["ClientTool"][] | null;
+            /**
+             * Tool Choice
+             * @description `required` cannot be enforced, and is as `auto`.
+             */
+            tool_choice?: ("none" | "auto" | "required") | components["schemas"]["NamedTool"] | null;
+            /** Response Format */
+            response_format?: (components["schemas"]["PlainFormat"] | components["schemas"]["SchemaFormat"]) | null;
+            /** Reasoning Effort */
+            reasoning_effort?: ("none" | "minimal" | "low" | "medium" | "high" | "xhigh" | "max") | null;
+            /** Max Tokens */
+            max_tokens?: number | null;
+            /**
+             * Max Completion Tokens
+             * @description Goes before `max_tokens`.
+             */
+            max_completion_tokens?: number | null;
+            /** Temperature */
+            temperature?: number | null;
+            /** Top P */
+            top_p?: number | null;
+            /** Frequency Penalty */
+            frequency_penalty?: number | null;
+            /** Presence Penalty */
+            presence_penalty?: number | null;
+            /** Seed */
+            seed?: number | null;
+            /** Stop */
+            stop?: string | string[] | null;
+            /**
+             * N
+             * @description 1 alone: there is one answer to a request.
+             */
+            n?: number | null;
+            /**
+             * Logprobs
+             * @description False alone.
+             */
+            logprobs?: boolean | null;
+            /**
+             * Top Logprobs
+             * @description 0 alone.
+             */
+            top_logprobs?: number | null;
+            /**
+             * Logit Bias
+             * @description Empty alone.
+             */
+            logit_bias?: {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * Modalities
+             * @description Text alone.
+             */
+            modalities?: string[] | null;
+            /**
+             * Audio
+             * @description Not supported.
+             */
+            audio?: unknown;
+            /**
+             * Functions
+             * @description Not supported; `tools` is its successor.
+             */
+            functions?: unknown;
+            /**
+             * Function Call
+             * @description Not supported.
+             */
+            function_call?: unknown;
+            /**
+             * Web Search Options
+             * @description Not supported.
+             */
+            web_search_options?: unknown;
         };
         /** @description A piece of the answer, as Ollama sent it. */
         ContentDelta: {
@@ -1515,6 +1837,33 @@ export interface components {
             [key: string]: unknown;
         };
         /**
+         * Function
+         * @description The function of a call; ``arguments`` are JSON.
+         */
+        Function: {
+            /** Name */
+            name: string;
+            /**
+             * Arguments
+             * @default {}
+             */
+            arguments?: string;
+        };
+        /**
+         * FunctionTool
+         * @description A function of the client's that the model may call; ``parameters`` is a JSON schema.
+         */
+        FunctionTool: {
+            /** Name */
+            name: string;
+            /** Description */
+            description?: string | null;
+            /** Parameters */
+            parameters?: {
+                [key: string]: unknown;
+            } | null;
+        };
+        /**
          * Health
          * @description The server serves, or there would be no answer; Ollama's state is ``ollama_connected`` alone.
          */
@@ -1544,6 +1893,41 @@ export interface components {
             role: "system" | "user" | "assistant";
             /** Content */
             content: string;
+        };
+        /**
+         * ImagePart
+         * @description An image, for models that can see.
+         */
+        ImagePart: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "image_url";
+            image_url: components["schemas"]["ImageUrl"];
+        };
+        /**
+         * ImageUrl
+         * @description An image, as a data URL.
+         */
+        ImageUrl: {
+            /** Url */
+            url: string;
+        };
+        /**
+         * JsonSchema
+         * @description What the answer must look like.
+         */
+        JsonSchema: {
+            /**
+             * Name
+             * @default answer
+             */
+            name?: string;
+            /** Schema */
+            schema?: {
+                [key: string]: unknown;
+            } | null;
         };
         /** @description The answer is whole and stored. Counts are tokens, as Ollama counted them. */
         MessageComplete: {
@@ -1594,6 +1978,14 @@ export interface components {
             }[];
         };
         /**
+         * Metadata
+         * @description ``session_id``: the session whose turn this is. The rest is the client's own.
+         */
+        Metadata: {
+            /** Session Id */
+            session_id?: string | null;
+        };
+        /**
          * Model
          * @description A model that can chat. ``size_mb`` is in units of 1024 * 1024 bytes, ``context_length`` in tokens.
          */
@@ -1622,6 +2014,85 @@ export interface components {
         ModelList: {
             /** Models */
             models: components["schemas"]["Model"][];
+        };
+        /**
+         * NamedFunction
+         * @description A function by name.
+         */
+        NamedFunction: {
+            /** Name */
+            name: string;
+        };
+        /**
+         * NamedTool
+         * @description The one tool that the model should call: it is offered no other.
+         */
+        NamedTool: {
+            /**
+             * Type
+             * @constant
+             */
+            type: "function";
+            function: components["schemas"]["NamedFunction"];
+        };
+        /**
+         * OpenAIError
+         * @description What went wrong. ``code`` is for programs, ``param`` the field that it is about.
+         */
+        OpenAIError: {
+            /** Message */
+            message: string;
+            /** Type */
+            type: string;
+            /** Param */
+            param?: string | null;
+            /** Code */
+            code: string;
+        };
+        /**
+         * OpenAIErrorEnvelope
+         * @description The body of every error of these routes.
+         */
+        OpenAIErrorEnvelope: {
+            error: components["schemas"]["OpenAIError"];
+        };
+        /**
+         * OpenAIModel
+         * @description Something that can be asked for as ``model``. ``created`` is not known, and 0.
+         */
+        OpenAIModel: {
+            /** Id */
+            id: string;
+            /**
+             * Object
+             * @default model
+             * @constant
+             */
+            object?: "model";
+            /**
+             * Created
+             * @default 0
+             */
+            created?: number;
+            /**
+             * Owned By
+             * @default mochi-server
+             */
+            owned_by?: string;
+        };
+        /**
+         * OpenAIModelList
+         * @description All of them: Ollama's models first, then agents.
+         */
+        OpenAIModelList: {
+            /**
+             * Object
+             * @default list
+             * @constant
+             */
+            object?: "list";
+            /** Data */
+            data: components["schemas"]["OpenAIModel"][];
         };
         /**
          * OpenWebUIChat
@@ -1765,6 +2236,17 @@ export interface components {
             confirmations: components["schemas"]["PendingConfirmation"][];
         };
         /**
+         * PlainFormat
+         * @description Text, or any JSON object.
+         */
+        PlainFormat: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "json_object" | "text";
+        };
+        /**
          * PromptContent
          * @description A new text for a prompt file; not blank, under 10,000 characters.
          * @example {
@@ -1836,6 +2318,18 @@ export interface components {
              * @enum {string}
              */
             state: "idle" | "running" | "completed" | "failed" | "stopped" | "cancelled";
+        };
+        /**
+         * SchemaFormat
+         * @description JSON of a schema.
+         */
+        SchemaFormat: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "json_schema";
+            json_schema: components["schemas"]["JsonSchema"];
         };
         /**
          * Session
@@ -2205,6 +2699,14 @@ export interface components {
             data: components["schemas"]["Status"];
         };
         /**
+         * StreamOptions
+         * @description ``include_usage``: a last chunk tells the tokens.
+         */
+        StreamOptions: {
+            /** Include Usage */
+            include_usage?: boolean | null;
+        };
+        /**
          * SummarizeRequest
          * @description Which model shall summarize; it is remembered as the session's ``summary_model``.
          * @example {
@@ -2228,6 +2730,19 @@ export interface components {
             model_used: string | null;
         };
         /**
+         * SystemMessage
+         * @description Instructions.
+         */
+        SystemMessage: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            role: "developer" | "system";
+            /** Content */
+            content: string | components["schemas"]["TextPart"][];
+        };
+        /**
          * SystemPromptUpdate
          * @description A new system prompt. ``source_file`` alone loads that prompt file; with a text it labels it.
          * @example {
@@ -2246,6 +2761,19 @@ export interface components {
             content: string;
         } | {
             source_file: string;
+        };
+        /**
+         * TextPart
+         * @description A text.
+         */
+        TextPart: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "text";
+            /** Text */
+            text: string;
         };
         /** @description A piece of the model's reasoning, for models that think and turns that ask for it. */
         ThinkingDelta: {
@@ -2469,6 +2997,21 @@ export interface components {
             problems: components["schemas"]["ToolProblem"][];
         };
         /**
+         * ToolMessage
+         * @description What came of a call.
+         */
+        ToolMessage: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            role: "tool";
+            /** Content */
+            content: string | components["schemas"]["TextPart"][];
+            /** Tool Call Id */
+            tool_call_id: string;
+        };
+        /**
          * ToolParameter
          * @description A parameter as Python writes its type.
          */
@@ -2597,6 +3140,31 @@ export interface components {
              */
             event: "warning";
             data: components["schemas"]["TurnWarning"];
+        };
+        /**
+         * Usage
+         * @description Tokens as Ollama counted them, of all requests that the turn took.
+         */
+        Usage: {
+            /** Prompt Tokens */
+            prompt_tokens: number;
+            /** Completion Tokens */
+            completion_tokens: number;
+            /** Total Tokens */
+            total_tokens: number;
+        };
+        /**
+         * UserMessage
+         * @description What the user says.
+         */
+        UserMessage: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            role: "user";
+            /** Content */
+            content: string | (components["schemas"]["TextPart"] | components["schemas"]["ImagePart"])[];
         };
         /**
          * WindowOverride
@@ -4796,6 +5364,204 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
+    list_openai_models: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIModelList"];
+                };
+            };
+            /** @description `ollama_unreachable`, `ollama_error` */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+        };
+    };
+    get_openai_model: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                model_name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIModel"];
+                };
+            };
+            /** @description `agent_invalid` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description `model_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description `ollama_unreachable`, `ollama_error` */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+        };
+    };
+    create_chat_completion: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The session whose turn this is; goes before `metadata.session_id`. */
+                "X-Mochi-Session"?: string | null;
+                /** @description Names of tools of this server that the model may call, with commas. */
+                "X-Mochi-Tools"?: string | null;
+                /** @description Without a session: which calls run. Others are denied, for nobody can be asked. */
+                "X-Mochi-Tool-Policy"?: components["schemas"]["ToolExecutionPolicy"] | null;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CompletionRequest"];
+            };
+        };
+        responses: {
+            /** @description The completion, whole or as chunks. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Completion"];
+                    /**
+                     * @example data: {"id":"chatcmpl-1f0c5e7a9b","object":"chat.completion.chunk","created":1790000000,"model":"qwen3:14b","choices":[{"index":0,"delta":{"content":"Paris"},"finish_reason":null}]}
+                     *
+                     *     data: [DONE]
+                     */
+                    "text/event-stream": {
+                        data: string;
+                    };
+                };
+            };
+            /** @description `invalid_request`, `context_length_exceeded`, `agent_invalid` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description `model_not_found`, `session_not_found`, `tool_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description `session_busy`, `session_conflict` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description `storage_failed` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description `ollama_unreachable`, `ollama_error` */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description `shutting_down` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
         };

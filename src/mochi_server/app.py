@@ -17,7 +17,7 @@ from mochi_server.docs import add_docs
 from mochi_server.limits import BodyLimit, HeadGuard, JsonGuard
 from mochi_server.ollama.requests import is_loopback
 from mochi_server.openapi import document
-from mochi_server.routers import aliases, api
+from mochi_server.routers import aliases, api, openai_api
 from mochi_server.routers.errors import add_handlers
 from mochi_server.routers.health import WITHOUT_KEY
 from mochi_server.security import LOCAL_ORIGINS, HostGuard, KeyGuard, OriginGuard, host_of
@@ -56,6 +56,7 @@ def create_app(settings: MochiServerSettings | None = None, *, insecure: bool = 
     app.state.services = build_services(settings)
     add_handlers(app)
     app.include_router(api)
+    app.include_router(openai_api)
     app.include_router(aliases)
     add_docs(app)
     return app

@@ -1,6 +1,9 @@
 """Numbers and names that more than one module needs; nothing here does anything."""
 
 API_PREFIX = "/api/v1"
+OPENAI_PREFIX = "/v1"
+"""Where clients of OpenAI's API ask."""
+
 TOTAL_HEADER = "X-Total-Count"
 """Header that says how many there are on all pages of a list."""
 

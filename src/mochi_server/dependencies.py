@@ -11,6 +11,7 @@ from mochi_server.agents.library import AgentLibrary
 from mochi_server.chat.confirmation import ConfirmationBroker
 from mochi_server.chat.runs import RunRegistry
 from mochi_server.ollama.async_client import AsyncOllamaClient
+from mochi_server.openai.completions import Completions
 from mochi_server.services.compare import CompareService
 from mochi_server.services.sessions import SessionService
 from mochi_server.services.summarization import SummarizationService
@@ -80,6 +81,10 @@ async def _compare(services: ServicesDep) -> CompareService:
     return services.compare
 
 
+async def _completions(services: ServicesDep) -> Completions:
+    return services.completions
+
+
 async def _runs(services: ServicesDep) -> RunRegistry:
     return services.runs
 
@@ -89,6 +94,7 @@ StoreDep = Annotated[SessionStore, Depends(_store)]
 SessionsDep = Annotated[SessionService, Depends(_sessions)]
 TransfersDep = Annotated[TransferService, Depends(_transfers)]
 PromptsDep = Annotated[SystemPromptService, Depends(_prompts)]
+CompletionsDep = Annotated[Completions, Depends(_completions)]
 RunsDep = Annotated[RunRegistry, Depends(_runs)]
 ToolsDep = Annotated[ToolLibrary, Depends(_tools)]
 AgentsDep = Annotated[AgentLibrary, Depends(_agents)]

@@ -13,6 +13,7 @@ TAGS = {
     "chat": "Turns: send a message, listen to the answer, approve of tools, stop.",
     "sessions": "Conversations, their settings, messages and summaries.",
     "models": "What Ollama has, and up to three models side by side.",
+    "OpenAI": "The same turns for clients of OpenAI's API. Errors have its form here.",
     "tools": "Functions that models may call.",
     "agents": "Models with a prompt and tools of their own, which models call as one tool.",
     "system prompts": "Prompt files.",

@@ -1,5 +1,6 @@
 """The services of one server, built from settings. The only reader of settings; knows no web framework."""
 
+import asyncio
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -11,6 +12,7 @@ from mochi_server.agents.tool_factory import NAME, AgentToolboxes
 from mochi_server.chat.confirmation import ConfirmationBroker
 from mochi_server.chat.engine import ChatEngine
 from mochi_server.chat.loop import Limits
+from mochi_server.chat.run import Run
 from mochi_server.chat.runs import RunRegistry
 from mochi_server.chat.toolboxes import Toolboxes
 from mochi_server.config import MochiServerSettings
@@ -19,6 +21,7 @@ from mochi_server.mcp.servers import McpServers
 from mochi_server.observing import turn_ended
 from mochi_server.ollama.async_client import AsyncInstructorOllamaClient, AsyncOllamaClient
 from mochi_server.ollama.traffic import Traffic
+from mochi_server.openai.completions import Completions, Passing, Place
 from mochi_server.services.compare import CompareService
 from mochi_server.services.context_window import WindowRegistry
 from mochi_server.services.metrics import Metrics
@@ -53,6 +56,10 @@ class Services:
     summaries: SummarizationService
     compare: CompareService
     runs: RunRegistry
+    passing: Passing
+    passing_runs: RunRegistry
+    """Turns of conversations that nobody stores; they shut down with ``runs``."""
+    completions: Completions
     metrics: Metrics
 
     async def open(self) -> None:
@@ -69,9 +76,17 @@ class Services:
         except StorageFailed as error:
             raise NotReady(error.message) from error
 
+    async def drain(self) -> None:
+        """Refuse new turns, give running ones their grace, then end them."""
+        await asyncio.gather(self.runs.drain(), self.passing_runs.drain())
+
+    async def end_turns(self) -> None:
+        """End running turns now."""
+        await asyncio.gather(self.runs.end_all(), self.passing_runs.end_all())
+
     async def aclose(self) -> None:
         """End running turns, store what they had, close files and connections."""
-        await self.runs.aclose()
+        await asyncio.gather(self.runs.aclose(), self.passing_runs.aclose())
         await self.mcp.aclose()
         await self.summaries.aclose()
         await self.instructor.aclose()
@@ -101,15 +116,16 @@ def build_services(settings: MochiServerSettings) -> Services:
     limits = Limits(rounds=settings.max_tool_iterations, identical_calls=settings.max_identical_tool_calls)
     agents = AgentLibrary(AgentDiscoveryService(settings.resolved_agents_dir, settings.resolved_agent_chats_dir))
     agent_chats = FileSessionStore(settings.resolved_agent_chats_dir)
-    agent_execution = AgentExecutionService(
+    execution_of_agents = partial(
+        AgentExecutionService,
         client,
-        agent_chats,
-        windows,
+        windows=windows,
         tools=execution,
         prompts=PromptLoader(settings.resolved_planning_prompt_path, settings.resolved_execution_prompt_path),
         limits=replace(limits, rounds=settings.max_agent_iterations),
         called=metrics.called,
     )
+    agent_execution = execution_of_agents(store=agent_chats)
     agent_tool = AgentToolboxes(agents, agent_execution, settings.tool_output_limit_chars)
     toolboxes = Toolboxes(library, execution, broker, store, [agent_tool])
     engine = ChatEngine(store, client, windows, toolboxes, limits)
@@ -133,7 +149,21 @@ def build_services(settings: MochiServerSettings) -> Services:
         shutdown_grace=settings.shutdown_grace_seconds,
         ended=partial(turn_ended, metrics),
     )
-    metrics.watch(lambda: len(runs.running()), lambda: sum(run.listeners for run in runs.running()))
+    passing = Passing()
+    passing_runs = RunRegistry(
+        passing.sessions,
+        ChatEngine(passing.sessions, client, windows, Toolboxes(library, execution, broker, passing.sessions), limits),
+        passing,
+        shutdown_grace=settings.shutdown_grace_seconds,
+        ended=partial(turn_ended, metrics),
+        kept_seconds=0,
+        shutdown=runs.shutdown,
+    )
+
+    def running() -> list[Run]:
+        return runs.running() + passing_runs.running()
+
+    metrics.watch(lambda: len(running()), lambda: sum(run.listeners for run in running()))
     prompts = SystemPromptService(settings.resolved_system_prompts_dir)
     sessions = SessionService(store, client, windows, prompts)
     return Services(
@@ -153,5 +183,18 @@ def build_services(settings: MochiServerSettings) -> Services:
         summaries=summaries,
         compare=CompareService(client, windows),
         runs=runs,
+        passing=passing,
+        passing_runs=passing_runs,
+        completions=Completions(
+            client,
+            sessions,
+            library,
+            agents,
+            stored=Place(store, runs, agent_chats, agent_execution),
+            passing=Place(
+                passing.sessions, passing_runs, passing.agent_chats, execution_of_agents(store=passing.agent_chats)
+            ),
+            ended=passing.turn_ended,
+        ),
         metrics=metrics,
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mochi_server.sessions import FileSessionStore, SessionStore
+from mochi_server.sessions import FileSessionStore, MemorySessionStore, SessionStore
 
 StoreFactory = Callable[[Path], AbstractAsyncContextManager[SessionStore]]
 
@@ -20,7 +20,12 @@ async def file_store(directory: Path) -> AsyncGenerator[FileSessionStore, None]:
         await store.aclose()
 
 
-STORES: dict[str, StoreFactory] = {"files": file_store}
+@asynccontextmanager
+async def memory_store(_: Path) -> AsyncGenerator[MemorySessionStore, None]:
+    yield MemorySessionStore()
+
+
+STORES: dict[str, StoreFactory] = {"files": file_store, "memory": memory_store}
 
 
 @pytest.fixture

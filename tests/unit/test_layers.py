@@ -26,6 +26,7 @@ LAYERS = [
     "services",
     "chat",
     "agents",
+    "openai",
     "tracing",
     "observing",
     "wiring",

@@ -18,6 +18,7 @@ from mochi_server.errors import (
     ModelNotFound,
     OllamaError,
     OllamaUnreachable,
+    SessionConflict,
     ValidationFailed,
 )
 from mochi_server.events import ChatEvent, MessageComplete, TurnError
@@ -54,9 +55,12 @@ class ChatEngine:
         What Ollama does wrong is no reason to refuse: the user's message is worth storing all the same.
         """
         session = await self._store.load(session_id)
-        if request.message is None and last_user_index(session.messages) is None:
+        if request.revision not in (None, session.revision):
+            raise SessionConflict(session_id)
+        if request.message is None and not request.continues and last_user_index(session.messages) is None:
             raise EmptyHistory(session_id)
-        turn = Turn(session, request, await self._toolboxes.of(session, interactive=request.interactive))
+        toolbox = await self._toolboxes.of(session, interactive=request.interactive, tools=request.tools)
+        turn = Turn(session, request, request.offer(toolbox))
         try:
             turn.model = await self._client.find_model(session.model)
         except (OllamaUnreachable, OllamaError) as error:
@@ -73,7 +77,8 @@ class ChatEngine:
         transcript = Transcript(self._store, turn, self._checkpoints)
         try:
             transcript.begin()
-            async with aclosing(self._answer(turn, transcript)) as batches:
+            instead = turn.request.instead
+            async with aclosing(instead(turn) if instead else self._answer(turn, transcript)) as batches:
                 async for batch in batches:
                     await transcript.begun()
                     yield batch
@@ -96,7 +101,7 @@ class ChatEngine:
         if turn.request.images:
             await transcript.begun()  # the model is sent them as they are stored
         conversation = Conversation(model, transcript, turn.toolbox, self._limits)
-        turn.outcomes = conversation.outcomes
+        turn.outcomes, turn.handed_back = conversation.outcomes, conversation.handed_back
         async with aclosing(conversation.events()) as batches:
             async for batch in batches:
                 yield batch

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from mochi_server.ollama.types import ChatMessage
 from mochi_server.sessions.images import images_of
+from mochi_server.sessions.session import system_message
 from mochi_server.sessions.types import Message
 
 _SENT = ("role", "content", "tool_calls", "tool_name", "tool_call_id")
@@ -29,6 +30,18 @@ def wire_messages(messages: Sequence[Message], turn_begins: int) -> list[ChatMes
 def last_user_index(messages: Sequence[Message]) -> int | None:
     """Where the latest user message is, if there is one."""
     return next((i for i in range(len(messages) - 1, -1, -1) if messages[i]["role"] == "user"), None)
+
+
+def instructed(messages: list[Message], asked: int, instructions: str | None) -> tuple[list[Message], int]:
+    """Messages with instructions for one turn behind what their system message says, and where ``asked`` is now."""
+    if not instructions:
+        return messages, asked
+    if not messages or messages[0]["role"] != "system":
+        return [system_message(instructions), *messages], asked + 1
+    first = messages[0]
+    if first["content"].strip() == instructions.strip():
+        return messages, asked
+    return [{**first, "content": f"{first['content']}\n\n{instructions}"}, *messages[1:]], asked
 
 
 def _wire(message: Message, *, with_thinking: bool) -> ChatMessage:

@@ -171,10 +171,9 @@ class ChatModel:
             return
         prompt = replace(prompt, trim=True)
         if forced or self._estimate(prompt, tools) > window * BEGIN_RATIO:
-            end = boundary(prompt, lambda shorter: self._fits(shorter, tools, window))
-            if end is not None:
+            if self._boundary(prompt, tools, window) is not None:
                 yield Status("compacting", round(time.monotonic() - self._began, 3))
-                self._checkpoint = await self._compact(prompt, end, window)
+                self._checkpoint = await self._try_to_compact(prompt, tools, window)
                 prompt = replace(prompt, checkpoint=self._checkpoint)
             elif forced and prompt.trim_turn:
                 raise ContextOverflow(window, self._estimate(prompt, tools))
@@ -185,6 +184,22 @@ class ChatModel:
         if self._estimate(prompt, tools) + _ROOM_FOR_AN_ANSWER > window:
             raise ContextOverflow(window, self._estimate(prompt, tools))
         yield prompt
+
+    def _boundary(self, prompt: Prompt, tools: list[dict[str, Any]], window: int) -> int | None:
+        return boundary(prompt, lambda shorter: self._fits(shorter, tools, window))
+
+    async def _try_to_compact(self, prompt: Prompt, tools: list[dict[str, Any]], window: int) -> Checkpoint:
+        """Compact; each refusal teaches how many tokens a text has, and the next try cuts it accordingly."""
+        for _ in range(_TRIES):
+            end = self._boundary(prompt, tools, window)
+            if end is None:
+                break
+            try:
+                return await self._compact(prompt, end, window)
+            except OllamaError as refusal:
+                if not is_context_refusal(refusal):
+                    raise
+        raise ContextOverflow(window, self._estimate(prompt, tools))
 
     async def _compact(self, prompt: Prompt, end: int, window: int) -> Checkpoint:
         """Have the model write the checkpoint that covers the history up to ``end``, slice by slice, and keep it."""
@@ -212,9 +227,16 @@ class ChatModel:
             keep_alive=self._keep_alive,
         )
         pieces: list[str] = []
-        async with aclosing(self._client.chat_lines(payload)) as batches:
-            async for lines in batches:
-                pieces.extend(str((line.get("message") or {}).get("content") or "") for line in lines)
+        try:
+            async with aclosing(self._client.chat_lines(payload)) as batches:
+                async for lines in batches:
+                    pieces.extend(str((line.get("message") or {}).get("content") or "") for line in lines)
+        except OllamaError as refusal:
+            if is_context_refusal(refusal):
+                characters, images = size(messages, ())
+                tokens = refused_tokens(refusal) or self._windows.estimate(self._info, characters, images) * 2
+                self._windows.observe(self._info, characters, tokens, images)
+            raise
         return "".join(pieces).strip()
 
     async def _send(

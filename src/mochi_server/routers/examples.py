@@ -34,6 +34,12 @@ _SAMPLES: dict[str, Any] = {
 
 def example(error: type[MochiError]) -> dict[str, Any]:
     """The body of such an error. Raises ``KeyError`` for a parameter that has no sample here."""
+    body: dict[str, Any] = json.loads(sample(error).body())
+    return body
+
+
+def sample(error: type[MochiError]) -> MochiError:
+    """Such an error."""
     positional, named = [], {}
     for parameter in inspect.signature(error).parameters.values():
         if parameter.kind is parameter.VAR_KEYWORD:
@@ -42,5 +48,4 @@ def example(error: type[MochiError]) -> dict[str, Any]:
             named[parameter.name] = _SAMPLES[parameter.name]
         else:
             positional.append(_SAMPLES[parameter.name])
-    body: dict[str, Any] = json.loads(error(*positional, **named).body())
-    return body
+    return error(*positional, **named)

@@ -4,6 +4,7 @@ from mochi_server.sessions.edits import edited, with_system_prompt, without_syst
 from mochi_server.sessions.files import FileSessionStore
 from mochi_server.sessions.images import Image
 from mochi_server.sessions.manager import SessionManager
+from mochi_server.sessions.memory import MemorySessionStore
 from mochi_server.sessions.session import ChatSession, SessionMetadata
 from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.types import (
@@ -23,6 +24,7 @@ __all__ = [
     "FileSessionStore",
     "Image",
     "ImageReference",
+    "MemorySessionStore",
     "Message",
     "SessionCreationOptions",
     "SessionManager",

@@ -93,7 +93,7 @@ class SessionDirectory:
 
         With a turn log there, the change becomes a line of it: the turn may be another process's, and go on.
         """
-        values, moment = _values(changes), now()
+        values, moment = patch_values(changes), now()
         with self._writing(session_id) as stored:
             self._expect(session_id, stored, revision)
             after = stored.record.with_fields(values, moment)
@@ -285,7 +285,8 @@ class SessionDirectory:
         return visible, None if stored.log else stored.file
 
 
-def _values(changes: Mapping[str, Any]) -> dict[str, Any]:
+def patch_values(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Metadata fields to be set, as they will be read back. Raises ValueError for what is no field to be set."""
     if unknown := set(changes) - _PATCHABLE:
         raise ValueError(f"no metadata fields to be set: {', '.join(sorted(unknown))}")
     if "model" in changes and not (isinstance(changes["model"], str) and changes["model"]):
