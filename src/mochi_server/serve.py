@@ -7,6 +7,7 @@ import os
 import secrets
 import signal
 import socket
+import sys
 from collections.abc import Iterator
 from types import FrameType
 from urllib.parse import unquote, urlsplit
@@ -126,6 +127,7 @@ def _spare_collector() -> None:
     What was imported stays, and is not looked through at all. Nearly all that a turn leaves goes without a search.
     """
     gc.freeze()
+    sys.setswitchinterval(0.0005)
     gc.set_threshold(10_000, 20, 50)
 
 

@@ -105,12 +105,26 @@ class SessionDirectory:
             return self._remember(session_id, written).session()
 
     def checkpoint(self, session_id: str, unfinished: Message) -> None:
-        """Note an unfinished answer in the turn log, for a crash of the process; the machine's would cost it."""
+        """Note an unfinished answer in the turn log, for a crash of the process; the machine's would cost it.
+
+        These are many, so only the first one of a turn is alone with the session: a line more takes nothing away.
+        """
+        turn = self._turns.get(session_id)
+        with storage(f"save session {session_id}"):
+            if turn and (
+                noted := self._folder.note_more(session_id, turn.stored, *self._unfinished(turn.stored, unfinished))
+            ):
+                turn.stored = noted
+                return
         with self._writing(session_id) as stored:
-            message = _settled(unfinished, len(stored.record.messages))
-            after = stored.record.with_partial(message, self._folder.presence.name)
-            noted = self._folder.note(session_id, stored, after, partial_line(after), durably=False)
+            noted = self._folder.note(session_id, stored, *self._unfinished(stored, unfinished), durably=False)
             self._remember(session_id, noted)
+
+    def _unfinished(self, stored: Stored, unfinished: Message) -> tuple[Record, bytes]:
+        """What is stored with an unfinished answer, and the line that says so."""
+        message = _settled(unfinished, len(stored.record.messages))
+        after = stored.record.with_partial(message, self._folder.presence.name)
+        return after, partial_line(after)
 
     def delete(self, session_id: str) -> None:
         """Remove the session."""

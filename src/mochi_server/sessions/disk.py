@@ -1,5 +1,6 @@
 """Files that are whole or not there: atomic replacement, durable appending, safe reading. Knows no sessions."""
 
+import errno
 import os
 import stat
 import time
@@ -87,6 +88,27 @@ def append(path: Path, line: bytes, *, durably: bool = True) -> Signature:
         if is_new and durably:
             sync_directory(path.parent)
         return Signature.of(os.fstat(descriptor))
+    finally:
+        os.close(descriptor)
+
+
+def extend(path: Path, known: Signature, line: bytes) -> Signature | None:
+    """Add a line, not durably, to a file that is as it is known to be; None where it is not, and nothing is added.
+
+    For who is not alone with the file: should another one write at the same moment, the signature stays the known one,
+    which is the file's no more. Raises OSError.
+    """
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | OPEN_SAFELY)
+    except FileNotFoundError:
+        return None
+    try:
+        if Signature.of(os.fstat(descriptor)) != known:
+            return None
+        if os.write(descriptor, line) != len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written = Signature.of(os.fstat(descriptor))
+        return written if written.size == known.size + len(line) else known
     finally:
         os.close(descriptor)
 
