@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from mochi_stub import StubServer
+from tests.support import postgres
 from tests.support.api import Api
 from tests.support.holding import Holding
 from tests.support.server import RunningServer
@@ -44,3 +45,20 @@ def server(stub: StubServer, tmp_path: Path) -> Iterator[RunningServer]:
 @pytest.fixture
 def api(server: RunningServer) -> Api:
     return server.api()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        postgres.begin_run()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        postgres.end_run()
+
+
+@pytest.fixture
+def database() -> Iterator[str]:
+    """The URL of an empty schema in a real PostgreSQL."""
+    with postgres.fresh_schema(postgres.of_this_run().url()) as url:
+        yield url
