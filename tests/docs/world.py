@@ -13,7 +13,10 @@ from tests.support.server import RunningServer
 CALLER = "tool-caller"
 """Test mode's model that calls the first tool it is offered."""
 
-MODELS = [*DEFAULT_MODELS, *(Model(name, ("completion", "tools", "thinking")) for name in ("qwen3:8b", "qwen3:14b", CALLER))]
+MODELS = [
+    *DEFAULT_MODELS,
+    *(Model(name, ("completion", "tools", "thinking")) for name in ("qwen3:8b", "qwen3:14b", CALLER)),
+]
 """Those of the stub, and those that the pages take as examples."""
 
 CALLS = {

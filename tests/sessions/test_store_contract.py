@@ -235,3 +235,140 @@ async def test_a_turn_on_a_session_in_a_turn_is_told_who_runs(store: SessionStor
             assert caught.value.details["run_id"] == "first"
     async with store.hold(session.session_id, run_id="second"):
         pass
+
+
+FOUND = {
+    "flour": [0, 1],
+    "FLOUR": [0, 1],
+    "lou": [0, 1],
+    "flour bread": [0],
+    "  bread \t flour ": [0],
+    "sourdough": [0],
+    "brot": [2],
+    "STRASSE": [2],
+    "straße": [2],
+    "caf\u00e9": [2],
+    "cafe\u0301": [2],
+    "\u65e5\u672c": [2],
+    "\U0001f600": [2],
+    "c++": [1],
+    '"quoted"': [1],
+    "it's 100%": [1],
+    "a_b*": [1],
+    "plan": [1],
+    "flour brot": [],
+    "flourish": [],
+    "a%b": [],
+    "a_b%": [],
+    "NEAR(flour": [],
+    '"': [1],
+    "qwen3:14b": [],
+}
+
+
+async def searched(store: SessionStore) -> list[str]:
+    """Three sessions; their ids."""
+    baking = await stored_session(store, said("Sourdough bread"), answered("Take flour and water."))
+    code = await stored_session(store, said('Is C++ "quoted"? It\'s 100% a_b*; Flour.'))
+    await store.patch(code.session_id, {"title": "My PLAN"})
+    world = await stored_session(
+        store, said("Brot, Stra\u00dfe, cafe\u0301"), answered("\u4eca\u65e5\u672c \U0001f600")
+    )
+    return [baking.session_id, code.session_id, world.session_id]
+
+
+async def found(store: SessionStore, text: str) -> list[str]:
+    return sorted(entry["session_id"] for entry in (await store.list(SessionQuery(text=text))).entries)
+
+
+async def test_a_search_finds_the_sessions_in_which_every_word_occurs(store: SessionStore) -> None:
+    ids = await searched(store)
+    results = {text: await found(store, text) for text in FOUND}
+    assert results == {text: sorted(ids[number] for number in numbers) for text, numbers in FOUND.items()}
+
+
+@pytest.mark.parametrize("text", ["", "  ", "\0\n\t"])
+async def test_a_blank_search_finds_everything(store: SessionStore, text: str) -> None:
+    ids = await searched(store)
+    assert await found(store, text) == sorted(ids)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "AND",
+        "OR (",
+        "a NOT",
+        "*",
+        "x:y",
+        "-",
+        "^",
+        "\0",
+        "a\0b",
+        "{}",
+        "'; DROP TABLE sessions",
+        "\ud800",
+        "xyz " * 2500,
+    ],
+)
+async def test_no_query_is_an_error(store: SessionStore, text: str) -> None:
+    ids = await searched(store)
+    assert set(await found(store, text)) <= set(ids)
+    assert await found(store, "bread") == [ids[0]]
+
+
+async def test_what_is_found_is_sorted_by_the_last_change_and_paged(store: SessionStore) -> None:
+    ids = [(await stored_session(store, said(f"apple {number % 2}"))).session_id for number in range(6)]
+    await store.patch(ids[2], {"title": "touched"})
+    expected = [ids[2], ids[4], ids[0]]
+    page = await store.list(SessionQuery(text="apple 0"))
+    assert ([entry["session_id"] for entry in page.entries], page.total) == (expected, 3)
+    page = await store.list(SessionQuery(text="apple 0", limit=1, offset=1))
+    assert ([entry["session_id"] for entry in page.entries], page.total) == (expected[1:2], 3)
+    assert page.entries == [(await store.load(ids[4])).summary_object()]
+    assert (await store.list(SessionQuery(text="apple 0", offset=9))).entries == []
+
+
+async def test_a_search_sees_what_has_changed(store: SessionStore) -> None:
+    session = await stored_session(store, said("apple"), answered("banana"))
+    assert await found(store, "banana") == [session.session_id]
+    await store.replace_tail(session.session_id, 1, [answered("cherry")])
+    assert (await found(store, "banana"), await found(store, "cherry")) == ([], [session.session_id])
+    await store.patch(session.session_id, {"title": "damson"})
+    assert await found(store, "damson apple") == [session.session_id]
+    async with store.hold(session.session_id, run_id="r"):
+        await store.append(session.session_id, [said("elder")])
+        await store.append(session.session_id, [answered("fig")])
+        assert await found(store, "elder fig") == [session.session_id]
+    assert await found(store, "elder fig") == [session.session_id]
+    await store.delete(session.session_id)
+    assert await found(store, "apple") == []
+
+
+async def test_words_are_found_in_long_sessions_wherever_they_are(store: SessionStore) -> None:
+    filler = [answered(f"{number} " + "lorem ipsum " * 100) for number in range(60)]
+    session = await stored_session(
+        store, said("first"), *filler[:30], said("middle" * 5000), *filler[30:], said("last")
+    )
+    assert await found(store, "first middle last 59") == [session.session_id]
+    await store.append(session.session_id, [answered("afterwards")])
+    assert await found(store, "first middle afterwards") == [session.session_id]
+
+
+async def test_a_title_comes_from_the_first_message_then_the_summary_unless_it_was_set(store: SessionStore) -> None:
+    async def title() -> str | None:
+        ((entry,), loaded) = ((await store.list(SessionQuery())).entries, await store.load(session.session_id))
+        assert entry["title"] == loaded.summary_object()["title"]
+        return str(entry["title"]) if entry["title"] is not None else None
+
+    session = await stored_session(store)
+    assert await title() is None
+    await store.append(session.session_id, [said(" What  is\n the capital of France? "), answered("Paris.")])
+    assert await title() == "What is the capital of France?"
+    await store.patch(session.session_id, {"summary": {"summary": "About Paris. And more.", "topics": []}})
+    assert await title() == "About Paris"
+    await store.patch(session.session_id, {"title": "Set by hand"})
+    await store.patch(session.session_id, {"summary": {"summary": "Another.", "topics": []}})
+    assert await title() == "Set by hand"
+    await store.patch(session.session_id, {"title": None})
+    assert await title() == "Another"

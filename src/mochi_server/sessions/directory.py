@@ -18,6 +18,7 @@ from mochi_server.sessions.disk import Signature
 from mochi_server.sessions.encoding import settle
 from mochi_server.sessions.folder import SessionFolder, Stored, storage
 from mochi_server.sessions.index import SessionIndex
+from mochi_server.sessions.search import pieces
 from mochi_server.sessions.session import ChatSession, SessionMetadata, complete, new_id, now
 from mochi_server.sessions.turnlog import Record, fields_line, partial_line, tail_line
 from mochi_server.sessions.types import Message, SessionPage, SessionQuery
@@ -40,7 +41,7 @@ class SessionDirectory:
 
     def __init__(self, path: Path) -> None:
         self._folder = SessionFolder(path)
-        self._index = SessionIndex(path, self._folder.scan, self._summary)
+        self._index = SessionIndex(path, self._folder.scan, self._summary, self._pieces)
         self._turns: dict[str, _Turn] = {}
 
     def check(self) -> None:
@@ -106,7 +107,7 @@ class SessionDirectory:
             self._folder.delete(session_id)
 
     def list(self, query: SessionQuery) -> SessionPage:
-        """Sessions by their last change, newest first; files that cannot be read are left out."""
+        """Sessions by their last change, newest first, or those found; files that cannot be read are left out."""
         with storage("list the sessions"):
             return self._index.list(query)
 
@@ -228,6 +229,19 @@ class SessionDirectory:
 
     def _summary(self, session_id: str) -> tuple[dict[str, Any], Signature | None] | None:
         """A list entry and the signature it is good for; None for what cannot be read."""
+        if (read := self._read_for_index(session_id)) is None:
+            return None
+        visible, signature = read
+        return visible.summary(), signature
+
+    def _pieces(self, session_id: str) -> tuple[Sequence[str], Signature | None] | None:
+        """What a session is searched in and the signature it is good for; None for what cannot be read."""
+        if (read := self._read_for_index(session_id)) is None:
+            return None
+        visible, signature = read
+        return pieces(ChatSession(visible.metadata, list(visible.messages))), signature
+
+    def _read_for_index(self, session_id: str) -> tuple[Record, Signature | None] | None:
         try:
             stored, visible = self._read(session_id)
         except SessionNotFound:
@@ -235,7 +249,7 @@ class SessionDirectory:
         except OSError as error:
             _log.warning("session file %s is left out of the list: %s", session_id, error)
             return None
-        return visible.summary(), None if stored.log else stored.file
+        return visible, None if stored.log else stored.file
 
 
 def _values(changes: Mapping[str, Any]) -> dict[str, Any]:

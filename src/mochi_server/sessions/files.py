@@ -41,6 +41,8 @@ class FileSessionStore:
         self._holds = Holds()
         self.others: tuple[int, ...] = ()
         """Processes that served the directory already when it was opened."""
+        self._searching = asyncio.Lock()
+        """The first search may read every file; those that wait for it shall not take up all threads."""
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="sessions")
 
     async def open(self) -> None:
@@ -93,8 +95,11 @@ class FileSessionStore:
         await self._run(partial(self._directory.delete, session_id))
 
     async def list(self, query: SessionQuery) -> SessionPage:
-        """Sessions by their last change, newest first."""
-        return await self._run(partial(self._directory.list, query))
+        """Sessions by their last change, newest first; those that are found, where the query has a text."""
+        if not query.text:
+            return await self._run(partial(self._directory.list, query))
+        async with self._searching:
+            return await self._run(partial(self._directory.list, query))
 
     @asynccontextmanager
     async def hold(self, session_id: str, *, run_id: str | None = None, wait: bool = False) -> AsyncIterator[None]:

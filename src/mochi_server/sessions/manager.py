@@ -27,9 +27,14 @@ class SessionManager:
         """The session as it is now."""
         return self._directory.load(session_id)
 
-    def list_sessions(self, *, limit: int | None = None, offset: int = 0) -> list[dict[str, Any]]:
-        """Sessions as flat objects without their messages, the last changed first."""
-        return self._directory.list(SessionQuery(limit=limit, offset=offset)).entries
+    def list_sessions(
+        self, *, limit: int | None = None, offset: int = 0, text: str | None = None
+    ) -> list[dict[str, Any]]:
+        """Sessions as flat objects without their messages, the last changed first.
+
+        With ``text``, those in which every word of it occurs: in the title, or in the text of a message.
+        """
+        return self._directory.list(SessionQuery(limit, offset, text)).entries
 
     def update_session(self, session_id: str, **fields: Any) -> ChatSession:
         """Set metadata fields, by the names of ``SessionMetadata``; None is a field's default. Raises ValueError."""

@@ -10,6 +10,7 @@ from uuid import uuid4
 
 from mochi_server.constants import FORMAT_VERSION, PREVIEW_CHARS
 from mochi_server.sessions.migrations import migrate
+from mochi_server.sessions.titles import automatic_title
 from mochi_server.sessions.types import (
     AgentSettings,
     Message,
@@ -226,7 +227,8 @@ class ChatSession:
         flat = self.metadata.to_dict()
         for name in _WRITTEN_WHEN_SET:
             flat.setdefault(name, None)
-        return flat | {"message_count": len(self.messages), "preview": preview(self.messages)}
+        title = self.metadata.title or automatic_title(self.messages, self.metadata.summary)
+        return flat | {"title": title, "message_count": len(self.messages), "preview": preview(self.messages)}
 
 
 def revision_of(messages: list[Message]) -> str:

@@ -50,7 +50,7 @@ class SessionStore(Protocol):
         ...
 
     async def list(self, query: SessionQuery) -> SessionPage:
-        """Sessions by their last change, newest first."""
+        """Sessions by their last change, newest first; those that are found, where the query has a text."""
         ...
 
     def hold(

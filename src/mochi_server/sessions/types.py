@@ -121,15 +121,22 @@ class SessionCreationOptions:
 
 @dataclass(frozen=True)
 class SessionQuery:
-    """Which part of the list is wanted: newest first, ``limit`` entries after ``offset``."""
+    """Which part of the list is wanted: newest first, ``limit`` entries after ``offset``.
+
+    With ``text``, of the list of those sessions in which every word of it occurs (see ``sessions.search``).
+    """
 
     limit: int | None = None
     offset: int = 0
+    text: str | None = None
 
 
 @dataclass(frozen=True)
 class SessionPage:
-    """A part of the list; ``entries`` are sessions as flat objects without their messages."""
+    """A part of the list; ``entries`` are sessions as flat objects without their messages.
+
+    ``total`` counts the sessions of the whole list, or of all that were found.
+    """
 
     entries: list[dict[str, Any]]
     total: int

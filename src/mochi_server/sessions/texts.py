@@ -1,0 +1,140 @@
+"""The searched texts of sessions in the index's database: which are stale, and which hold every word of a query.
+
+A text is read and looked into only when somebody searches, and then only what has changed. Words of three characters
+and more are looked up by their trigrams where SQLite can (FTS5, 3.34 and newer), others are looked for in every text.
+"""
+
+import sqlite3
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from mochi_server.sessions.disk import Signature
+from mochi_server.sessions.search import matches
+
+Read = Callable[[str], tuple[Sequence[str], Signature | None] | None]
+"""A session's pieces with the signature of what was read; None for what is no session."""
+
+TEXT_SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS searched "
+    "(session_id TEXT PRIMARY KEY, inode INTEGER, modified_ns INTEGER, size INTEGER)",
+    "CREATE TABLE IF NOT EXISTS texts (id INTEGER PRIMARY KEY, session_id TEXT, position INTEGER, text TEXT)",
+    "CREATE INDEX IF NOT EXISTS pieces ON texts (session_id, position)",
+)
+_TRIGRAMS = (
+    "CREATE VIRTUAL TABLE IF NOT EXISTS trigrams USING fts5 "
+    "(text, content='texts', content_rowid='id', tokenize='trigram case_sensitive 1', detail=none)"
+)
+_HOLDING = "SELECT DISTINCT session_id FROM texts WHERE instr(text, ?)"
+_BY_TRIGRAMS = (
+    "SELECT DISTINCT session_id FROM texts "
+    "WHERE instr(text, ?) AND id IN (SELECT rowid FROM trigrams WHERE trigrams MATCH ?)"
+)
+_LOOKED_UP = 20
+"""Trigrams of a word; the text has the last word, anyway."""
+_STEP_SECONDS = 0.05
+
+
+def add_trigrams(database: sqlite3.Connection) -> None:
+    """Make the table of trigrams, where SQLite has such."""
+    try:
+        database.execute(_TRIGRAMS)
+    except sqlite3.OperationalError:
+        return
+
+
+class SearchedTexts:
+    """Answers searches of one directory. Blocks; for threads, one at a time."""
+
+    def __init__(self, read: Read) -> None:
+        self._read = read
+
+    def found(
+        self, database: sqlite3.Connection, files: Mapping[str, Signature | None], words: Sequence[str]
+    ) -> set[str] | None:
+        """Ids of the sessions that hold every word; None when a step was made and more files are to be read."""
+        with database:
+            if not self._refresh(database, files):
+                return None
+        by_trigrams = _has_trigrams(database)
+        ids: set[str] | None = None
+        for word in words:
+            if by_trigrams and len(word) >= 3:
+                holding = {row[0] for row in database.execute(_BY_TRIGRAMS, (word, _match(word)))}
+                ids = holding if ids is None else ids & holding
+            else:
+                ids = _holding(database, word, ids)
+        return ids or set()
+
+    def found_in_files(self, files: Mapping[str, Signature | None], words: Sequence[str]) -> set[str]:
+        """The same without an index: every file is read."""
+        read = ((session_id, self._read(session_id)) for session_id in files)
+        return {session_id for session_id, text in read if text is not None and matches(text[0], words)}
+
+    def _refresh(self, database: sqlite3.Connection, files: Mapping[str, Signature | None]) -> bool:
+        """Take in what has changed, for a while; whether that was everything."""
+        known = {row[0]: row[1:] for row in database.execute("SELECT * FROM searched")}
+        for session_id in known.keys() - files.keys():
+            forget(database, session_id)
+        changed = [name for name, signature in files.items() if signature is not None and known.get(name) != signature]
+        until = time.monotonic() + _STEP_SECONDS
+        for number, session_id in enumerate(changed):
+            if number and time.monotonic() > until:
+                return False
+            self._take(database, session_id)
+        for session_id, signature in files.items():
+            if signature is None:  # a turn runs: what was read is good for this answer only
+                self._take(database, session_id)
+        return True
+
+    def _take(self, database: sqlite3.Connection, session_id: str) -> None:
+        if (read := self._read(session_id)) is None:
+            forget(database, session_id)
+            return
+        pieces, signature = read
+        _replace(database, session_id, pieces)
+        row = (session_id, *(signature or (None, None, None)))
+        database.execute("INSERT OR REPLACE INTO searched VALUES (?, ?, ?, ?)", row)
+
+
+def forget(database: sqlite3.Connection, session_id: str) -> None:
+    """Remove the texts of a session."""
+    _replace(database, session_id, [])
+    database.execute("DELETE FROM searched WHERE session_id = ?", (session_id,))
+
+
+def _replace(database: sqlite3.Connection, session_id: str, pieces: Sequence[str]) -> None:
+    """Store the pieces of a session; those that are the same stay as they are."""
+    rows = database.execute("SELECT id, position, text FROM texts WHERE session_id = ?", (session_id,)).fetchall()
+    kept = {position for _, position, text in rows if position < len(pieces) and pieces[position] == text}
+    old = [(row_id, text) for row_id, position, text in rows if position not in kept]
+    new = [(position, piece) for position, piece in enumerate(pieces) if position not in kept]
+    if not old and not new:
+        return
+    by_trigrams = _has_trigrams(database)
+    for row_id, text in old:
+        if by_trigrams:
+            database.execute("INSERT INTO trigrams (trigrams, rowid, text) VALUES ('delete', ?, ?)", (row_id, text))
+        database.execute("DELETE FROM texts WHERE id = ?", (row_id,))
+    for position, piece in new:
+        insert = "INSERT INTO texts (session_id, position, text) VALUES (?, ?, ?)"
+        row_id = database.execute(insert, (session_id, position, piece)).lastrowid
+        if by_trigrams:
+            database.execute("INSERT INTO trigrams (rowid, text) VALUES (?, ?)", (row_id, piece))
+
+
+def _holding(database: sqlite3.Connection, word: str, ids: set[str] | None) -> set[str]:
+    """Which sessions, of these or of all, have a piece that holds a word."""
+    if ids is None:
+        return {row[0] for row in database.execute(_HOLDING, (word,))}
+    one = "SELECT 1 FROM texts WHERE session_id = ? AND instr(text, ?) LIMIT 1"
+    return {session_id for session_id in ids if database.execute(one, (session_id, word)).fetchone()}
+
+
+def _match(word: str) -> str:
+    """The query for pieces that have the trigrams of a word, in whatever order."""
+    trigrams = sorted({word[start : start + 3] for start in range(min(len(word) - 2, _LOOKED_UP))})
+    return " AND ".join('"' + trigram.replace('"', '""') + '"' for trigram in trigrams)
+
+
+def _has_trigrams(database: sqlite3.Connection) -> bool:
+    return database.execute("SELECT 1 FROM sqlite_master WHERE name = 'trigrams'").fetchone() is not None
