@@ -9,7 +9,7 @@ import signal
 import socket
 from collections.abc import Iterator
 from types import FrameType
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import uvicorn
 from fastapi import FastAPI
@@ -20,19 +20,24 @@ from mochi_server.config import MochiServerSettings
 from mochi_server.greeting import Start, greeting
 from mochi_server.ollama.requests import endpoint, is_loopback
 from mochi_server.protocol import Connection
-from mochi_server.wiring import Services
+from mochi_server.wiring import Services, prepare_store
 
 _AFTER_GRACE_SECONDS = 1
 _PATIENT_SIGNALS = 2
 
 
 def serve(settings: MochiServerSettings, *, insecure: bool = False, test_mode: bool = False) -> int:
-    """Serve until a signal ends it; returns the exit code. Raises ``OSError`` when it cannot listen."""
+    """Serve until a signal ends it; returns the exit code.
+
+    Raises ``OSError`` when it cannot listen, and ``StorageFailed`` when there is nothing to keep sessions in.
+    """
     key = None
     if not (settings.api_keys or insecure or is_loopback(settings.host)):
         key = secrets.token_urlsafe(24)
         settings = settings.model_copy(update={"api_keys": (key,)})
     _log(settings)
+    if settings.store_url:
+        asyncio.run(prepare_store(settings))
     listener = _listen(settings.host, settings.port)
     app = create_app(settings, insecure=insecure)
     config = uvicorn.Config(
@@ -66,8 +71,9 @@ def _log(settings: MochiServerSettings) -> None:
 def _secrets(settings: MochiServerSettings) -> Iterator[str]:
     yield from settings.api_keys
     yield os.environ.get("OLLAMA_API_KEY", "")
-    password = urlsplit(settings.ollama_host).password or ""
-    yield from (password, unquote(password))
+    for url in (settings.ollama_host, settings.store_url):
+        password = urlsplit(url).password or ""
+        yield from (password, unquote(password), *parse_qs(urlsplit(url).query).get("password", ()))
     for value in endpoint(settings.ollama_host).headers.values():
         yield value.partition(" ")[2]
 

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from uuid import uuid4
@@ -71,6 +71,8 @@ def of_this_run() -> Postgres:
         if not (directory / "running").exists():
             postgres.start()
             with psycopg.connect(postgres.url(), autocommit=True) as connection:
+                with suppress(psycopg.Error):  # the package's lacks it
+                    connection.execute("CREATE EXTENSION pg_trgm")  # here, not in a schema that goes with its test
                 connection.execute(f"CREATE ROLE {LOCKED} LOGIN SUPERUSER PASSWORD '{PASSWORD}'")
             (directory / "running").touch()
     return postgres

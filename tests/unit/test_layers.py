@@ -25,6 +25,7 @@ LAYERS = [
     "services",
     "chat",
     "agents",
+    "postgres",
     "tracing",
     "observing",
     "wiring",
