@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import httpx
 import uvicorn
 from fastapi import FastAPI
 
@@ -40,6 +41,8 @@ class RunningServer:
 
     def api(self, **client: Any) -> Api:
         """A client of its own, closed with the server."""
+        if isinstance(self._server, Cluster):  # each request is for the next server
+            client = {"limits": httpx.Limits(max_keepalive_connections=0), **client}
         self._clients.append(Api(self.url, **client))
         return self._clients[-1]
 

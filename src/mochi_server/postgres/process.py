@@ -11,6 +11,7 @@ from contextlib import suppress
 import psycopg
 
 from mochi_server.errors import StorageFailed
+from mochi_server.postgres import tables
 from mochi_server.postgres.database import Connection, Database
 from mochi_server.postgres.errors import UNREACHABLE, failure
 from mochi_server.sessions.session import new_id
@@ -74,6 +75,13 @@ class Process:
         rows = await (await connection.execute(_HELD)).fetchall()
         return set(keys) & {row[0] for row in rows}
 
+    async def bury(self) -> None:
+        """Remove what dead processes have left. Raises ``StorageFailed``."""
+        async with self._database.connection("tidy up") as connection:
+            names = {name: lock_key("processes", name) for name in await tables.processes(connection)}
+            held = await self.held(connection, names.values())
+            await tables.tidy(connection, [name for name, key in names.items() if key not in held])
+
     async def aclose(self) -> None:
         """Release everything."""
         if self._watching is not None:
@@ -86,6 +94,7 @@ class Process:
     async def _connect(self) -> None:
         connection = await self._database.connect()
         await connection.execute("SELECT pg_advisory_lock(%s)", [lock_key("processes", self.name)])
+        await connection.execute("INSERT INTO processes VALUES (%s) ON CONFLICT DO NOTHING", [self.name])
         self._connection = connection
 
     async def _ask(self, statement: str, key: int) -> bool:

@@ -10,6 +10,7 @@ from mochi_server.errors import SessionBusy, SessionConflict, SessionNotFound, S
 from mochi_server.postgres import tables
 from mochi_server.postgres.database import Connection, Database
 from mochi_server.postgres.errors import UNREACHABLE
+from mochi_server.postgres.news import tell
 from mochi_server.postgres.process import Process, lock_key
 from mochi_server.postgres.rows import Head, Histories, History, as_text
 from mochi_server.sessions.changes import settled_fields, settled_message
@@ -40,8 +41,8 @@ class PostgresSessionStore:
         self._collection = collection
         self._table = tables.SessionTable(collection)
         self._holds = Holds()
-        self._fences: dict[str, int] = {}
-        """Of the sessions that this process holds: it may write as long as nobody has raised them since."""
+        self._fences: dict[str, tuple[int, str | None]] = {}
+        """Of the sessions that this process holds, with their runs: it may write until somebody raises them."""
         self._histories = Histories()
         self._freed: dict[str, asyncio.Event] = {}
 
@@ -153,7 +154,7 @@ class PostgresSessionStore:
 
     async def _checkpoint(self, session_id: str, partial: Message) -> None:
         _require_id(session_id)
-        fence = self._fences.get(session_id)
+        fence, _ = self._fences.get(session_id, (None, None))
         async with self._database.connection(f"save session {session_id}") as connection:
             if not await self._table.checkpoint(connection, session_id, partial, fence):
                 if await self._table.read(connection, session_id, 0) is None:
@@ -182,7 +183,7 @@ class PostgresSessionStore:
             if found is None:
                 raise SessionNotFound(session_id)
             head, partial = found
-            if self._fences.get(session_id, head.fence) != head.fence:
+            if session_id in self._fences and self._fences[session_id][0] != head.fence:
                 raise SessionConflict(session_id)
             if partial is not None and (alone or await self._is_left(session_id, connection)):
                 cut_off: Message = decode(partial.encode())
@@ -225,22 +226,29 @@ class PostgresSessionStore:
         try:
             async with self._changing(session_id, f"hold session {session_id}", alone=True) as (connection, _):
                 fence = await self._table.hold(connection, session_id, run_id)
+                if run_id is not None and self._collection == "chats":
+                    await tables.note_run(connection, run_id, session_id, self._process.name)
         except BaseException:
             await self._process.release(self._key(session_id))
             raise
-        self._fences[session_id] = fence
+        self._fences[session_id] = fence, run_id
         return True
 
     async def _let_go(self, session_id: str) -> None:
         """End a hold. The database failing is no error here: it frees what it cannot hear of."""
-        fence = self._fences.pop(session_id)
+        fence, run_id = self._fences.pop(session_id)
         try:
-            async with self._database.connection(f"let go of session {session_id}") as connection:
+            async with self._database.transaction(f"let go of session {session_id}") as connection:
                 await self._table.let_go(connection, session_id, fence)
+                if run_id is not None:
+                    await tables.note_end(connection, run_id)
         except StorageFailed as error:
             _log.warning("%s", error.message)
         finally:
             await self._process.release(self._key(session_id))
+        with suppress(StorageFailed):
+            async with self._database.connection(f"let go of session {session_id}") as connection:
+                await tell(connection, None, "freed", session_id)
 
     async def _until_free(self, session_id: str, *, wait: bool) -> None:
         """Rest until another process may have let go. Raises ``SessionBusy`` at a turn that is not to be waited for."""

@@ -8,6 +8,8 @@ from contextlib import suppress
 from mochi_server.errors import MochiError
 from mochi_server.postgres.database import Database
 from mochi_server.postgres.migrating import migrate
+from mochi_server.postgres.news import News
+from mochi_server.postgres.peers import Peers
 from mochi_server.postgres.process import Process
 from mochi_server.postgres.store import PostgresSessionStore
 
@@ -24,8 +26,11 @@ class PostgresStores:
     def __init__(self, url: str) -> None:
         self._database = Database(url)
         self._process = Process(self._database)
+        self._news = News(self._database, self._process.name)
+        self.peers = Peers(self._database, self._process, self._news)
         self.chats = PostgresSessionStore(self._database, self._process, "chats")
         self.agents = PostgresSessionStore(self._database, self._process, "agents")
+        self._news.on["freed"] = self._freed
         self._tidying: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -33,6 +38,8 @@ class PostgresStores:
         await self._database.open()
         await migrate(self._database)
         await self._process.open()
+        self._news.open()
+        self.peers.open()
         self._tidying = asyncio.get_running_loop().create_task(self._tidy())
 
     async def check(self) -> None:
@@ -48,6 +55,8 @@ class PostgresStores:
         if self._tidying is not None:
             self._tidying.cancel()
             await asyncio.wait([self._tidying])
+        await self.peers.aclose()
+        await self._news.aclose()
         await self._process.aclose()
         await self._database.aclose()
 
@@ -58,3 +67,8 @@ class PostgresStores:
             with suppress(MochiError):
                 await self.chats.fold_all()
                 await self.agents.fold_all()
+                await self._process.bury()
+
+    def _freed(self, session_id: str) -> None:
+        self.chats.freed(session_id)
+        self.agents.freed(session_id)

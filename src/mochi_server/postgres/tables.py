@@ -186,6 +186,35 @@ async def revision(connection: Connection, head: Head) -> str:
     return revision_at(head.message_count, decode(row[0].encode()) if row else None)
 
 
+async def note_run(connection: Connection, run_id: str, session_id: str, process: str) -> None:
+    """Where a run is, so that whoever is asked about it can find it."""
+    statement = "INSERT INTO runs (run_id, session_id, process) VALUES (%s, %s, %s)"
+    await connection.execute(statement, [run_id, session_id, process])
+
+
+async def note_end(connection: Connection, run_id: str) -> None:
+    """A run has ended; it can be listened to for a while."""
+    await connection.execute("UPDATE runs SET ended = clock_timestamp() WHERE run_id = %s", [run_id])
+
+
+async def tidy(connection: Connection, dead: Sequence[str]) -> None:
+    """Remove what dead processes have left, and what nobody asks for any more."""
+    values = {"dead": list(dead)}
+    for statement in (
+        "DELETE FROM requests WHERE asker = ANY(%(dead)s) OR process = ANY(%(dead)s)",
+        "DELETE FROM parts p WHERE NOT EXISTS (SELECT 1 FROM requests r WHERE r.id = p.request)",
+        "DELETE FROM runs WHERE process = ANY(%(dead)s) OR ended < clock_timestamp() - interval '6 minutes'",
+        "DELETE FROM idempotency_keys WHERE process = ANY(%(dead)s) OR claimed < clock_timestamp() - interval '1 day'",
+        "DELETE FROM processes WHERE name = ANY(%(dead)s)",
+    ):
+        await connection.execute(statement, values)
+
+
+async def processes(connection: Connection) -> list[str]:
+    """The processes that are, or were until lately."""
+    return [row[0] for row in await (await connection.execute("SELECT name FROM processes")).fetchall()]
+
+
 async def now(connection: Connection) -> datetime:
     """The time, as the database has it: hosts may differ about it."""
     row = await (await connection.execute("SELECT clock_timestamp()")).fetchone()
