@@ -1,5 +1,6 @@
 """Fixtures: a stub Ollama and the server in front of it, new for each test, on real sockets."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from mochi_stub import StubServer
 from tests.support import postgres
 from tests.support.api import Api
 from tests.support.holding import Holding
-from tests.support.server import RunningServer
+from tests.support.server import SERVERS, RunningServer
 
 
 @pytest.fixture(autouse=True)
@@ -55,6 +56,13 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         postgres.end_run()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if SERVERS in os.environ:
+        for item in items:
+            if reason := next((mark.args[0] for mark in item.iter_markers("one_process")), None):
+                item.add_marker(pytest.mark.skip(f"several servers: {reason}"))
 
 
 @pytest.fixture

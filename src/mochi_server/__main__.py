@@ -41,6 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _init(arguments.directory, given)
     if arguments.command == "openapi":
         return _openapi()
+    if arguments.command == "store":
+        return _copy(arguments.source, arguments.target)
     from pydantic import ValidationError
 
     from mochi_server.config import MochiServerSettings
@@ -74,6 +76,12 @@ def _parser() -> argparse.ArgumentParser:
     init = commands.add_parser("init", help=text, description=text.capitalize() + ".", allow_abbrev=False)
     text = "bring the database of MOCHI_STORE_URL up to date, as every start does"
     commands.add_parser("migrate", help=text, description=text.capitalize() + ".", allow_abbrev=False)
+    store = commands.add_parser("store", help="move sessions between files and a database", allow_abbrev=False)
+    actions = store.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=_Parser)
+    text = "copy all sessions; what is there already is compared, so it can be ended and begun again"
+    copied = actions.add_parser("copy", help=text, description=text.capitalize() + ".", allow_abbrev=False)
+    for name, direction in (("source", "FROM"), ("target", "TO")):
+        copied.add_argument(name, metavar=direction, help="a data directory, or postgresql://…")
     commands.add_parser("openapi", help="print the OpenAPI document", allow_abbrev=False)
     init.add_argument("directory", metavar="DIR", nargs="?", default=".", help="default: the current directory")
     parser.add_argument("--version", action="version", version=f"mochi-server {__version__}")
@@ -160,6 +168,37 @@ def _migrate(settings: "MochiServerSettings") -> int:
     except StorageFailed as error:
         return _complain(error.message, code=1)
     return 0
+
+
+def _copy(source: str, target: str) -> int:
+    import asyncio
+    from pathlib import Path
+
+    from pydantic import ValidationError
+
+    from mochi_server.copying import Copied, copy, is_url
+    from mochi_server.errors import MochiError
+
+    def show(so_far: Copied, total: int) -> None:
+        done = so_far.sessions + len(so_far.different)
+        if done % 100 == 0 or sys.stderr.isatty():
+            print(f"{done} of {total} sessions", end="\r" if sys.stderr.isatty() else "\n", file=sys.stderr)
+
+    if not is_url(source) and not Path(source).is_dir():
+        return _complain(f"there is no directory {source}")
+    try:
+        result = asyncio.run(copy(source, target, show))
+    except MochiError as error:
+        return _complain(error.message, code=1)
+    except ValidationError as error:
+        return _wrong_setting(error, {})
+    print(
+        f"copied {result.copied}, there already {result.there}, different {len(result.different)}; "
+        f"{result.sessions} sessions with {result.messages} messages are the same in both, hash {result.hash}"
+    )
+    for session_id in result.different:
+        print(f"left as it is, for it is newer in the target or did not arrive whole: {session_id}", file=sys.stderr)
+    return 1 if result.different else 0
 
 
 def _wrong_setting(error: "ValidationError", given: dict[str, Any]) -> int:

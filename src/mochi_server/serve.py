@@ -8,6 +8,7 @@ import secrets
 import signal
 import socket
 from collections.abc import Iterator
+from dataclasses import dataclass
 from types import FrameType
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -21,6 +22,7 @@ from mochi_server.greeting import Start, greeting
 from mochi_server.ollama.requests import endpoint, is_loopback
 from mochi_server.protocol import Connection
 from mochi_server.wiring import Services, prepare_store
+from mochi_server.workers import supervise
 
 _AFTER_GRACE_SECONDS = 1
 _PATIENT_SIGNALS = 2
@@ -39,8 +41,39 @@ def serve(settings: MochiServerSettings, *, insecure: bool = False, test_mode: b
     if settings.store_url:
         asyncio.run(prepare_store(settings))
     listener = _listen(settings.host, settings.port)
-    app = create_app(settings, insecure=insecure)
-    config = uvicorn.Config(
+    job = _Job(settings, key, insecure, test_mode)
+    return supervise(settings.workers, job, listener) if settings.workers > 1 else job(listener, greets=True)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What to serve; a value, so that it can go to another process."""
+
+    settings: MochiServerSettings
+    key: str | None
+    insecure: bool
+    test_mode: bool
+
+    def __call__(self, listener: socket.socket, greets: bool) -> int:
+        """Serve on a socket until a signal ends it; returns the exit code."""
+        _log(self.settings)
+        app = create_app(self.settings, insecure=self.insecure)
+        return _Server(_uvicorn(app), app, self._start(listener) if greets else None).serve_until_signal(listener)
+
+    def _start(self, listener: socket.socket) -> Start:
+        settings = self.settings
+        return Start(
+            address=_address(settings.host, listener),
+            tools_dir=settings.resolved_tools_dir,
+            agents_dir=settings.resolved_agents_dir,
+            key=self.key,
+            is_open=not settings.api_keys and not is_loopback(settings.host),
+            test_mode=self.test_mode,
+        )
+
+
+def _uvicorn(app: FastAPI) -> uvicorn.Config:
+    return uvicorn.Config(
         app,
         http=Connection,
         ws="none",
@@ -49,15 +82,6 @@ def serve(settings: MochiServerSettings, *, insecure: bool = False, test_mode: b
         server_header=False,
         timeout_graceful_shutdown=_AFTER_GRACE_SECONDS,
     )
-    start = Start(
-        address=_address(settings.host, listener),
-        tools_dir=settings.resolved_tools_dir,
-        agents_dir=settings.resolved_agents_dir,
-        key=key,
-        is_open=not settings.api_keys and not is_loopback(settings.host),
-        test_mode=test_mode,
-    )
-    return _Server(config, app, start).serve_until_signal(listener)
 
 
 def _log(settings: MochiServerSettings) -> None:
@@ -81,7 +105,7 @@ def _secrets(settings: MochiServerSettings) -> Iterator[str]:
 class _Server(uvicorn.Server):
     """A uvicorn that tells the app of a shutdown when it begins, and a person when it is ready."""
 
-    def __init__(self, config: uvicorn.Config, app: FastAPI, start: Start) -> None:
+    def __init__(self, config: uvicorn.Config, app: FastAPI, start: Start | None) -> None:
         super().__init__(config)
         self._app = app
         self._start = start
@@ -101,7 +125,8 @@ class _Server(uvicorn.Server):
         if self.started:
             self._loop = asyncio.get_running_loop()
             _spare_collector()
-            print(await greeting(self._start, self._services), flush=True)  # noqa: T201 - for a person
+            if self._start is not None:
+                print(await greeting(self._start, self._services), flush=True)  # noqa: T201 - for a person
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """The first signal lets turns end while new ones are still told that they come too late; the next ends them."""

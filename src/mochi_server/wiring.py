@@ -87,7 +87,7 @@ def build_services(settings: MochiServerSettings) -> Services:
         connect_timeout=settings.ollama_connect_timeout_seconds,
         stall_timeout=settings.ollama_stall_timeout_seconds,
     )
-    stores = _stores(settings)
+    stores = build_stores(settings)
     store, agent_chats = stores.chats, stores.agents
     windows = WindowRegistry(client.loaded_windows, dynamic=settings.dynamic_context_window_enabled, watch=metrics)
     library = ToolLibrary(ToolDiscoveryService(settings.resolved_tools_dir))
@@ -165,7 +165,8 @@ async def prepare_store(settings: MochiServerSettings) -> str:
     return f"the database's schema is version {await prepare(settings.store_url)}"
 
 
-def _stores(settings: MochiServerSettings) -> Stores:
+def build_stores(settings: MochiServerSettings) -> Stores:
+    """What keeps sessions. Opens nothing yet. Raises ``StorageFailed`` where a driver is missing."""
     if not settings.store_url:
         return FileStores(settings.resolved_sessions_dir, settings.resolved_agent_chats_dir)
     with _driver():

@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 from uuid import uuid4
@@ -104,6 +105,14 @@ def fresh_schema(url: str) -> Iterator[str]:
         finally:
             connection.execute("SET lock_timeout = '5s'")
             connection.execute(f"DROP SCHEMA {schema} CASCADE")
+
+
+def schema_of(url: str, directory: str) -> str:
+    """The URL of the schema that belongs to a directory; it goes with the cluster."""
+    schema = f"of_{sha256(directory.encode()).hexdigest()[:24]}"
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+    return f"{url}?options=-csearch_path%3D{schema}"
 
 
 def _programs(directory: Path) -> tuple[Path, list[str]]:

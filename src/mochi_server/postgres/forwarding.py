@@ -8,7 +8,9 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import aclosing, suppress
+from http import HTTPStatus
 from typing import Any
+from urllib.parse import unquote
 
 import orjson
 
@@ -51,7 +53,10 @@ class Forwarding:
             await self._app(scope, receive, send)
             return
         if scope["method"] == "POST" and scope["path"].rstrip("/") in _FOR_ALL:
-            await self._tell_all(scope)
+            await self._done_by_others(scope, self._peers().others())
+        elif scope["method"] == "DELETE" and (found := _SESSION.fullmatch(scope["path"])):
+            statuses = await self._done_by_others(scope, self._peers().with_runs(found[1]))
+            send = _told(send, HTTPStatus.NO_CONTENT) if HTTPStatus.NO_CONTENT in statuses else send
         process = None
         with suppress(MochiError):  # who cannot be asked about it handles it here, and finds out
             process = await self._process_of(scope)
@@ -80,15 +85,14 @@ class Forwarding:
     async def _process_of(self, scope: Scope) -> str | None:
         """The other process that has to answer, if one has."""
         method, path, peers = scope["method"], scope["path"], self._peers()
-        if method == "DELETE" and (found := _SESSION.fullmatch(path)):
-            return await peers.runs_at(found[1], running=True)
         if not (found := _CHAT.fullmatch(path)):
             return None
         session_id, what = found[1], found[2]
         if method == "POST" and what in ("", "/stream"):
             key = _header(scope, b"idempotency-key")
             return await peers.claim(session_id, key) if key else None
-        heard = _RUN_ID.search(scope["query_string"].decode("latin-1") or _header(scope, b"last-event-id"))
+        query = unquote(scope["query_string"].decode("latin-1"))
+        heard = _RUN_ID.search(query) or _RUN_ID.search(_header(scope, b"last-event-id"))
         return await peers.runs_at(session_id, heard[1] if heard else None)
 
     async def _forward(self, process: str, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
@@ -122,20 +126,32 @@ class Forwarding:
             return began
         return True
 
-    async def _tell_all(self, scope: Scope) -> None:
-        """Have every other process do the same first."""
+    async def _done_by_others(self, scope: Scope, others: Awaitable[list[str]]) -> list[int]:
+        """Have other processes do the same first; the statuses of those that did."""
         with suppress(MochiError):
-            others = await self._peers().others()
-            await asyncio.gather(*(self._done_by(process, scope) for process in others))
+            return await asyncio.gather(*(self._done_by(process, scope) for process in await others))
+        return []
 
-    async def _done_by(self, process: str, scope: Scope) -> None:
-        async def answered() -> None:
+    async def _done_by(self, process: str, scope: Scope) -> int:
+        async def status() -> int:
             async with aclosing(self._peers().ask(process, _head(scope), b"")) as parts:
-                async for _ in parts:
-                    pass
+                heads = [orjson.loads(part.head) async for part in parts if part.head is not None]
+            return int(heads[0]["status"]) if heads else 0
 
         with suppress(PeerGone, MochiError, TimeoutError, asyncio.TimeoutError):
-            await asyncio.wait_for(answered(), _PATIENCE_SECONDS)
+            return await asyncio.wait_for(status(), _PATIENCE_SECONDS)
+        return 0
+
+
+def _told(send: Send, status: HTTPStatus) -> Send:
+    """A ``send`` for what another process has done already, so that there is nothing left to be done here."""
+
+    async def send_status(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            await send({"type": "http.response.start", "status": int(status), "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+
+    return send_status
 
 
 def _head(scope: Scope) -> str:

@@ -24,7 +24,7 @@ _UNREAD_BYTES = 1024 * 1024
 """Parts that lie in the table before a slow reader is waited for."""
 _QUEUED_BYTES = 256 * 1024
 _RUNS_OF = """
-SELECT process FROM runs WHERE session_id = %s AND (ended IS NULL OR NOT %s)
+SELECT process FROM runs WHERE session_id = %s
 ORDER BY run_id = %s DESC, ended IS NULL DESC, began DESC LIMIT 3"""
 _CLAIM = """
 INSERT INTO idempotency_keys (session_id, key, process) VALUES (%s, %s, %s)
@@ -108,13 +108,13 @@ class Peers:
         if tasks:
             await asyncio.wait(tasks)
 
-    async def runs_at(self, session_id: str, run_id: str | None = None, *, running: bool = False) -> str | None:
+    async def runs_at(self, session_id: str, run_id: str | None = None) -> str | None:
         """The other process that has a run of a session: that one, else the one under way, else the latest.
 
-        ``running``: only one under way counts. None where it is this process or nobody. Raises ``StorageFailed``.
+        None where it is this process or nobody. Raises ``StorageFailed``.
         """
         async with self._database.connection("find a run") as connection:
-            rows = await connection.execute(_RUNS_OF, [session_id, running, run_id or ""])
+            rows = await connection.execute(_RUNS_OF, [session_id, run_id or ""])
             for (process,) in await rows.fetchall():
                 if process == self._process.name:
                     return None
@@ -134,9 +134,16 @@ class Peers:
         return None
 
     async def others(self) -> list[str]:
-        """The other processes that live."""
+        """The other processes that live. Raises ``StorageFailed``."""
+        return await self._living("SELECT name FROM processes")
+
+    async def with_runs(self, session_id: str) -> list[str]:
+        """Those that have runs of a session, ended ones too. Raises ``StorageFailed``."""
+        return await self._living("SELECT DISTINCT process FROM runs WHERE session_id = %s", session_id)
+
+    async def _living(self, statement: str, *values: str) -> list[str]:
         async with self._database.connection("see who else serves") as connection:
-            rows = await (await connection.execute("SELECT name FROM processes")).fetchall()
+            rows = await (await connection.execute(statement, values)).fetchall()
             names = {row[0]: lock_key("processes", row[0]) for row in rows if row[0] != self._process.name}
             held = await self._process.held(connection, names.values())
         return [name for name, key in names.items() if key in held]

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from datetime import datetime, timezone
 from typing import Any
 
 from mochi_server.errors import SessionBusy, SessionConflict, SessionNotFound, StorageFailed
@@ -18,7 +19,7 @@ from mochi_server.sessions.encoding import decode, settle
 from mochi_server.sessions.finishing import finished
 from mochi_server.sessions.locks import Holds
 from mochi_server.sessions.search import words
-from mochi_server.sessions.session import ChatSession, is_session_id, new_id
+from mochi_server.sessions.session import ChatSession, is_session_id, new_id, timestamp
 from mochi_server.sessions.types import Message, SessionPage, SessionQuery
 
 _RETRY_SECONDS = 0.25
@@ -56,6 +57,11 @@ class PostgresSessionStore:
     async def create(self, session: ChatSession) -> ChatSession:
         """Store a new session, under another id should its own be taken; its times are the database's."""
         return await finished(self._create(ChatSession.from_dict(settle(session.to_dict()))))
+
+    async def put(self, session: ChatSession) -> ChatSession:
+        """Store a session as it is, in place of one that is there."""
+        _require_id(session.session_id)
+        return await finished(self._put(ChatSession.from_dict(settle(session.to_dict()))))
 
     async def load(self, session_id: str) -> ChatSession:
         """The session as it is now, what a running or crashed turn has brought so far included."""
@@ -136,6 +142,14 @@ class PostgresSessionStore:
             while not await self._table.create(connection, fresh, moment):
                 fresh.metadata.session_id = new_id()
         return await self.load(fresh.session_id)
+
+    async def _put(self, session: ChatSession) -> ChatSession:
+        moment = datetime.fromtimestamp(timestamp(session.metadata.updated_at), timezone.utc)
+        async with self._database.transaction(f"save session {session.session_id}") as connection:
+            await self._table.remove(connection, session.session_id)
+            if not await self._table.create(connection, session, moment):
+                raise SessionConflict(session.session_id)
+        return await self.load(session.session_id)
 
     async def _replace_tail(
         self, session_id: str, from_index: int | None, messages: Sequence[Message], revision: str | None

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from psycopg import AsyncCursor
+
 from mochi_server.postgres.database import Connection
 from mochi_server.postgres.rows import Head, metadata_text, opening_of, searched_text, searched_title, text_of
 from mochi_server.sessions.encoding import decode
@@ -99,9 +101,14 @@ class SessionTable:
         values = {**self._which(session_id), "body": text_of(partial), "fence": fence}
         return (await connection.execute(_CHECKPOINT, values)).rowcount == 1
 
+    async def remove(self, connection: Connection, session_id: str) -> AsyncCursor[Any]:
+        """Remove a session's rows, if they are there."""
+        return await connection.execute(f"DELETE FROM sessions s WHERE {_ONE}", self._which(session_id))
+
     async def delete(self, connection: Connection, session_id: str) -> bool:
         """Remove a session; False when it was not there."""
-        deleted = await connection.execute(f"DELETE FROM sessions s WHERE {_ONE}", self._which(session_id))
+        deleted = await self.remove(connection, session_id)
+        await connection.execute("DELETE FROM idempotency_keys WHERE session_id = %s", [session_id])
         return deleted.rowcount == 1
 
     async def hold(self, connection: Connection, session_id: str, run_id: str | None) -> int:

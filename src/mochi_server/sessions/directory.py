@@ -56,6 +56,16 @@ class SessionDirectory:
                 fresh.metadata.session_id = new_id()
         return fresh
 
+    def put(self, session: ChatSession) -> ChatSession:
+        """Store a session as it is, in place of one that is there."""
+        record = Record.of(ChatSession.from_dict(settle(session.to_dict())))
+        with storage(f"save session {session.session_id}"):
+            self._folder.make()
+            if self._folder.create(session.session_id, record):
+                return self.load(session.session_id)
+        with self._writing(session.session_id) as stored:
+            return self._remember(session.session_id, self._folder.save(session.session_id, stored, record)).session()
+
     def load(self, session_id: str) -> ChatSession:
         """The session as it is now."""
         with storage(f"read session {session_id}"):

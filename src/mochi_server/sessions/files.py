@@ -62,6 +62,10 @@ class FileSessionStore:
         """Store a new session; its id is replaced by a fresh one should it be taken."""
         return await self._run(partial(self._directory.create, session))
 
+    async def put(self, session: ChatSession) -> ChatSession:
+        """Store a session as it is, in place of one that is there."""
+        return await self._run(partial(self._directory.put, session))
+
     async def load(self, session_id: str) -> ChatSession:
         """The session as it is now, what a running or crashed turn has brought so far included."""
         return await self._run(partial(self._directory.load, session_id))

@@ -21,6 +21,10 @@ class SessionStore(Protocol):
         """Store a new session; its id is replaced by a fresh one should it be taken."""
         ...
 
+    async def put(self, session: ChatSession) -> ChatSession:
+        """Store a session as it is, id and times included, in place of one that is there."""
+        ...
+
     async def load(self, session_id: str) -> ChatSession:
         """The session as it is now, what a running or crashed turn has brought so far included."""
         ...
