@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
+from typing import Any
 
 import orjson
 
@@ -108,10 +109,8 @@ async def _ids(store: SessionStore) -> list[str]:
 
 @asynccontextmanager
 async def _opened(place: str) -> AsyncIterator[Stores]:
-    if is_url(place):
-        stores = build_stores(MochiServerSettings(store_url=place))
-    else:
-        stores = build_stores(MochiServerSettings(data_dir=place, store_url="", workers=1))
+    given: dict[str, Any] = {"store_url": place} if is_url(place) else {"data_dir": place, "store_url": ""}
+    stores = build_stores(MochiServerSettings(**given, workers=1))
     try:
         await stores.open()
         yield stores
