@@ -78,7 +78,7 @@ class _App(FastAPI):
 def _between_servers(settings: MochiServerSettings, stores: Callable[[], Stores]) -> list[Middleware]:
     if not settings.store_url:
         return []
-    from mochi_server.postgres.forwarding import Forwarding, peers_of  # noqa: PLC0415 - not everybody has its driver
+    from mochi_server.forwarding import Forwarding, peers_of  # noqa: PLC0415 - not everybody has its driver
 
     return [Middleware(Forwarding, peers=lambda: peers_of(stores()))]
 

@@ -40,6 +40,7 @@ LAYERS = [
     "access",
     "limits",
     "security",
+    "forwarding",
     "app",
     "protocol",
     "workers",

@@ -20,7 +20,8 @@ CONNECTIONS = 10
 
 STATEMENT_SECONDS = 15
 _CONNECT_SECONDS = 5
-_PATIENCE_SECONDS = 5
+_START_SECONDS = 5
+_PATIENCE_SECONDS = 10
 """How long a request waits for a free connection."""
 
 _LIMITS = f"SET statement_timeout = '{STATEMENT_SECONDS}s'; SET idle_in_transaction_session_timeout = '15s'"
@@ -47,7 +48,7 @@ class Database:
             open=False,
         )
 
-    async def open(self, patience: float = _PATIENCE_SECONDS) -> None:
+    async def open(self, patience: float = _START_SECONDS) -> None:
         """Connect; a database that is just starting is waited for that many seconds. Raises ``StorageFailed``."""
         deadline = time.monotonic() + patience
         while True:

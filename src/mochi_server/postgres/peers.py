@@ -81,7 +81,9 @@ class Request:
 class Peers:
     """The other processes of the same database, as far as requests are concerned."""
 
-    def __init__(self, database: Database, process: Process, news: News) -> None:
+    def __init__(self, database: Database, process: Process, news: News, holds: Callable[[str], bool]) -> None:
+        """``holds`` tells whether a turn of a session runs here."""
+        self._holds = holds
         self._database = database
         self._process = process
         self._serve: Callable[[Request], Awaitable[None]] | None = None
@@ -113,6 +115,8 @@ class Peers:
 
         None where it is this process or nobody. Raises ``StorageFailed``.
         """
+        if self._holds(session_id) and run_id is None:
+            return None
         async with self._database.connection("find a run") as connection:
             rows = await connection.execute(_RUNS_OF, [session_id, run_id or ""])
             for (process,) in await rows.fetchall():

@@ -115,6 +115,10 @@ class PostgresSessionStore:
                 if session_id in self._fences:
                     await finished(self._let_go(session_id))
 
+    def holds(self, session_id: str) -> bool:
+        """Whether this process does."""
+        return session_id in self._fences
+
     async def fold(self, session_id: str) -> None:
         """Make an unfinished answer a message, marked as interrupted, when the server that wrote it is dead."""
         with suppress(SessionNotFound):

@@ -27,9 +27,9 @@ class PostgresStores:
         self._database = Database(url)
         self._process = Process(self._database)
         self._news = News(self._database, self._process.name)
-        self.peers = Peers(self._database, self._process, self._news)
         self.chats = PostgresSessionStore(self._database, self._process, "chats")
         self.agents = PostgresSessionStore(self._database, self._process, "agents")
+        self.peers = Peers(self._database, self._process, self._news, self.chats.holds)
         self._news.on["freed"] = self._freed
         self._tidying: asyncio.Task[None] | None = None
 

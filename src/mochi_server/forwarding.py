@@ -1,4 +1,4 @@
-"""Requests about a turn go to the process that runs it. Plain ASGI, inside of everything that checks requests.
+"""Requests about a turn go to the process that runs it. A layer inside of everything that checks requests.
 
 Every answer is the other process's own: it handles the request as if it had come to it. Of all routes only those are
 looked at that are about runs; whoever is asked about one that it does not run, and nobody else does, answers itself.
@@ -6,25 +6,21 @@ looked at that are about runs; whoever is asked about one that it does not run, 
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import unquote
 
 import orjson
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from mochi_server.asgi import header, refuse
 from mochi_server.constants import API_PREFIX
 from mochi_server.errors import MochiError
 from mochi_server.postgres.peers import PeerGone, Peers, Request
 from mochi_server.postgres.stores import PostgresStores
 from mochi_server.sessions.store import Stores
-
-Message = MutableMapping[str, Any]
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _CHAT = re.compile(rf"{API_PREFIX}/chat/([0-9a-f]{{10}})(|/stream|/stop|/run|/confirmations|/confirm-tool)/?")
 _SESSION = re.compile(rf"{API_PREFIX}/sessions/([0-9a-f]{{10}})/?")
@@ -43,7 +39,7 @@ def peers_of(stores: Stores) -> Peers:
 class Forwarding:
     """The layer. ``peers`` answers with the processes of now, for they change with the app's lifespan."""
 
-    def __init__(self, app: App, peers: Callable[[], Peers]) -> None:
+    def __init__(self, app: ASGIApp, peers: Callable[[], Peers]) -> None:
         self._app = app
         self._peers = peers
 
@@ -57,9 +53,11 @@ class Forwarding:
         elif scope["method"] == "DELETE" and (found := _SESSION.fullmatch(scope["path"])):
             statuses = await self._done_by_others(scope, self._peers().with_runs(found[1]))
             send = _told(send, HTTPStatus.NO_CONTENT) if HTTPStatus.NO_CONTENT in statuses else send
-        process = None
-        with suppress(MochiError):  # who cannot be asked about it handles it here, and finds out
+        try:
             process = await self._process_of(scope)
+        except MochiError as error:
+            await refuse(error, scope, send)
+            return
         if process is None:
             await self._app(scope, receive, send)
             return
@@ -89,10 +87,10 @@ class Forwarding:
             return None
         session_id, what = found[1], found[2]
         if method == "POST" and what in ("", "/stream"):
-            key = _header(scope, b"idempotency-key")
+            key = header(scope, b"idempotency-key")
             return await peers.claim(session_id, key) if key else None
         query = unquote(scope["query_string"].decode("latin-1"))
-        heard = _RUN_ID.search(query) or _RUN_ID.search(_header(scope, b"last-event-id"))
+        heard = _RUN_ID.search(query) or _RUN_ID.search(header(scope, b"last-event-id"))
         return await peers.runs_at(session_id, heard[1] if heard else None)
 
     async def _forward(self, process: str, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
@@ -193,7 +191,3 @@ def _receiving(body: bytes, gone: Callable[[], Awaitable[Any]]) -> Receive:
         return {"type": "http.disconnect"}
 
     return receive
-
-
-def _header(scope: Scope, name: bytes) -> str:
-    return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), "")
