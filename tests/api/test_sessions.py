@@ -63,6 +63,7 @@ def test_the_specifications_create_example_works(api: Api) -> None:
     )
 
 
+@pytest.mark.one_process("it is about files")
 def test_the_stored_file_is_that_of_the_specification(api: Api, tmp_path: Path) -> None:
     session_id = api.create("mochi", system_prompt="Be brief.")["session_id"]
     api.chat(session_id, "Hello!")
@@ -286,6 +287,7 @@ def test_an_empty_patch_changes_nothing(api: Api) -> None:
     assert api.session(session_id) == before
 
 
+@pytest.mark.one_process("it is about files")
 @pytest.mark.parametrize(
     "metadata",
     [
@@ -409,6 +411,7 @@ def test_sessions_survive_a_restart(tmp_path: Path, stub: StubServer) -> None:
         assert len(api.messages(session_id)) == 4
 
 
+@pytest.mark.one_process("it is about files")
 def test_a_file_that_cannot_be_read_is_set_aside_and_the_rest_is_served(api: Api, tmp_path: Path) -> None:
     kept, broken = (api.create("mochi")["session_id"] for _ in range(2))
     (tmp_path / "chat_sessions" / f"{broken}.json").write_text('{"metadata": ')
