@@ -45,7 +45,11 @@ class CuttingRelay:
         with suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
-                server = socket.create_connection(self._target)
+                try:
+                    server = socket.create_connection(self._target)
+                except OSError:
+                    client.close()
+                    continue
                 limit = self._cuts[self.connections] if self.connections < len(self._cuts) else None
                 self.connections += 1
                 self._ends += [client, server]

@@ -36,6 +36,8 @@ class Database:
 
     def __init__(self, url: str) -> None:
         self._url = url
+        self.reachable = True
+        """Cleared while nobody gets through to it: then each request need not wait to find that out."""
         self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
             url,
             min_size=1,
@@ -65,7 +67,7 @@ class Database:
     async def connection(self, doing: str) -> AsyncIterator[Connection]:
         """A connection in autocommit mode. Raises ``StorageFailed``, which says what was being done."""
         with storage(doing):
-            async with self._pool.connection() as connection:
+            async with self._pool.connection(timeout=_PATIENCE_SECONDS if self.reachable else 1) as connection:
                 yield connection
 
     @asynccontextmanager

@@ -96,6 +96,7 @@ class Process:
         await connection.execute("SELECT pg_advisory_lock(%s)", [lock_key("processes", self.name)])
         await connection.execute("INSERT INTO processes VALUES (%s) ON CONFLICT DO NOTHING", [self.name])
         self._connection = connection
+        self._database.reachable = True
 
     async def _ask(self, statement: str, key: int) -> bool:
         async with self._in_use:
@@ -132,6 +133,7 @@ class Process:
         if connection is None:
             return
         _log.error("the connection that holds the locks is lost: turns under way are ended")
+        self._database.reachable = False
         connection.pgconn.finish()
         for tell in self.on_loss:
             tell()
