@@ -155,6 +155,7 @@ def test_a_window_is_set_by_a_whole_number_and_nothing_else(api: Api, window: ob
     assert api.ok(api.http.get(f"{path}/status"))["context_window"]["current_window"] == 8192
 
 
+@pytest.mark.one_process("each server has windows of its own")
 def test_a_window_that_was_set_by_hand_goes_with_its_session(api: Api) -> None:
     tiny, other = api.create("mochi")["session_id"], api.create("mochi")["session_id"]
     api.ok(api.http.patch(f"/sessions/{tiny}", json={"context_window": {"current_window": 1}}))
@@ -210,6 +211,7 @@ def test_a_switched_model_gets_its_own_window(api: Api) -> None:
     assert patched["context_window_config"]["last_adjustment"] == "model_change"
 
 
+@pytest.mark.one_process("each server has windows of its own")
 def test_a_window_set_by_hand_is_capped_used_and_released(api: Api, stub: StubServer) -> None:
     session_id = api.create("mochi")["session_id"]
     patch = f"/sessions/{session_id}"
@@ -266,6 +268,7 @@ def test_status_has_every_field_of_the_specification(api: Api) -> None:
     }
 
 
+@pytest.mark.one_process("each server has windows of its own")
 def test_a_window_set_in_one_session_is_that_of_all_sessions_of_the_model(api: Api) -> None:
     first, second = (api.create("mochi")["session_id"] for _ in range(2))
     api.ok(api.http.patch(f"/sessions/{first}", json={"context_window": {"current_window": 4000}}))
