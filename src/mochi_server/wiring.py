@@ -130,7 +130,11 @@ def build_services(settings: MochiServerSettings) -> Services:
         ended=partial(turn_ended, metrics),
     )
     stores.when_lost(runs.lose)
-    metrics.watch(lambda: len(runs.running()), lambda: sum(run.listeners for run in runs.running()))
+    metrics.watch(
+        lambda: len(runs.running()),
+        lambda: sum(run.listeners for run in runs.running()),
+        lambda: stores.connected,
+    )
     prompts = SystemPromptService(settings.resolved_system_prompts_dir)
     sessions = SessionService(store, client, windows, prompts)
     return Services(

@@ -33,6 +33,11 @@ class PostgresStores:
         self._news.on["freed"] = self._freed
         self._tidying: asyncio.Task[None] | None = None
 
+    @property
+    def connected(self) -> bool:
+        """Whether the database can be reached, as far as is known."""
+        return self._process.connected
+
     async def open(self) -> None:
         """Connect, bring the schema up to date, be there for others. Raises ``MochiError``."""
         await self._database.open()

@@ -131,6 +131,8 @@ class FileSessionStore:
 class FileStores:
     """The ``Stores`` of two directories."""
 
+    connected = True
+
     def __init__(self, sessions_dir: str | Path, agent_chats_dir: str | Path) -> None:
         self.chats = FileSessionStore(sessions_dir)
         self.agents = FileSessionStore(agent_chats_dir)

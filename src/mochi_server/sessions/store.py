@@ -83,6 +83,11 @@ class Stores(Protocol):
         ...
 
     @property
+    def connected(self) -> bool:
+        """Whether what keeps the sessions can be reached, as far as is known."""
+        ...
+
+    @property
     def problems(self) -> Sequence[str]:
         """What a person should know, found when they were opened."""
         ...
