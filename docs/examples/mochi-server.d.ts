@@ -21,6 +21,66 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/health/live": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get live
+         * @description Whether the process serves; who gets no answer may start it anew. Needs no key.
+         */
+        get: operations["get_live"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/health/ready": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get ready
+         * @description Whether new turns are taken and can be stored; 503 says why they are not. Needs no key, and no Ollama.
+         */
+        get: operations["get_ready"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/metrics": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get metrics
+         * @description What the server counts of itself, in Prometheus' text format; also at `/metrics` alone.
+         */
+        get: operations["get_metrics"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/models/test": {
         parameters: {
             query?: never;
@@ -90,7 +150,7 @@ export interface paths {
         };
         /**
          * List sessions
-         * @description List sessions, the last changed first.
+         * @description List sessions, the last changed first: all, or those whose title and messages hold every word of `q`.
          */
         get: operations["list_sessions"];
         put?: never;
@@ -99,6 +159,26 @@ export interface paths {
          * @description Create a session.
          */
         post: operations["create_session"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/sessions/import": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Import sessions
+         * @description Store the sessions of an exported file, of this server or of Open WebUI, under new ids: all of them or none.
+         */
+        post: operations["import_sessions"];
         delete?: never;
         options?: never;
         head?: never;
@@ -133,6 +213,46 @@ export interface paths {
         patch: operations["patch_session"];
         trace?: never;
     };
+    "/api/v1/sessions/{session_id}/fork": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Fork session
+         * @description Begin a new session with the messages up to one of this session, which stays as it is.
+         */
+        post: operations["fork_session"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/sessions/{session_id}/export": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Export session
+         * @description Get a session as a file: JSON, which can be imported, or Markdown, to be read.
+         */
+        get: operations["export_session"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/sessions/{session_id}/messages": {
         parameters: {
             query?: never;
@@ -145,6 +265,26 @@ export interface paths {
          * @description Get the messages of a session.
          */
         get: operations["list_messages"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/sessions/{session_id}/blobs/{sha256}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get blob
+         * @description Get an image that a message of the session names.
+         */
+        get: operations["get_blob"];
         put?: never;
         post?: never;
         delete?: never;
@@ -432,7 +572,7 @@ export interface paths {
         put?: never;
         /**
          * Reload tools
-         * @description Read the tools directory again.
+         * @description Read the tools directory again, and connect to its MCP servers anew.
          */
         post: operations["reload_tools"];
         delete?: never;
@@ -608,6 +748,66 @@ export interface paths {
          * @description Delete a prompt file.
          */
         delete: operations["delete_prompt"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/models": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List openai models
+         * @description List what can be asked for: models that can chat, and agents as `agent:NAME`.
+         */
+        get: operations["list_openai_models"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/models/{model_name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get openai model
+         * @description Whether a model or an agent can be asked for.
+         */
+        get: operations["get_openai_model"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/chat/completions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Create chat completion
+         * @description Answer a conversation, whole or streamed: without a session nothing is stored.
+         */
+        post: operations["create_chat_completion"];
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -936,6 +1136,18 @@ export interface components {
             data: components["schemas"]["AgentToolResult"];
         };
         /**
+         * Alive
+         * @description The process serves.
+         */
+        Alive: {
+            /**
+             * Status
+             * @default alive
+             * @constant
+             */
+            status?: "alive";
+        };
+        /**
          * AllExecutionStatistics
          * @description Over all remembered runs, and by tool.
          */
@@ -952,6 +1164,82 @@ export interface components {
             by_tool: {
                 [key: string]: components["schemas"]["ExecutionStatistics"];
             };
+        };
+        /**
+         * AssistantMessage
+         * @description What the model said.
+         */
+        AssistantMessage: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            role: "assistant";
+            /** Content */
+            content?: (string | components["schemas"]["TextPart"][]) | null;
+            /** Reasoning Content */
+            reasoning_content?: string | null;
+            /** Reasoning */
+            reasoning?: string | null;
+            /** Tool Calls */
+            tool_calls?: components["schemas"]["Call"][] | null;
+        };
+        /**
+         * Besides
+         * @description What OpenAI's API has no place for: the window, what tools of this server did, and what the user should know.
+         */
+        Besides: {
+            /** Context Window */
+            context_window: {
+                [key: string]: unknown;
+            };
+            /** Tool Calls Executed */
+            tool_calls_executed: {
+                [key: string]: unknown;
+            }[];
+            /** Notices */
+            notices: {
+                [key: string]: unknown;
+            }[];
+        };
+        /**
+         * Call
+         * @description A call that the model made.
+         */
+        Call: {
+            /** Id */
+            id: string;
+            /**
+             * Type
+             * @default function
+             * @constant
+             */
+            type?: "function";
+            function: components["schemas"]["Function"];
+        };
+        /**
+         * CalledFunction
+         * @description The function of a call; ``arguments`` are JSON.
+         */
+        CalledFunction: {
+            /** Name */
+            name: string;
+            /** Arguments */
+            arguments: string;
+        };
+        /**
+         * CalledTool
+         * @description A call that the client carries out.
+         */
+        CalledTool: {
+            /** Id */
+            id: string;
+            /**
+             * Type
+             * @constant
+             */
+            type: "function";
+            function: components["schemas"]["CalledFunction"];
         };
         /**
          * ChatRequest
@@ -992,7 +1280,10 @@ export interface components {
             } | null;
             /** Keep Alive */
             keep_alive?: string | number | null;
-            /** Images */
+            /**
+             * Images
+             * @description For models with `vision`: PNG, JPEG, WebP, GIF or BMP, as base64, which may be a data URL. They belong to the message.
+             */
             images?: string[] | null;
             /**
              * If Busy
@@ -1030,6 +1321,34 @@ export interface components {
         };
         /** @description An event of a turn. `data` is JSON; others may be added. */
         ChatStreamEvent: components["schemas"]["ContentDeltaEvent"] | components["schemas"]["ThinkingDeltaEvent"] | components["schemas"]["ToolCalledEvent"] | components["schemas"]["ToolConfirmationRequiredEvent"] | components["schemas"]["ToolResultEvent"] | components["schemas"]["ToolContinuationStartEvent"] | components["schemas"]["AgentStartEvent"] | components["schemas"]["AgentPlanningEvent"] | components["schemas"]["AgentExecutionEvent"] | components["schemas"]["AgentToolCalledEvent"] | components["schemas"]["AgentToolResultEvent"] | components["schemas"]["AgentCompleteEvent"] | components["schemas"]["MessageCompleteEvent"] | components["schemas"]["StatusEvent"] | components["schemas"]["SnapshotEvent"] | components["schemas"]["ContextCompactedEvent"] | components["schemas"]["TurnWarningEvent"] | components["schemas"]["TurnErrorEvent"] | components["schemas"]["DoneEvent"];
+        /**
+         * Choice
+         * @description The only one.
+         */
+        Choice: {
+            /** Index */
+            index: number;
+            message: components["schemas"]["CompletionMessage"];
+            /** Logprobs */
+            logprobs: null;
+            /**
+             * Finish Reason
+             * @enum {string}
+             */
+            finish_reason: "stop" | "length" | "tool_calls";
+        };
+        /**
+         * ClientTool
+         * @description A tool that the client carries out.
+         */
+        ClientTool: {
+            /**
+             * Type
+             * @constant
+             */
+            type: "function";
+            function: components["schemas"]["FunctionTool"];
+        };
         /** @description The whole response; times in milliseconds, tokens as Ollama counted them. */
         CompareAnswered: {
             modelId: string;
@@ -1175,6 +1494,164 @@ export interface components {
             delta: string;
             kind: string;
         };
+        /**
+         * Completion
+         * @description An answer, whole.
+         */
+        Completion: {
+            /** Id */
+            id: string;
+            /**
+             * Object
+             * @constant
+             */
+            object: "chat.completion";
+            /** Created */
+            created: number;
+            /** Model */
+            model: string;
+            /** Choices */
+            choices: components["schemas"]["Choice"][];
+            usage: components["schemas"]["Usage"];
+            mochi: components["schemas"]["Besides"];
+        };
+        /**
+         * CompletionMessage
+         * @description The answer. ``reasoning_content`` and ``reasoning`` are the same, and there when the model has thought.
+         */
+        CompletionMessage: {
+            /**
+             * Role
+             * @constant
+             */
+            role: "assistant";
+            /** Content */
+            content: string | null;
+            /** Refusal */
+            refusal: string | null;
+            /** Reasoning Content */
+            reasoning_content?: string | null;
+            /** Reasoning */
+            reasoning?: string | null;
+            /** Tool Calls */
+            tool_calls?: components["schemas"]["CalledTool"][] | null;
+        };
+        /**
+         * CompletionRequest
+         * @description A conversation to be answered. Null is the same as leaving a field out; unknown fields are left alone.
+         * @example {
+         *       "messages": [
+         *         {
+         *           "content": "What is the capital of France?",
+         *           "role": "user"
+         *         }
+         *       ],
+         *       "model": "qwen3:14b"
+         *     }
+         * @example {
+         *       "messages": [
+         *         {
+         *           "content": "List the files of your workspace.",
+         *           "role": "user"
+         *         }
+         *       ],
+         *       "model": "agent:coder",
+         *       "stream": true
+         *     }
+         */
+        CompletionRequest: {
+            /**
+             * Model
+             * @description A model of Ollama, or `agent:NAME`.
+             */
+            model: string;
+            /** Messages */
+            messages: (components["schemas"]["SystemMessage"] | components["schemas"]["UserMessage"] | components["schemas"]["AssistantMessage"] | components["schemas"]["ToolMessage"])[];
+            /** Stream */
+            stream?: boolean | null;
+            stream_options?: components["schemas"]["StreamOptions"] | null;
+            metadata?: components["schemas"]["Metadata"] | null;
+            /**
+             * Tools
+             * @description Tools that the client carries out.
+             */
+            tools?: components["schemas"]["ClientTool"][] | null;
+            /**
+             * Tool Choice
+             * @description `required` cannot be enforced, and is as `auto`.
+             */
+            tool_choice?: ("none" | "auto" | "required") | components["schemas"]["NamedTool"] | null;
+            /** Response Format */
+            response_format?: (components["schemas"]["PlainFormat"] | components["schemas"]["SchemaFormat"]) | null;
+            /** Reasoning Effort */
+            reasoning_effort?: ("none" | "minimal" | "low" | "medium" | "high" | "xhigh" | "max") | null;
+            /** Max Tokens */
+            max_tokens?: number | null;
+            /**
+             * Max Completion Tokens
+             * @description Goes before `max_tokens`.
+             */
+            max_completion_tokens?: number | null;
+            /** Temperature */
+            temperature?: number | null;
+            /** Top P */
+            top_p?: number | null;
+            /** Frequency Penalty */
+            frequency_penalty?: number | null;
+            /** Presence Penalty */
+            presence_penalty?: number | null;
+            /** Seed */
+            seed?: number | null;
+            /** Stop */
+            stop?: string | string[] | null;
+            /**
+             * N
+             * @description 1 alone: there is one answer to a request.
+             */
+            n?: number | null;
+            /**
+             * Logprobs
+             * @description False alone.
+             */
+            logprobs?: boolean | null;
+            /**
+             * Top Logprobs
+             * @description 0 alone.
+             */
+            top_logprobs?: number | null;
+            /**
+             * Logit Bias
+             * @description Empty alone.
+             */
+            logit_bias?: {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * Modalities
+             * @description Text alone.
+             */
+            modalities?: string[] | null;
+            /**
+             * Audio
+             * @description Not supported.
+             */
+            audio?: unknown;
+            /**
+             * Functions
+             * @description Not supported; `tools` is its successor.
+             */
+            functions?: unknown;
+            /**
+             * Function Call
+             * @description Not supported.
+             */
+            function_call?: unknown;
+            /**
+             * Web Search Options
+             * @description Not supported.
+             */
+            web_search_options?: unknown;
+        };
         /** @description A piece of the answer, as Ollama sent it. */
         ContentDelta: {
             content: string;
@@ -1295,6 +1772,98 @@ export interface components {
             mean_seconds: number;
         };
         /**
+         * FileCall
+         * @description A tool call as Ollama writes it.
+         */
+        FileCall: {
+            /** Id */
+            id: string;
+            function: components["schemas"]["FileCallFunction"];
+        } & {
+            [key: string]: unknown;
+        };
+        /**
+         * FileCallFunction
+         * @description What is called, with what.
+         */
+        FileCallFunction: {
+            /** Name */
+            name: string;
+            /** Arguments */
+            arguments: {
+                [key: string]: unknown;
+            };
+        } & {
+            [key: string]: unknown;
+        };
+        /**
+         * FileMessage
+         * @description A message of a session file.
+         */
+        FileMessage: {
+            /**
+             * Role
+             * @enum {string}
+             */
+            role: "system" | "user" | "assistant" | "tool";
+            /** Content */
+            content: string;
+            /**
+             * Message Id
+             * @default null
+             */
+            message_id?: string | null;
+            /**
+             * Timestamp
+             * @default null
+             */
+            timestamp?: string | null;
+            /**
+             * Tool Calls
+             * @default null
+             */
+            tool_calls?: components["schemas"]["FileCall"][] | null;
+        } & {
+            [key: string]: unknown;
+        };
+        /**
+         * FileMetadata
+         * @description The head of a session file.
+         */
+        FileMetadata: {
+            /** Model */
+            model: string;
+        } & {
+            [key: string]: unknown;
+        };
+        /**
+         * Function
+         * @description The function of a call; ``arguments`` are JSON.
+         */
+        Function: {
+            /** Name */
+            name: string;
+            /**
+             * Arguments
+             * @default {}
+             */
+            arguments?: string;
+        };
+        /**
+         * FunctionTool
+         * @description A function of the client's that the model may call; ``parameters`` is a JSON schema.
+         */
+        FunctionTool: {
+            /** Name */
+            name: string;
+            /** Description */
+            description?: string | null;
+            /** Parameters */
+            parameters?: {
+                [key: string]: unknown;
+            } | null;
+        };
+        /**
          * Health
          * @description The server serves, or there would be no answer; Ollama's state is ``ollama_connected`` alone.
          */
@@ -1325,6 +1894,41 @@ export interface components {
             /** Content */
             content: string;
         };
+        /**
+         * ImagePart
+         * @description An image, for models that can see.
+         */
+        ImagePart: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "image_url";
+            image_url: components["schemas"]["ImageUrl"];
+        };
+        /**
+         * ImageUrl
+         * @description An image, as a data URL.
+         */
+        ImageUrl: {
+            /** Url */
+            url: string;
+        };
+        /**
+         * JsonSchema
+         * @description What the answer must look like.
+         */
+        JsonSchema: {
+            /**
+             * Name
+             * @default answer
+             */
+            name?: string;
+            /** Schema */
+            schema?: {
+                [key: string]: unknown;
+            } | null;
+        };
         /** @description The answer is whole and stored. Counts are tokens, as Ollama counted them. */
         MessageComplete: {
             message_id: string;
@@ -1352,7 +1956,7 @@ export interface components {
         };
         /**
          * MessageEdit
-         * @description A new text for a user message.
+         * @description A new text for a user message, which keeps its images.
          * @example {
          *       "content": "What is the capital of Spain?"
          *     }
@@ -1372,6 +1976,14 @@ export interface components {
             messages: {
                 [key: string]: unknown;
             }[];
+        };
+        /**
+         * Metadata
+         * @description ``session_id``: the session whose turn this is. The rest is the client's own.
+         */
+        Metadata: {
+            /** Session Id */
+            session_id?: string | null;
         };
         /**
          * Model
@@ -1404,6 +2016,200 @@ export interface components {
             models: components["schemas"]["Model"][];
         };
         /**
+         * NamedFunction
+         * @description A function by name.
+         */
+        NamedFunction: {
+            /** Name */
+            name: string;
+        };
+        /**
+         * NamedTool
+         * @description The one tool that the model should call: it is offered no other.
+         */
+        NamedTool: {
+            /**
+             * Type
+             * @constant
+             */
+            type: "function";
+            function: components["schemas"]["NamedFunction"];
+        };
+        /**
+         * OpenAIError
+         * @description What went wrong. ``code`` is for programs, ``param`` the field that it is about.
+         */
+        OpenAIError: {
+            /** Message */
+            message: string;
+            /** Type */
+            type: string;
+            /** Param */
+            param?: string | null;
+            /** Code */
+            code: string;
+        };
+        /**
+         * OpenAIErrorEnvelope
+         * @description The body of every error of these routes.
+         */
+        OpenAIErrorEnvelope: {
+            error: components["schemas"]["OpenAIError"];
+        };
+        /**
+         * OpenAIModel
+         * @description Something that can be asked for as ``model``. ``created`` is not known, and 0.
+         */
+        OpenAIModel: {
+            /** Id */
+            id: string;
+            /**
+             * Object
+             * @default model
+             * @constant
+             */
+            object?: "model";
+            /**
+             * Created
+             * @default 0
+             */
+            created?: number;
+            /**
+             * Owned By
+             * @default mochi-server
+             */
+            owned_by?: string;
+        };
+        /**
+         * OpenAIModelList
+         * @description All of them: Ollama's models first, then agents.
+         */
+        OpenAIModelList: {
+            /**
+             * Object
+             * @default list
+             * @constant
+             */
+            object?: "list";
+            /** Data */
+            data: components["schemas"]["OpenAIModel"][];
+        };
+        /**
+         * OpenWebUIChat
+         * @description A chat of an Open WebUI export. Times are in seconds since 1970.
+         */
+        OpenWebUIChat: {
+            chat: components["schemas"]["OpenWebUIContent"];
+            /**
+             * Title
+             * @default null
+             */
+            title?: string | null;
+            /**
+             * Created At
+             * @default null
+             */
+            created_at?: number | null;
+            /**
+             * Updated At
+             * @default null
+             */
+            updated_at?: number | null;
+        } & {
+            [key: string]: unknown;
+        };
+        /**
+         * OpenWebUIContent
+         * @description What the chat consists of.
+         */
+        OpenWebUIContent: {
+            /**
+             * Title
+             * @default null
+             */
+            title?: string | null;
+            /**
+             * Models
+             * @default null
+             */
+            models?: (string | null)[] | null;
+            /**
+             * System
+             * @default null
+             */
+            system?: string | null;
+            /** @default null */
+            params?: components["schemas"]["OpenWebUIParams"] | null;
+            history: components["schemas"]["OpenWebUIHistory"];
+        } & {
+            [key: string]: unknown;
+        };
+        /**
+         * OpenWebUIHistory
+         * @description The tree; ``currentId`` is the last message of the branch that is shown.
+         */
+        OpenWebUIHistory: {
+            /** Messages */
+            messages: {
+                [key: string]: components["schemas"]["OpenWebUIMessage"];
+            };
+            /**
+             * Currentid
+             * @default null
+             */
+            currentId?: string | null;
+        } & {
+            [key: string]: unknown;
+        };
+        /**
+         * OpenWebUIMessage
+         * @description A message and where it hangs. ``timestamp`` is in seconds since 1970.
+         */
+        OpenWebUIMessage: {
+            /**
+             * Role
+             * @enum {string}
+             */
+            role: "system" | "user" | "assistant";
+            /**
+             * Content
+             * @default null
+             */
+            content?: string | {
+                [key: string]: unknown;
+            }[] | null;
+            /**
+             * Parentid
+             * @default null
+             */
+            parentId?: string | null;
+            /**
+             * Timestamp
+             * @default null
+             */
+            timestamp?: number | null;
+            /**
+             * Model
+             * @default null
+             */
+            model?: string | null;
+        } & {
+            [key: string]: unknown;
+        };
+        /**
+         * OpenWebUIParams
+         * @description The chat's own settings.
+         */
+        OpenWebUIParams: {
+            /**
+             * System
+             * @default null
+             */
+            system?: string | null;
+        } & {
+            [key: string]: unknown;
+        };
+        /**
          * PendingConfirmation
          * @description A call that waits for approval; ``agent_name`` is set for calls of an agent.
          */
@@ -1428,6 +2234,17 @@ export interface components {
         PendingConfirmations: {
             /** Confirmations */
             confirmations: components["schemas"]["PendingConfirmation"][];
+        };
+        /**
+         * PlainFormat
+         * @description Text, or any JSON object.
+         */
+        PlainFormat: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "json_object" | "text";
         };
         /**
          * PromptContent
@@ -1478,6 +2295,18 @@ export interface components {
             prompts: components["schemas"]["PromptEntry"][];
         };
         /**
+         * Ready
+         * @description New turns are taken, and what they bring can be stored.
+         */
+        Ready: {
+            /**
+             * Status
+             * @default ready
+             * @constant
+             */
+            status?: "ready";
+        };
+        /**
          * RunStatus
          * @description The running or latest turn of a session; ``idle`` when there was none lately.
          */
@@ -1491,8 +2320,22 @@ export interface components {
             state: "idle" | "running" | "completed" | "failed" | "stopped" | "cancelled";
         };
         /**
+         * SchemaFormat
+         * @description JSON of a schema.
+         */
+        SchemaFormat: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "json_schema";
+            json_schema: components["schemas"]["JsonSchema"];
+        };
+        /**
          * Session
          * @description A session without its messages. ``preview`` is the beginning of the first user message.
+         *
+         *     ``title`` is the one that was set or else, by itself, of the summary or the first user message.
          */
         Session: {
             /** Session Id */
@@ -1583,6 +2426,8 @@ export interface components {
         /**
          * SessionDetail
          * @description A session with its messages.
+         *
+         *     ``images`` of a user message are ``{"sha256", "media_type"}`` each; their bytes are at ``blobs/{sha256}``.
          */
         SessionDetail: {
             /** Session Id */
@@ -1630,6 +2475,104 @@ export interface components {
                 [key: string]: unknown;
             }[];
         };
+        /**
+         * SessionFile
+         * @description A session as it is stored and exported: `metadata`, which is what lists show of it, and its `messages`.
+         */
+        SessionFile: {
+            metadata: components["schemas"]["FileMetadata"];
+            /** Messages */
+            messages: components["schemas"]["FileMessage"][];
+        } & {
+            [key: string]: unknown;
+        };
+        /**
+         * SessionFork
+         * @description Which message is the last that the new session shares: its position or its id. Without either, the last one.
+         * @example {
+         *       "message_index": 3
+         *     }
+         * @example {
+         *       "message_id": "0c1d2e3f4a"
+         *     }
+         */
+        SessionFork: {
+            /** Message Index */
+            message_index?: number | null;
+            /** Message Id */
+            message_id?: string | null;
+        };
+        /**
+         * SessionImport
+         * @description Exported sessions, one or many: of this server, or chats of Open WebUI.
+         * @example {
+         *       "messages": [
+         *         {
+         *           "content": "Hello!",
+         *           "role": "user"
+         *         },
+         *         {
+         *           "content": "Hi.",
+         *           "model": "qwen3:14b",
+         *           "role": "assistant"
+         *         }
+         *       ],
+         *       "metadata": {
+         *         "created_at": "2026-01-01T12:00:00+00:00",
+         *         "model": "qwen3:14b",
+         *         "session_id": "a1b2c3d4e5"
+         *       }
+         *     }
+         * @example [
+         *       {
+         *         "messages": [
+         *           {
+         *             "content": "Hello!",
+         *             "role": "user"
+         *           },
+         *           {
+         *             "content": "Hi.",
+         *             "model": "qwen3:14b",
+         *             "role": "assistant"
+         *           }
+         *         ],
+         *         "metadata": {
+         *           "created_at": "2026-01-01T12:00:00+00:00",
+         *           "model": "qwen3:14b",
+         *           "session_id": "a1b2c3d4e5"
+         *         }
+         *       },
+         *       {
+         *         "chat": {
+         *           "history": {
+         *             "currentId": "b",
+         *             "messages": {
+         *               "a": {
+         *                 "childrenIds": [
+         *                   "b"
+         *                 ],
+         *                 "content": "Hello!",
+         *                 "parentId": null,
+         *                 "role": "user"
+         *               },
+         *               "b": {
+         *                 "childrenIds": [],
+         *                 "content": "Hi.",
+         *                 "model": "qwen3:14b",
+         *                 "parentId": "a",
+         *                 "role": "assistant"
+         *               }
+         *             }
+         *           },
+         *           "models": [
+         *             "qwen3:14b"
+         *           ]
+         *         },
+         *         "title": "Greetings"
+         *       }
+         *     ]
+         */
+        SessionImport: components["schemas"]["SessionFile"] | components["schemas"]["OpenWebUIChat"] | (components["schemas"]["SessionFile"] | components["schemas"]["OpenWebUIChat"])[];
         /**
          * SessionList
          * @description Sessions, the last changed first.
@@ -1699,6 +2642,14 @@ export interface components {
             /** Summary Model */
             summary_model: string | null;
         };
+        /**
+         * SessionsImported
+         * @description The sessions that were made, in the order of the file.
+         */
+        SessionsImported: {
+            /** Sessions */
+            sessions: components["schemas"]["Session"][];
+        };
         /** @description In place of events that are no longer kept: all text and thinking of the turn up to this event. */
         Snapshot: {
             content: string;
@@ -1748,6 +2699,14 @@ export interface components {
             data: components["schemas"]["Status"];
         };
         /**
+         * StreamOptions
+         * @description ``include_usage``: a last chunk tells the tokens.
+         */
+        StreamOptions: {
+            /** Include Usage */
+            include_usage?: boolean | null;
+        };
+        /**
          * SummarizeRequest
          * @description Which model shall summarize; it is remembered as the session's ``summary_model``.
          * @example {
@@ -1771,6 +2730,19 @@ export interface components {
             model_used: string | null;
         };
         /**
+         * SystemMessage
+         * @description Instructions.
+         */
+        SystemMessage: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            role: "developer" | "system";
+            /** Content */
+            content: string | components["schemas"]["TextPart"][];
+        };
+        /**
          * SystemPromptUpdate
          * @description A new system prompt. ``source_file`` alone loads that prompt file; with a text it labels it.
          * @example {
@@ -1789,6 +2761,19 @@ export interface components {
             content: string;
         } | {
             source_file: string;
+        };
+        /**
+         * TextPart
+         * @description A text.
+         */
+        TextPart: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "text";
+            /** Text */
+            text: string;
         };
         /** @description A piece of the model's reasoning, for models that think and turns that ask for it. */
         ThinkingDelta: {
@@ -1997,7 +2982,7 @@ export interface components {
         ToolExecutionPolicy: "always_confirm" | "never_confirm" | "confirm_destructive";
         /**
          * ToolList
-         * @description All tools by name, groups of them, and what cannot be used.
+         * @description All tools by name, groups of them, and what cannot be used. An MCP server is a group.
          */
         ToolList: {
             /** Tools */
@@ -2012,6 +2997,21 @@ export interface components {
             problems: components["schemas"]["ToolProblem"][];
         };
         /**
+         * ToolMessage
+         * @description What came of a call.
+         */
+        ToolMessage: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            role: "tool";
+            /** Content */
+            content: string | components["schemas"]["TextPart"][];
+            /** Tool Call Id */
+            tool_call_id: string;
+        };
+        /**
          * ToolParameter
          * @description A parameter as Python writes its type.
          */
@@ -2023,7 +3023,7 @@ export interface components {
         };
         /**
          * ToolProblem
-         * @description Something in the tools directory that cannot be used, and why.
+         * @description A tool, a file or an MCP server that cannot be used, and why.
          */
         ToolProblem: {
             /** Name */
@@ -2106,12 +3106,28 @@ export interface components {
             event: "error";
             data: components["schemas"]["TurnError"];
         };
-        /** @description Something the user should know that does not end the turn. */
+        /**
+         * @description Something the user should know that does not end the turn.
+         *
+         *     `THINKING_NOT_SUPPORTED`, `TOOLS_NOT_SUPPORTED`, `IMAGES_NOT_SUPPORTED`: the model cannot, and answers
+         *     without. `IMAGE_NOT_FOUND`: images of the history are not stored any more, and are left out.
+         *     `TOOL_LIMIT_REACHED`: the model called tools for too long, and answers without them now. `ANSWER_CUT`: the
+         *     answer has reached the end of the context window. `PROMPT_TRUNCATED`: Ollama has cut the prompt.
+         *     `MODEL_NOT_FOUND`: the model of an agent is not there; the session's own answers.
+         */
         TurnWarning: {
             code: string;
             message: string;
         };
-        /** @description `warning`: Something the user should know that does not end the turn. */
+        /**
+         * @description `warning`: Something the user should know that does not end the turn.
+         *
+         *     `THINKING_NOT_SUPPORTED`, `TOOLS_NOT_SUPPORTED`, `IMAGES_NOT_SUPPORTED`: the model cannot, and answers
+         *     without. `IMAGE_NOT_FOUND`: images of the history are not stored any more, and are left out.
+         *     `TOOL_LIMIT_REACHED`: the model called tools for too long, and answers without them now. `ANSWER_CUT`: the
+         *     answer has reached the end of the context window. `PROMPT_TRUNCATED`: Ollama has cut the prompt.
+         *     `MODEL_NOT_FOUND`: the model of an agent is not there; the session's own answers.
+         */
         TurnWarningEvent: {
             /**
              * @description The run and the number of the event, which `Last-Event-ID` takes.
@@ -2124,6 +3140,31 @@ export interface components {
              */
             event: "warning";
             data: components["schemas"]["TurnWarning"];
+        };
+        /**
+         * Usage
+         * @description Tokens as Ollama counted them, of all requests that the turn took.
+         */
+        Usage: {
+            /** Prompt Tokens */
+            prompt_tokens: number;
+            /** Completion Tokens */
+            completion_tokens: number;
+            /** Total Tokens */
+            total_tokens: number;
+        };
+        /**
+         * UserMessage
+         * @description What the user says.
+         */
+        UserMessage: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            role: "user";
+            /** Content */
+            content: string | (components["schemas"]["TextPart"] | components["schemas"]["ImagePart"])[];
         };
         /**
          * WindowOverride
@@ -2180,6 +3221,102 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Health"];
+                };
+            };
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
+    get_live: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Alive"];
+                };
+            };
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
+    get_ready: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Ready"];
+                };
+            };
+            /** @description `SHUTTING_DOWN`, `NOT_READY` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
+    get_metrics: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Metrics. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/plain": string;
                 };
             };
             /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
@@ -2349,7 +3486,11 @@ export interface operations {
     };
     list_sessions: {
         parameters: {
-            query?: never;
+            query?: {
+                q?: string | null;
+                limit?: number | null;
+                offset?: number;
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -2359,10 +3500,21 @@ export interface operations {
             /** @description Successful Response */
             200: {
                 headers: {
+                    /** @description Sessions on all pages. */
+                    "X-Total-Count"?: number;
                     [name: string]: unknown;
                 };
                 content: {
                     "application/json": components["schemas"]["SessionList"];
+                };
+            };
+            /** @description `VALIDATION_ERROR` */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
             /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
@@ -2427,6 +3579,57 @@ export interface operations {
             };
             /** @description `OLLAMA_UNREACHABLE`, `OLLAMA_ERROR` */
             502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
+    import_sessions: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SessionImport"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SessionsImported"];
+                };
+            };
+            /** @description `VALIDATION_ERROR` */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `STORAGE_FAILED` */
+            500: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -2594,6 +3797,129 @@ export interface operations {
             };
         };
     };
+    fork_session: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                session_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["SessionFork"] | null;
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SessionDetail"];
+                };
+            };
+            /** @description `INVALID_MESSAGE_INDEX` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `SESSION_NOT_FOUND` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `VALIDATION_ERROR` */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `STORAGE_FAILED` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
+    export_session: {
+        parameters: {
+            query?: {
+                format?: "json" | "markdown";
+            };
+            header?: never;
+            path: {
+                session_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The file. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SessionFile"];
+                    "text/markdown": string;
+                };
+            };
+            /** @description `SESSION_NOT_FOUND` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `VALIDATION_ERROR` */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
     list_messages: {
         parameters: {
             query?: never;
@@ -2616,6 +3942,60 @@ export interface operations {
             };
             /** @description `SESSION_NOT_FOUND` */
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
+    get_blob: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                session_id: string;
+                sha256: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The image, as it was sent. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "image/png": string;
+                    "image/jpeg": string;
+                    "image/webp": string;
+                    "image/gif": string;
+                    "image/bmp": string;
+                };
+            };
+            /** @description `SESSION_NOT_FOUND`, `BLOB_NOT_FOUND` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `STORAGE_FAILED` */
+            500: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -3984,6 +5364,204 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
+    list_openai_models: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIModelList"];
+                };
+            };
+            /** @description `ollama_unreachable`, `ollama_error` */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+        };
+    };
+    get_openai_model: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                model_name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIModel"];
+                };
+            };
+            /** @description `agent_invalid` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description `model_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description `ollama_unreachable`, `ollama_error` */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+        };
+    };
+    create_chat_completion: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The session whose turn this is; goes before `metadata.session_id`. */
+                "X-Mochi-Session"?: string | null;
+                /** @description Names of tools of this server that the model may call, with commas. */
+                "X-Mochi-Tools"?: string | null;
+                /** @description Without a session: which calls run. Others are denied, for nobody can be asked. */
+                "X-Mochi-Tool-Policy"?: components["schemas"]["ToolExecutionPolicy"] | null;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CompletionRequest"];
+            };
+        };
+        responses: {
+            /** @description The completion, whole or as chunks. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Completion"];
+                    /**
+                     * @example data: {"id":"chatcmpl-1f0c5e7a9b","object":"chat.completion.chunk","created":1790000000,"model":"qwen3:14b","choices":[{"index":0,"delta":{"content":"Paris"},"finish_reason":null}]}
+                     *
+                     *     data: [DONE]
+                     */
+                    "text/event-stream": {
+                        data: string;
+                    };
+                };
+            };
+            /** @description `invalid_request`, `context_length_exceeded`, `agent_invalid` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description `model_not_found`, `session_not_found`, `tool_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description `session_busy`, `session_conflict` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description `storage_failed` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description `ollama_unreachable`, `ollama_error` */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description `shutting_down` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
         };

@@ -12,11 +12,12 @@ from starlette.types import ASGIApp
 from mochi_server import __version__
 from mochi_server.access import HEADER, RequestLog
 from mochi_server.config import MochiServerSettings
+from mochi_server.constants import TOTAL_HEADER
 from mochi_server.docs import add_docs
 from mochi_server.limits import BodyLimit, HeadGuard, JsonGuard
 from mochi_server.ollama.requests import is_loopback
 from mochi_server.openapi import document
-from mochi_server.routers import aliases, api
+from mochi_server.routers import aliases, api, openai_api
 from mochi_server.routers.errors import add_handlers
 from mochi_server.routers.health import WITHOUT_KEY
 from mochi_server.security import LOCAL_ORIGINS, HostGuard, KeyGuard, OriginGuard, host_of
@@ -56,6 +57,7 @@ def create_app(settings: MochiServerSettings | None = None, *, insecure: bool = 
     app.state.services = build_services(settings)
     add_handlers(app)
     app.include_router(api)
+    app.include_router(openai_api)
     app.include_router(aliases)
     add_docs(app)
     return app
@@ -97,7 +99,7 @@ def _middleware(settings: MochiServerSettings, insecure: bool) -> list[Middlewar
             allow_origin_regex=LOCAL_ORIGINS,
             allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
             allow_headers=["*"],
-            expose_headers=[HEADER],
+            expose_headers=[HEADER, TOTAL_HEADER],
         ),
         Middleware(KeyGuard, keys=settings.api_keys, insecure=insecure, free=WITHOUT_KEY),
         Middleware(JsonGuard),

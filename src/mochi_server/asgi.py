@@ -2,7 +2,9 @@
 
 from starlette.types import Scope, Send
 
+from mochi_server.constants import OPENAI_PREFIX
 from mochi_server.errors import MochiError, Unauthorized
+from mochi_server.openai.errors import openai_body, openai_status
 
 
 def header(scope: Scope, name: bytes) -> str:
@@ -14,12 +16,19 @@ ERROR = "mochi.error"
 """Name in a request's scope: the code of the error that it was answered with."""
 
 
+def worded(error: MochiError, path: str) -> tuple[int, bytes]:
+    """Status and body of an error, in the words of the API that was asked."""
+    if path == OPENAI_PREFIX or path.startswith(f"{OPENAI_PREFIX}/"):
+        return openai_status(error), openai_body(error)
+    return int(error.status), error.body()
+
+
 async def refuse(error: MochiError, scope: Scope, send: Send) -> None:
     """Answer with an error, whole."""
     scope[ERROR] = error.code
-    body = error.body()
+    status, body = worded(error, scope["path"])
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     if isinstance(error, Unauthorized):
         headers.append((b"www-authenticate", b"Bearer"))
-    await send({"type": "http.response.start", "status": int(error.status), "headers": headers})
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -1,6 +1,12 @@
 """Numbers and names that more than one module needs; nothing here does anything."""
 
 API_PREFIX = "/api/v1"
+OPENAI_PREFIX = "/v1"
+"""Where clients of OpenAI's API ask."""
+
+TOTAL_HEADER = "X-Total-Count"
+"""Header that says how many there are on all pages of a list."""
+
 FORMAT_VERSION = "1.3"
 """Version written into session files."""
 
@@ -17,5 +23,8 @@ SUMMARY_UNSUPPORTED_MODELS: tuple[str, ...] = ("gpt-oss", "deepseek-r1", "qwq")
 """Models whose structured answers are known to be useless; a name without a tag means all its tags."""
 
 MAX_MESSAGE_CHARS = 1_000_000
+MAX_TITLE_CHARS = 500
+MAX_IMAGES = 16
+"""Of one message; how large they are together is limited by the body."""
 MAX_PROMPT_CHARS = 10_000
 """A system prompt file must be shorter than this."""

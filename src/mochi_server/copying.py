@@ -14,6 +14,7 @@ import orjson
 from mochi_server.config import MochiServerSettings
 from mochi_server.errors import SessionNotFound
 from mochi_server.sessions.encoding import clean
+from mochi_server.sessions.images import Image, images_in
 from mochi_server.sessions.session import ChatSession, timestamp
 from mochi_server.sessions.store import SessionStore, Stores
 from mochi_server.sessions.types import SessionQuery
@@ -81,7 +82,8 @@ async def _copy_one(source: SessionStore, target: SessionStore, session_id: str,
         result.different.append(session_id)
         return
     else:
-        arrived = await target.put(session)
+        images = [Image.of(await source.load_image(name)) for name in sorted(images_in(session.messages))]
+        arrived = await target.put(session, images=images)
         if hash_of(arrived) != wanted:
             result.different.append(session_id)
             return

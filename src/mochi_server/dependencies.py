@@ -11,10 +11,12 @@ from mochi_server.agents.library import AgentLibrary
 from mochi_server.chat.confirmation import ConfirmationBroker
 from mochi_server.chat.runs import RunRegistry
 from mochi_server.ollama.async_client import AsyncOllamaClient
+from mochi_server.openai.completions import Completions
 from mochi_server.services.compare import CompareService
 from mochi_server.services.sessions import SessionService
 from mochi_server.services.summarization import SummarizationService
 from mochi_server.services.system_prompts import SystemPromptService
+from mochi_server.services.transfer import TransferService
 from mochi_server.sessions.store import SessionStore
 from mochi_server.tools.execution import ToolExecutionService
 from mochi_server.tools.library import ToolLibrary
@@ -41,6 +43,10 @@ async def _store(services: ServicesDep) -> SessionStore:
 
 async def _sessions(services: ServicesDep) -> SessionService:
     return services.sessions
+
+
+async def _transfers(services: ServicesDep) -> TransferService:
+    return services.transfers
 
 
 async def _prompts(services: ServicesDep) -> SystemPromptService:
@@ -75,6 +81,10 @@ async def _compare(services: ServicesDep) -> CompareService:
     return services.compare
 
 
+async def _completions(services: ServicesDep) -> Completions:
+    return services.completions
+
+
 async def _runs(services: ServicesDep) -> RunRegistry:
     return services.runs
 
@@ -82,7 +92,9 @@ async def _runs(services: ServicesDep) -> RunRegistry:
 ClientDep = Annotated[AsyncOllamaClient, Depends(_client)]
 StoreDep = Annotated[SessionStore, Depends(_store)]
 SessionsDep = Annotated[SessionService, Depends(_sessions)]
+TransfersDep = Annotated[TransferService, Depends(_transfers)]
 PromptsDep = Annotated[SystemPromptService, Depends(_prompts)]
+CompletionsDep = Annotated[Completions, Depends(_completions)]
 RunsDep = Annotated[RunRegistry, Depends(_runs)]
 ToolsDep = Annotated[ToolLibrary, Depends(_tools)]
 AgentsDep = Annotated[AgentLibrary, Depends(_agents)]

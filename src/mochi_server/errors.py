@@ -5,7 +5,8 @@ MochiError
 ├── SessionBusy            SESSION_BUSY           409   a turn is running on the session
 ├── SessionConflict        SESSION_CONFLICT       409   somebody else changed the session first
 ├── SessionTaken           SESSION_CONFLICT       409   the server lost its hold of the session during a turn
-├── InvalidMessageIndex    INVALID_MESSAGE_INDEX  400   no user message at that position
+├── InvalidMessageIndex    INVALID_MESSAGE_INDEX  400   no message there that can be edited, or forked from
+├── BlobNotFound           BLOB_NOT_FOUND         404   no message of the session has such an image
 ├── EmptyHistory           EMPTY_HISTORY          400   nothing to answer again
 ├── ContextOverflow        CONTEXT_OVERFLOW       422   what must be sent does not fit into the model's window
 ├── IdempotencyKeyReused   IDEMPOTENCY_KEY_REUSED 422   the key stands for another message of the session
@@ -99,8 +100,15 @@ class SessionTaken(MochiError):
 class InvalidMessageIndex(MochiError):
     code, status = "INVALID_MESSAGE_INDEX", HTTPStatus.BAD_REQUEST
 
-    def __init__(self, index: int, reason: str) -> None:
-        super().__init__(f"Message {index} cannot be edited: {reason}.", index=index)
+    def __init__(self, index: int | str, reason: str) -> None:
+        super().__init__(f"Message {index} cannot be used here: {reason}.", index=index)
+
+
+class BlobNotFound(MochiError):
+    code, status = "BLOB_NOT_FOUND", HTTPStatus.NOT_FOUND
+
+    def __init__(self, sha256: str) -> None:
+        super().__init__(f"There is no image {sha256!r} here.", sha256=sha256)
 
 
 class EmptyHistory(MochiError):

@@ -194,10 +194,11 @@ class ContextCompacted:
 class TurnWarning:
     """Something the user should know that does not end the turn.
 
-    ``THINKING_NOT_SUPPORTED``, ``TOOLS_NOT_SUPPORTED``: the model cannot, and answers without. ``TOOL_LIMIT_REACHED``:
-    the model called tools for too long, and answers without them now. ``ANSWER_CUT``: the answer has reached the end of
-    the context window. ``PROMPT_TRUNCATED``: Ollama has cut the prompt. ``MODEL_NOT_FOUND``: the model of an agent is
-    not there; the session's own answers.
+    ``THINKING_NOT_SUPPORTED``, ``TOOLS_NOT_SUPPORTED``, ``IMAGES_NOT_SUPPORTED``: the model cannot, and answers
+    without. ``IMAGE_NOT_FOUND``: images of the history are not stored any more, and are left out.
+    ``TOOL_LIMIT_REACHED``: the model called tools for too long, and answers without them now. ``ANSWER_CUT``: the
+    answer has reached the end of the context window. ``PROMPT_TRUNCATED``: Ollama has cut the prompt.
+    ``MODEL_NOT_FOUND``: the model of an agent is not there; the session's own answers.
     """
 
     code: str

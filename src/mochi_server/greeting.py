@@ -10,6 +10,7 @@ from typing import TypeVar
 from mochi_server.agents.config import AgentDefinition
 from mochi_server.constants import API_PREFIX
 from mochi_server.errors import MochiError
+from mochi_server.mcp.config import FILE, McpConfig
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.tools.discovery import ToolCatalogue
 from mochi_server.wiring import Services
@@ -39,13 +40,14 @@ async def greeting(start: Start, services: Services) -> str:
     """The block."""
     models, catalogue, agents = await asyncio.gather(
         _models(services),
-        _in_time(services.tools.catalogue()),
+        _in_time(services.tools.own()),
         _in_time(services.agents.agents()),
     )
     mode = " in test mode: a bundled LLM answers, sessions are forgotten at exit" if start.test_mode else ""
     rows = [
         ("LLM" if start.test_mode else "Ollama", _of_ollama(models, services.client.endpoint.url)),
         ("Tools", _of_tools(catalogue, start.tools_dir)),
+        *(("MCP", _of_mcp(services.mcp.config, start.tools_dir)) for _ in range(bool(services.mcp.config.servers))),
         ("Agents", _of_agents(agents, start.agents_dir)),
         *(("Problem", problem) for problem in await _problems(start, services, catalogue, agents)),
         *(("API key", f"made for this run: {start.key}") for _ in range(start.key is not None)),
@@ -84,6 +86,10 @@ def _of_tools(catalogue: ToolCatalogue | None, directory: Path) -> str:
     return f"{'still importing' if catalogue is None else len(catalogue.tools)} in {directory}{_hint(directory)}"
 
 
+def _of_mcp(config: McpConfig, directory: Path) -> str:
+    return f"{_count(len(config.servers), 'server')} in {directory / FILE}; GET /tools says how they are"
+
+
 def _of_agents(agents: dict[str, AgentDefinition] | None, directory: Path) -> str:
     usable = "still importing" if agents is None else sum(agent.valid for agent in agents.values())
     return f"{usable} in {directory}{_hint(directory)}"
@@ -96,7 +102,7 @@ def _hint(directory: Path) -> str:
 async def _problems(
     start: Start, services: Services, catalogue: ToolCatalogue | None, agents: dict[str, AgentDefinition] | None
 ) -> list[str]:
-    tools = catalogue.problems if catalogue else ()
+    tools = [*(catalogue.problems if catalogue else ()), *services.mcp.config.problems]
     found = [f"{start.tools_dir / problem.name}: {problem.message}" for problem in tools]
     found += [f"{start.agents_dir / a.name}: {a.error_message}" for a in (agents or {}).values() if not a.valid]
     found += services.stores.problems

@@ -7,11 +7,13 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from mochi_server.models.events import CHAT_EVENTS, COMPARE_EVENTS
+from mochi_server.models.transfer import SessionImport
 
 TAGS = {
     "chat": "Turns: send a message, listen to the answer, approve of tools, stop.",
     "sessions": "Conversations, their settings, messages and summaries.",
     "models": "What Ollama has, and up to three models side by side.",
+    "OpenAI": "The same turns for clients of OpenAI's API. Errors have its form here.",
     "tools": "Functions that models may call.",
     "agents": "Models with a prompt and tools of their own, which models call as one tool.",
     "system prompts": "Prompt files.",
@@ -41,7 +43,7 @@ def document(app: FastAPI) -> dict[str, Any]:
         tags=[{"name": name, "description": text} for name, text in TAGS.items()],
     )
     components = made["components"]
-    schemas = components["schemas"] | CHAT_EVENTS.schemas() | COMPARE_EVENTS.schemas()
+    schemas = components["schemas"] | CHAT_EVENTS.schemas() | COMPARE_EVENTS.schemas() | SessionImport.schemas()
     components["schemas"] = dict(sorted(schemas.items()))
     components["securitySchemes"] = {"apiKey": _SECURITY}
     made["security"] = [{}, {"apiKey": []}]

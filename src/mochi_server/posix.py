@@ -2,7 +2,10 @@
 
 import errno
 import os
+import signal
+import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 OPEN_SAFELY = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
@@ -38,6 +41,22 @@ if sys.platform == "win32":
     def let_go(descriptor: int) -> None:
         """End the holding of a file."""
         os.close(descriptor)
+
+    def terminate_group(leader: int) -> None:
+        """End a process; this system has no groups of them."""
+        with suppress(OSError):
+            os.kill(leader, signal.SIGTERM)
+
+    def kill_group(leader: int) -> None:
+        """End a process."""
+        terminate_group(leader)
+
+    def guard_group(leader: int) -> object:  # noqa: ARG001 - the others use it
+        """None: this system has no groups of processes."""
+        return None
+
+    def dismiss(guard: object) -> None:
+        """Nothing to end."""
 
 else:
     import fcntl
@@ -86,3 +105,39 @@ else:
         _held.clear()
 
     os.register_at_fork(after_in_child=_forget_held)
+
+    def terminate_group(leader: int) -> None:
+        """Tell a process and what it has started to end, as far as they are in its group."""
+        _signal_group(leader, signal.SIGTERM)
+
+    def kill_group(leader: int) -> None:
+        """End a process and what it has started, as far as they are in its group."""
+        _signal_group(leader, signal.SIGKILL)
+
+    def _signal_group(leader: int, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(leader, number)
+
+    def guard_group(leader: int) -> "subprocess.Popen[bytes] | None":
+        """Have a group of processes killed when this process ends, however it ends; None where there is no shell.
+
+        A shell of its own waits for the end of a pipe that this process holds.
+        """
+        with suppress(OSError):
+            return subprocess.Popen(  # noqa: S603 - nothing of it is anybody's input
+                ["/bin/sh", "-c", 'read -r line || kill -s KILL -- "-$1"', "sh", str(leader)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        return None
+
+    def dismiss(guard: "subprocess.Popen[bytes] | None") -> None:
+        """End the guarding of a group."""
+        if guard is None:
+            return
+        guard.kill()
+        guard.wait()
+        if guard.stdin is not None:
+            guard.stdin.close()

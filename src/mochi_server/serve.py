@@ -137,12 +137,12 @@ class _Server(uvicorn.Server):
             self._loop.call_soon_threadsafe(self._drain if self._signals == 1 else self._hurry, sig)
 
     def _drain(self, sig: int) -> None:
-        draining = asyncio.ensure_future(self._services.runs.drain())
+        draining = asyncio.ensure_future(self._services.drain())
         draining.add_done_callback(lambda _: super(_Server, self).handle_exit(sig, None))
         self._leaving.append(draining)
 
     def _hurry(self, _: int) -> None:
-        self._leaving.append(asyncio.ensure_future(self._services.runs.end_all()))
+        self._leaving.append(asyncio.ensure_future(self._services.end_turns()))
 
     @property
     def _services(self) -> Services:

@@ -1,5 +1,6 @@
 """The services of one server, built from settings. The only reader of settings; knows no web framework."""
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -9,17 +10,20 @@ from mochi_server.agents.discovery import AgentDiscoveryService
 from mochi_server.agents.execution import AgentExecutionService
 from mochi_server.agents.library import AgentLibrary
 from mochi_server.agents.prompt_loader import PromptLoader
-from mochi_server.agents.tool_factory import AgentToolboxes
+from mochi_server.agents.tool_factory import NAME, AgentToolboxes
 from mochi_server.chat.confirmation import ConfirmationBroker
 from mochi_server.chat.engine import ChatEngine
 from mochi_server.chat.loop import Limits
+from mochi_server.chat.run import Run
 from mochi_server.chat.runs import RunRegistry
 from mochi_server.chat.toolboxes import Toolboxes
 from mochi_server.config import MochiServerSettings
 from mochi_server.errors import NotReady, ShuttingDown, StorageFailed
+from mochi_server.mcp.servers import McpServers
 from mochi_server.observing import turn_ended
 from mochi_server.ollama.async_client import AsyncInstructorOllamaClient, AsyncOllamaClient
 from mochi_server.ollama.traffic import Traffic
+from mochi_server.openai.completions import Completions, Passing, Place
 from mochi_server.services.compare import CompareService
 from mochi_server.services.context_window import WindowRegistry
 from mochi_server.services.metrics import Metrics
@@ -27,6 +31,7 @@ from mochi_server.services.sessions import SessionService
 from mochi_server.services.summarization import SummarizationService
 from mochi_server.services.summary_model import SummaryModelManager
 from mochi_server.services.system_prompts import SystemPromptService
+from mochi_server.services.transfer import TransferService
 from mochi_server.sessions.files import FileStores
 from mochi_server.sessions.store import SessionStore, Stores
 from mochi_server.tools.discovery import ToolDiscoveryService
@@ -44,7 +49,9 @@ class Services:
     windows: WindowRegistry
     prompts: SystemPromptService
     sessions: SessionService
+    transfers: TransferService
     tools: ToolLibrary
+    mcp: McpServers
     execution: ToolExecutionService
     confirmations: ConfirmationBroker
     agents: AgentLibrary
@@ -53,11 +60,19 @@ class Services:
     summaries: SummarizationService
     compare: CompareService
     runs: RunRegistry
+    passing: Passing
+    passing_runs: RunRegistry
+    """Turns of conversations that nobody stores; they shut down with ``runs``."""
+    completions: Completions
     metrics: Metrics
 
     async def open(self) -> None:
-        """Be known to others that serve the same sessions. Raises ``MochiError`` where nothing can be stored."""
+        """Be known to others that serve the same sessions, and begin to connect to MCP servers.
+
+        Raises ``MochiError`` where nothing can be stored.
+        """
         await self.stores.open()
+        await self.mcp.open()
 
     async def check_ready(self) -> None:
         """Raises ``ShuttingDown`` or ``NotReady`` where new turns had better go elsewhere."""
@@ -68,9 +83,18 @@ class Services:
         except StorageFailed as error:
             raise NotReady(error.message) from error
 
+    async def drain(self) -> None:
+        """Refuse new turns, give running ones their grace, then end them."""
+        await asyncio.gather(self.runs.drain(), self.passing_runs.drain())
+
+    async def end_turns(self) -> None:
+        """End running turns now."""
+        await asyncio.gather(self.runs.end_all(), self.passing_runs.end_all())
+
     async def aclose(self) -> None:
         """End running turns, store what they had, close files and connections."""
-        await self.runs.aclose()
+        await asyncio.gather(self.runs.aclose(), self.passing_runs.aclose())
+        await self.mcp.aclose()
         await self.summaries.aclose()
         await self.instructor.aclose()
         await self.stores.aclose()
@@ -90,22 +114,24 @@ def build_services(settings: MochiServerSettings) -> Services:
     stores = build_stores(settings)
     store, agent_chats = stores.chats, stores.agents
     windows = WindowRegistry(client.loaded_windows, dynamic=settings.dynamic_context_window_enabled, watch=metrics)
-    library = ToolLibrary(ToolDiscoveryService(settings.resolved_tools_dir))
+    mcp = McpServers(settings.resolved_tools_dir, reserved=[NAME])
+    library = ToolLibrary(ToolDiscoveryService(settings.resolved_tools_dir), mcp)
     execution = ToolExecutionService(
         timeout=settings.tool_timeout_seconds, output_limit=settings.tool_output_limit_chars
     )
     broker = ConfirmationBroker(timeout=settings.tool_confirmation_timeout_seconds)
     limits = Limits(rounds=settings.max_tool_iterations, identical_calls=settings.max_identical_tool_calls)
     agents = AgentLibrary(AgentDiscoveryService(settings.resolved_agents_dir, settings.resolved_agent_chats_dir))
-    agent_execution = AgentExecutionService(
+    execution_of_agents = partial(
+        AgentExecutionService,
         client,
-        agent_chats,
-        windows,
+        windows=windows,
         tools=execution,
         prompts=PromptLoader(settings.resolved_planning_prompt_path, settings.resolved_execution_prompt_path),
         limits=replace(limits, rounds=settings.max_agent_iterations),
         called=metrics.called,
     )
+    agent_execution = execution_of_agents(store=agent_chats)
     agent_tool = AgentToolboxes(agents, agent_execution, settings.tool_output_limit_chars)
     toolboxes = Toolboxes(library, execution, broker, store, [agent_tool])
     engine = ChatEngine(store, client, windows, toolboxes, limits)
@@ -130,11 +156,21 @@ def build_services(settings: MochiServerSettings) -> Services:
         ended=partial(turn_ended, metrics),
     )
     stores.when_lost(runs.lose)
-    metrics.watch(
-        lambda: len(runs.running()),
-        lambda: sum(run.listeners for run in runs.running()),
-        lambda: stores.connected,
+    passing = Passing()
+    passing_runs = RunRegistry(
+        passing.sessions,
+        ChatEngine(passing.sessions, client, windows, Toolboxes(library, execution, broker, passing.sessions), limits),
+        passing,
+        shutdown_grace=settings.shutdown_grace_seconds,
+        ended=partial(turn_ended, metrics),
+        kept_seconds=0,
+        shutdown=runs.shutdown,
     )
+
+    def running() -> list[Run]:
+        return runs.running() + passing_runs.running()
+
+    metrics.watch(lambda: len(running()), lambda: sum(run.listeners for run in running()), lambda: stores.connected)
     prompts = SystemPromptService(settings.resolved_system_prompts_dir)
     sessions = SessionService(store, client, windows, prompts)
     return Services(
@@ -144,7 +180,9 @@ def build_services(settings: MochiServerSettings) -> Services:
         windows=windows,
         prompts=prompts,
         sessions=sessions,
+        transfers=TransferService(store),
         tools=library,
+        mcp=mcp,
         execution=execution,
         confirmations=broker,
         agents=agents,
@@ -153,6 +191,19 @@ def build_services(settings: MochiServerSettings) -> Services:
         summaries=summaries,
         compare=CompareService(client, windows),
         runs=runs,
+        passing=passing,
+        passing_runs=passing_runs,
+        completions=Completions(
+            client,
+            sessions,
+            library,
+            agents,
+            stored=Place(store, runs, agent_chats, agent_execution),
+            passing=Place(
+                passing.sessions, passing_runs, passing.agent_chats, execution_of_agents(store=passing.agent_chats)
+            ),
+            ended=passing.turn_ended,
+        ),
         metrics=metrics,
     )
 

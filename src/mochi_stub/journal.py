@@ -13,6 +13,8 @@ from typing import Any, Literal
 
 import orjson
 
+from mochi_stub.images import image_digests
+
 Outcome = Literal["running", "finished", "cancelled", "failed"]
 
 MAX_EXCHANGES = 1000
@@ -39,7 +41,8 @@ class Exchange:
     `rule` names what made the reply, `passed_over` says of what stood before it why it did not. What the scheduler
     did: `num_ctx` is the context in effect (None: no model was loaded for the request), `reload` whether the model was
     loaded anew with other settings, `truncated` whether the prompt was cut to the context, `dropped_messages` by how
-    many messages, `prompt_tokens` how long it then was. `duration` is the seconds from the request to its end.
+    many messages, `prompt_tokens` how long it then was. `duration` is the seconds from the request to its end. `images`
+    are the images it brought, in order, each by the SHA-256 of its bytes in hex.
     """
 
     method: str
@@ -60,6 +63,7 @@ class Exchange:
     query: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
     duration: float = field(default=0.0, compare=False)
+    images: tuple[str, ...] = ()
 
 
 class Record:
@@ -89,12 +93,17 @@ class Record:
             query=masked_query(self.query),
             headers=masked_headers(self.headers),
             duration=time.monotonic() - self.begun if self.duration is None else self.duration,
+            images=self._images,
             **{"model": model if isinstance(model, str) else "", **self.noted},
         )
 
     @cached_property
     def _body(self) -> Any:
         return parsed_body(self.data)
+
+    @cached_property
+    def _images(self) -> tuple[str, ...]:
+        return image_digests(self._body)
 
 
 class Journal:

@@ -13,6 +13,7 @@ from mochi_stub import StubServer
 from tests.support.agents import write_agent
 from tests.support.api import Api, error_of
 from tests.support.attacks import CANARY, LOOK_ALIKES, NAMES, ODD_NAMES, SEGMENTS, WAYS_OUT, WINDOWS_NAMES, Outside
+from tests.support.instructions import calls, instruct, words
 from tests.support.openapi import Route, routes
 from tests.support.server import RunningServer
 from tests.support.talk import Answer, talk
@@ -128,7 +129,8 @@ def test_a_link_in_place_of_the_index_is_replaced(api: Api, outside: Outside, ta
 def test_a_link_in_place_of_a_turns_log_is_not_written_to(api: Api, outside: Outside) -> None:
     session_id = api.create("mochi")["session_id"]
     (outside.data / "chat_sessions" / f".{session_id}.turn.jsonl").symlink_to(outside.root / "canary")
-    assert error_of(api.http.post(f"/chat/{session_id}", json={"message": "x"})) == (500, "STORAGE_FAILED")
+    calling = instruct(calls("anything"), words(5))  # a turn of two answers is logged in between
+    assert error_of(api.http.post(f"/chat/{session_id}", json={"message": calling})) == (500, "STORAGE_FAILED")
     assert outside.is_untouched()
 
 

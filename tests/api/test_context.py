@@ -79,7 +79,7 @@ def test_a_long_conversation_reloads_three_times_at_most_and_is_never_truncated(
             assert of_type(events, "error") == []
         assert reloads(stub) <= 3
         assert not any(exchange.truncated for exchange in chats(stub))
-        assert all(exchange.status == 200 for exchange in chats(stub))
+        assert {exchange.status for exchange in chats(stub)} <= {200, 0}  # 0: a summary that gave way to a turn
         assert sum("format" in (exchange.body or {}) for exchange in chats(stub)) > 10  # summaries took part
         config = api.session(session_id)["context_window_config"]
         assert [entry["window"] for entry in config["adjustment_history"]] == [16384, 32768, 36864]

@@ -244,7 +244,7 @@ def test_every_key_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch)
     for given in ("first", "a much longer second one", "x", "none of them, and longer than all"):
         compared.clear()
         headers = [(b"authorization", f"Bearer {given}".encode())]
-        anyio.run(guard, {"type": "http", "headers": headers}, _receive, _send)
+        anyio.run(guard, {"type": "http", "method": "GET", "path": "/health", "headers": headers}, _receive, _send)
         assert len(compared) == 2
         assert {len(value) for pair in compared for value in pair} == {32}
 

@@ -320,6 +320,8 @@ def test_files_with_odd_values_are_served_without_them(
     assert [e["session_id"] for e in api.ok(api.http.get("/sessions"))["sessions"]] == [session_id]
     assert api.session(session_id)["message_count"] == 2
     assert api.ok(api.http.get(f"/sessions/{session_id}/status"))["message_count"] == 2
+    assert api.ok(api.http.post(f"/sessions/{session_id}/fork"), 201)["message_count"] == 2
+    assert "Hello!" in api.http.get(f"/sessions/{session_id}/export?format=markdown").raise_for_status().text
     assert api.chat(session_id, "And?")["message"]["content"]
 
 

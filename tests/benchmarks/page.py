@@ -27,6 +27,7 @@ What the server costs, beside the least that it could cost and beside what peopl
 at. Made from the saved run `docs/performance.json` by `uv run python -m tests.benchmarks.page`; to measure again, on an
 idle machine with two cores or more, Linux:
 
+<!-- not run: it takes minutes, and wants the machine for itself -->
 ```bash
 uv run python -m tests.benchmarks --peer --save docs/performance.json && uv run python -m tests.benchmarks.page
 ```

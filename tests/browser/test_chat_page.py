@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed: `uv sync --group browser`")
 
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import BrowserContext, Page, Route, expect
 
 from tests.browser.scene import WHY, Scene
 from tests.support.instructions import instruct, words
@@ -58,6 +58,20 @@ def test_a_call_waits_for_approval(page: Page) -> None:
     assert "roll_dice(sides=6, count=2)" in page.locator(".card").inner_text()
     assert "Rolled" in page.locator(".card pre.good").inner_text()
     assert "a good throw" in answers(page)[-1]
+
+
+def test_a_result_that_comes_before_the_answer_to_its_approval_stays(page: Page) -> None:
+    def late(route: Route) -> None:
+        response = route.fetch()
+        expect(page.locator(".card pre.good")).to_be_visible()
+        route.fulfill(response=response)
+
+    page.route("**/confirm-tool", late)
+    asked_for_dice(page)
+    page.get_by_role("button", name="Approve").click()
+    ready(page)
+    expect(page.locator(".card code")).to_contain_text("roll_dice(")
+    expect(page.locator(".card pre.good")).to_be_visible()
 
 
 def test_arguments_are_edited_by_keyboard_alone(page: Page, server: RunningServer) -> None:

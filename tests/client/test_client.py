@@ -10,6 +10,7 @@ from mochi_server.events import ContentDelta, Done, MessageComplete, ToolConfirm
 from mochi_stub import StubServer
 from tests.client.conftest import Connect
 from tests.support.holding import Holding
+from tests.support.images import GIF, PNG, encoded, name_of
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
@@ -37,6 +38,25 @@ def test_sessions_are_created_listed_read_and_deleted(client: MochiClient) -> No
     assert client.list_sessions() == []
 
 
+def test_sessions_are_found_titled_forked_exported_and_imported(client: MochiClient) -> None:
+    session_id = client.create_session("mochi")["session_id"]
+    client.chat(session_id, "Apples?")
+    fork = client.fork_session(session_id, 0)
+    assert [message["content"] for message in fork["messages"]] == ["Apples?"]
+    assert client.fork_session(session_id, message_id=fork["messages"][0]["message_id"])["message_count"] == 1
+    assert client.set_title(session_id, "Fruit")["title"] == "Fruit"
+    assert [each["title"] for each in client.list_sessions("fruit")] == ["Fruit"]
+    assert [each["session_id"] for each in client.list_sessions("apples", limit=1)] == [session_id]
+    assert len(client.list_sessions(offset=1)) == 2
+    (imported,) = client.import_sessions(client.export_session(session_id))
+    assert client.get_session(imported["session_id"])["messages"] == client.get_session(session_id)["messages"]
+    assert client.export_session(session_id, "markdown").startswith(b"# Fruit\n")
+    assert client.set_title(session_id, None)["title"] == "Apples?"
+    with pytest.raises(ApiError) as refused:
+        client.import_sessions(b"[")
+    assert refused.value.code == "VALIDATION_ERROR"
+
+
 def test_a_stream_is_typed_events_and_adds_up_to_the_answer(client: MochiClient) -> None:
     session_id = client.create_session("mochi")["session_id"]
     with client.stream(session_id, instruct(words(20), reasoning=5), think=True) as stream:
@@ -48,6 +68,21 @@ def test_a_stream_is_typed_events_and_adds_up_to_the_answer(client: MochiClient)
     assert (stored["content"], stored["thinking"]) == (stream.text, stream.thinking)
     with client.listen(session_id) as again:
         assert list(again) == events
+
+
+def test_images_are_bytes_or_base64_or_files(client: MochiClient, stub: StubServer, tmp_path: Path) -> None:
+    (tmp_path / "two.gif").write_bytes(GIF)
+    images = (PNG, encoded(PNG), f"data:image/png;base64,{encoded(PNG)}", tmp_path / "two.gif")
+    session_id = client.create_session("echo")["session_id"]
+    client.chat(session_id, "Look!", images=images)
+    assert stub.exchanges()[-1].images == (name_of(PNG),) * 3 + (name_of(GIF),)
+    with client.stream(session_id, "And this!", images=[PNG]) as events:
+        assert list(events)[-1] == Done(session_id)
+    assert len(stub.exchanges()[-1].images) == 5
+    with pytest.raises(ApiError, match=r"images\.0: not an image"):
+        client.chat(session_id, "Look!", images=["two.gif"])
+    with pytest.raises(FileNotFoundError):
+        client.chat(session_id, "Look!", images=[tmp_path / "none.gif"])
 
 
 def test_a_whole_answer_is_the_stored_one(client: MochiClient) -> None:

@@ -54,7 +54,7 @@ def test_an_answer_has_the_fields_of_the_document(ours: str, theirs: str) -> Non
 
 def test_requests_take_the_fields_of_the_document() -> None:
     assert set(get_type_hints(types.SessionOptions)) | {"model"} == set(SCHEMAS["SessionCreate"]["properties"])
-    said_otherwise = {"message", "wait_for_confirmation", "images"}
+    said_otherwise = {"message", "wait_for_confirmation"}
     assert set(get_type_hints(types.TurnOptions)) | said_otherwise == set(SCHEMAS["ChatRequest"]["properties"])
 
 

@@ -16,6 +16,7 @@ CALLER = "tool-caller"
 MODELS = [
     *DEFAULT_MODELS,
     *(Model(name, ("completion", "tools", "thinking")) for name in ("qwen3:8b", "qwen3:14b", CALLER)),
+    Model("gemma3:12b", ("completion", "vision")),
 ]
 """Those of the stub, and those that the pages take as examples."""
 

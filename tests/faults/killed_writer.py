@@ -7,8 +7,10 @@ from hashlib import blake2b
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from mochi_server.sessions import ChatSession, FileSessionStore
+from mochi_server.sessions import ChatSession, FileSessionStore, Image
+from mochi_server.sessions.session import user_message
 from tests.sessions.samples import answered, new_session, said
+from tests.support.images import numbered
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,8 @@ class _Writer:
     async def _append(self, session_id: str, text: str) -> None:
         before = self._known[session_id]
         self._about_to(session_id, State((*before.contents, short(text)), before.title))
-        await self._store.append(session_id, [said(text)])
+        images = [Image.of(numbered(self._chance.randint(0, 4), 100_000))] if self._chance.random() < 0.3 else []
+        await self._store.append(session_id, [user_message(text, images)], images=images)
         self._done()
 
     async def _retitle(self, session_id: str) -> None:

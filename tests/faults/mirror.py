@@ -4,6 +4,8 @@ from typing import Any
 
 import httpx
 
+from mochi_server.sessions import Message
+from mochi_server.sessions.titles import automatic_title
 from mochi_stub.prompt import Prompt
 from mochi_stub.reply import Failure, Reply, Text
 from tests.support.api import Api, error_of
@@ -87,7 +89,7 @@ class Mirror:
             return
         found = self._api.session(self.id)
         assert [(m["role"], m["content"]) for m in found["messages"]] == self.said
-        assert (found["title"], found["message_count"]) == (self.title, len(self.said))
+        assert (found["title"], found["message_count"]) == (self._shown(), len(self.said))
         for message in found["messages"]:
             text, failed = message["content"], message["content"].startswith("Re: fail")
             assert message.get("interrupted", False) is (message["role"] == "assistant" and failed), text
@@ -96,7 +98,17 @@ class Mirror:
         """What the list must say of it."""
         first = next((content for role, content in self.said if role == "user"), "")
         preview = first if len(first) <= 250 else first[:250] + "..."
-        return {"session_id": self.id, "title": self.title, "message_count": len(self.said), "preview": preview}
+        return {
+            "session_id": self.id,
+            "title": self._shown(),
+            "message_count": len(self.said),
+            "preview": preview,
+        }
+
+    def _shown(self) -> str | None:
+        """The title that was set or else the session's own."""
+        asked: list[Message] = [{"role": "user", "content": text} for role, text in self.said if role == "user"]
+        return self.title or automatic_title(asked, None)
 
     def _speaks(self, text: str) -> int:
         self.said.append(("user", text))

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from mochi_server.errors import SessionNotFound
 from mochi_server.sessions import SessionManager
+from mochi_server.sessions.directory import SessionDirectory
+from mochi_server.sessions.images import images_in
 from tests.faults.killed_writer import Change, State, write_until_killed
 from tests.faults.rounds import ROUNDS
 from tests.sessions.processes import child
@@ -33,8 +35,12 @@ def test_whatever_is_killed_while_it_writes_leaves_every_session_whole(
         assert {entry["session_id"] for entry in manager.list_sessions()} == set(known)
         for path in sessions_dir.glob("*.json"):
             json.loads(path.read_bytes())
+        for name in named_images(manager, known):
+            assert (sessions_dir / "blobs" / name).stat().st_size > 100_000, f"round {number}: an image is gone"
     assert not list(sessions_dir.glob("*.corrupt-*"))
     assert_what_was_left_is_swept(manager, sessions_dir)
+    SessionDirectory(sessions_dir).sweep()
+    assert {path.name for path in (sessions_dir / "blobs").iterdir()} == named_images(manager, known)
 
 
 def killed_after(messages: int, seconds: float, directory: Path, known: Known, seed: int) -> list[Change]:
@@ -76,6 +82,10 @@ def stored(manager: SessionManager, ids: set[str]) -> Known:
         except SessionNotFound:
             continue
     return found
+
+
+def named_images(manager: SessionManager, known: Known) -> set[str]:
+    return {name for session_id in known for name in images_in(manager.load_session(session_id).messages)}
 
 
 def assert_what_was_left_is_swept(manager: SessionManager, sessions_dir: Path) -> None:

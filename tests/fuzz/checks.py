@@ -14,8 +14,11 @@ from schemathesis.specs.openapi.checks import negative_data_rejection
 
 _ID = re.compile(rb"([0-9a-f]+):([0-9]+)")
 _LAST = {b"done", b"complete"}
-_UNTOLD = ("cannot be stored", "not finite", "plain file name")
-"""What a schema cannot say: which numbers 64 bits hold, and which names no file system takes."""
+_UNTOLD = (
+    *("cannot be stored", "not finite", "plain file name", "arguments do not fit"),
+    *("not an image", "cannot see images", "they need a message"),
+)
+"""What a schema cannot say: which numbers 64 bits hold, what no file system, no tool and no model takes."""
 
 
 def the_server_has_no_defect(_: CheckContext, response: Response, case: Case[Any]) -> bool | None:
@@ -52,8 +55,14 @@ def refused_methods_are_told_the_others(_: CheckContext, response: Response, cas
 
 
 def streams_are_whole(_: CheckContext, response: Response, case: Case[Any]) -> bool | None:
-    """Every event of a stream has a name and a JSON object, those of a turn ascending ids; the last says it is."""
+    """Every event of a stream has a name and a JSON object, those of a turn ascending ids; the last says it is.
+
+    A completion's have no name.
+    """
     if not response.headers.get("content-type", [""])[0].startswith("text/event-stream"):
+        return None
+    if case.operation.path.startswith("/v1/"):
+        _completion_is_whole(response, case)
         return None
     *frames, rest = response.content.split(b"\n\n")
     events = [_fields(frame) for frame in frames if not frame.startswith(b":")]
@@ -65,6 +74,13 @@ def streams_are_whole(_: CheckContext, response: Response, case: Case[Any]) -> b
     if problems:
         raise _failure(case, "The event stream is not well-formed", "; ".join(problems))
     return None
+
+
+def _completion_is_whole(response: Response, case: Case[Any]) -> None:
+    *chunks, done, rest = [frame for frame in response.content.split(b"\n\n") if not frame.startswith(b":")]
+    wrong = [chunk for chunk in chunks if not isinstance(_json(_fields(chunk).get(b"data", b"")), dict)]
+    if wrong or not chunks or (done, rest) != (b"data: [DONE]", b""):
+        raise _failure(case, "The completion is not well-formed", repr(wrong or response.content[-200:]))
 
 
 def _fields(frame: bytes) -> dict[bytes, bytes]:

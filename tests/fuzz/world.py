@@ -13,10 +13,12 @@ from schemathesis import Case
 
 from tests.support.agents import delegate, write_agent
 from tests.support.api import Api
+from tests.support.images import PNG, encoded
 from tests.support.instructions import calls, instruct, words
 from tests.support.tools import write_tools
 
 MODELS = ["mochi:latest", "mochi-chat:latest", "failing:latest"]
+SEES = "echo:latest"
 TOOLS = ["add", "note"]
 PROMPT = "helpful.md"
 AGENTS = ["helper", "broken"]
@@ -63,6 +65,13 @@ def _asking(api: Api) -> str:
     return session_id
 
 
+def _shown(api: Api) -> str:
+    """A model that can see was shown an image."""
+    session_id = str(api.create(SEES)["session_id"])
+    api.chat(session_id, MESSAGES[0], images=[encoded(PNG)])
+    return session_id
+
+
 def _agents(api: Api) -> str:
     """A session that an agent keeps, not a person."""
     if not (chats := api.ok(api.http.get("/agents/chats"))["sessions"]):
@@ -75,6 +84,7 @@ SESSIONS: dict[str, Callable[[Api], str]] = {
     "fresh": _fresh,
     "answered": _talked,
     "asking": _asking,
+    "shown": _shown,
     "agents": _agents,
 }
 

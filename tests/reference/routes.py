@@ -83,7 +83,9 @@ def _answers(operation: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _kind(response: dict[str, Any]) -> str:
+    found = re.search(r"#/components/schemas/(\w+)", str(response.get("content", {}).get("application/json", "")))
     if "text/event-stream" in response.get("content", {}):
-        return "server-sent events"
-    found = re.search(r"#/components/schemas/(\w+)", str(response.get("content", "")))
+        return f"`{found[1]}`, or server-sent events" if found else "server-sent events"
+    if found and found[1] == "OpenAIErrorEnvelope":
+        return str(response["description"])
     return f"`{found[1]}`" if found else str(response["description"]).replace("Successful Response", "no body")

@@ -104,15 +104,15 @@ def test_a_wrong_password_is_told_of_and_never_printed(tmp_path: Path) -> None:
 
 def test_a_newer_schema_is_refused_and_an_older_one_brought_up_to_date(tmp_path: Path, database: str) -> None:
     said = run("mochi_server", "migrate", cwd=tmp_path, MOCHI_STORE_URL=database)
-    assert said == (0, "mochi-server: the database's schema is version 2\n")
+    assert said == (0, "mochi-server: the database's schema is version 3\n")
     with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute("DROP TABLE processes, runs, idempotency_keys, requests, parts")
-        connection.execute("DELETE FROM mochi_schema WHERE version = 2")
+        connection.execute("DROP TABLE processes, runs, idempotency_keys, requests, parts, images, named_images")
+        connection.execute("DELETE FROM mochi_schema WHERE version > 1")
         assert run("mochi_server", "migrate", cwd=tmp_path, MOCHI_STORE_URL=database) == said
         connection.execute("INSERT INTO mochi_schema VALUES (1000, now())")
     code, refused = run("mochi_server", cwd=tmp_path, MOCHI_STORE_URL=database)
     assert (code, refused.count("\n")) == (1, 1)
-    assert "schema is version 1000, this mochi-server knows 2" in refused
+    assert "schema is version 1000, this mochi-server knows 3" in refused
 
 
 def test_workers_need_a_database(tmp_path: Path) -> None:

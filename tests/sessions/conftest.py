@@ -10,7 +10,7 @@ from mochi_server.postgres.database import Database
 from mochi_server.postgres.migrating import migrate
 from mochi_server.postgres.process import Process
 from mochi_server.postgres.store import PostgresSessionStore
-from mochi_server.sessions import FileSessionStore, SessionStore
+from mochi_server.sessions import FileSessionStore, MemorySessionStore, SessionStore
 
 
 @asynccontextmanager
@@ -36,7 +36,7 @@ async def postgres_store(url: str) -> AsyncGenerator[PostgresSessionStore, None]
         await database.aclose()
 
 
-STORES = ["files", "postgres"]
+STORES = ["files", "memory", "postgres"]
 
 
 @pytest.fixture
@@ -47,6 +47,9 @@ def anyio_backend() -> str:
 @pytest.fixture(params=STORES)
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[SessionStore, None]:
     """Any store; a test that takes it is part of the contract."""
+    if request.param == "memory":
+        yield MemorySessionStore()
+        return
     opening = file_store(tmp_path) if request.param == "files" else postgres_store(request.getfixturevalue("database"))
     async with opening as opened:
         yield opened

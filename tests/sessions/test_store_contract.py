@@ -2,14 +2,24 @@
 
 import pytest
 
-from mochi_server.errors import SessionBusy, SessionConflict, SessionNotFound
-from mochi_server.sessions import AgentSettings, SessionQuery, SessionStore, ToolExecutionPolicy, ToolSettings
-from mochi_server.sessions.session import timestamp
+from mochi_server.errors import BlobNotFound, SessionBusy, SessionConflict, SessionNotFound
+from mochi_server.sessions import (
+    AgentSettings,
+    ChatSession,
+    Image,
+    SessionQuery,
+    SessionStore,
+    ToolExecutionPolicy,
+    ToolSettings,
+)
+from mochi_server.sessions.session import timestamp, user_message
 from tests.sessions.samples import answered, contents, new_session, said, stored_session
+from tests.support.images import GIF, PNG
 
 pytestmark = pytest.mark.anyio
 
 NO_IDS = ["0123456789", "", "abc", "ABCDEF0123", "../../../etc", "0123456789\n", "012345678g", "0123456789.json"]
+SHOWN, OTHER = Image.of(PNG), Image.of(GIF)
 
 
 async def test_created_session_loads_as_it_was_created(store: SessionStore) -> None:
@@ -382,3 +392,64 @@ async def test_a_title_comes_from_the_first_message_then_the_summary_unless_it_w
     assert await title() == "Set by hand"
     await store.patch(session.session_id, {"title": None})
     assert await title() == "Another"
+
+
+async def test_an_image_is_stored_with_the_message_that_names_it(store: SessionStore) -> None:
+    session = await stored_session(store)
+    changed = await store.append(session.session_id, [user_message("see", [SHOWN, SHOWN])], images=[SHOWN, SHOWN])
+    assert changed.messages[0]["images"] == [SHOWN.reference, SHOWN.reference]
+    assert await store.load(session.session_id) == changed
+    assert await store.load_image(SHOWN.sha256) == SHOWN.data
+
+
+@pytest.mark.parametrize("name", ["", "..", "../" + "0" * 61, "0" * 64, "0" * 63, SHOWN.sha256.upper(), "\u0660" * 64])
+async def test_an_image_that_nobody_named_is_not_there(store: SessionStore, name: str) -> None:
+    with pytest.raises(BlobNotFound):
+        await store.load_image(name)
+
+
+async def test_an_image_goes_with_the_last_message_of_all_sessions_that_names_it(store: SessionStore) -> None:
+    one, two = await shown(store), await shown(store)
+    await store.replace_tail(one.session_id, 0, [said("instead")])
+    assert await store.load_image(SHOWN.sha256) == SHOWN.data
+    await store.append(two.session_id, [user_message("again", [SHOWN])], images=[SHOWN])
+    await store.replace_tail(two.session_id, 1, [])
+    assert await store.load_image(SHOWN.sha256) == SHOWN.data
+    await store.delete(two.session_id)
+    with pytest.raises(BlobNotFound):
+        await store.load_image(SHOWN.sha256)
+
+
+async def test_a_copy_of_a_session_keeps_the_image(store: SessionStore) -> None:
+    session = await shown(store)
+    copy = await store.create(session)
+    await store.delete(session.session_id)
+    assert await store.load_image(SHOWN.sha256) == SHOWN.data
+    await store.delete(copy.session_id)
+    with pytest.raises(BlobNotFound):
+        await store.load_image(SHOWN.sha256)
+
+
+async def test_what_a_running_turn_names_is_kept(store: SessionStore) -> None:
+    session, other = await stored_session(store, said("a")), await shown(store)
+    async with store.hold(session.session_id, run_id="r"):
+        await store.append(session.session_id, [said("b")])
+        await store.append(session.session_id, [user_message("see", [SHOWN])], images=[SHOWN])
+        await store.delete(other.session_id)
+        await store.patch(session.session_id, {"title": "t"})
+        assert await store.load_image(SHOWN.sha256) == SHOWN.data
+    assert await store.load_image(SHOWN.sha256) == SHOWN.data
+
+
+async def test_an_image_of_a_refused_change_is_not_needed(store: SessionStore) -> None:
+    session = await shown(store)
+    with pytest.raises(SessionConflict):
+        await store.append(session.session_id, [user_message("late", [OTHER])], revision="0", images=[OTHER])
+    with pytest.raises(BlobNotFound):
+        await store.load_image(OTHER.sha256)
+
+
+async def shown(store: SessionStore) -> ChatSession:
+    """A session in which an image was shown."""
+    session = await stored_session(store)
+    return await store.append(session.session_id, [user_message("see", [SHOWN])], images=[SHOWN])

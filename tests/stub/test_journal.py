@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Any
+
+import pytest
 
 from mochi_stub import Gate, Reply, StubServer, Text
 from tests.stub.talk import ask, chat, streaming
 
 RELOADED = {"num_ctx": 2048}
+_ABA = ("YQ==", "Yg==", "YQ==")
 
 
 def rows(stub: StubServer) -> list[dict[str, Any]]:
@@ -32,6 +36,33 @@ def test_the_journal_tells_what_was_asked_and_how_it_went(stub: StubServer) -> N
     assert first["body"]["messages"] == [{"role": "user", "content": "hello"}]
     assert (second["num_ctx"], second["reload"], second["truncated"]) == (20, True, True)
     assert (third["status"], third["outcome"], third["num_ctx"]) == (404, "failed", None)
+
+
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [
+        ("/api/chat", {"content": "see", "images": ["YQ==", "Yg==", "YQ=="]}),
+        (
+            "/v1/chat/completions",
+            {"content": [{"type": "image_url", "image_url": {"url": f"data:image/png;base64,{a}"}} for a in _ABA]},
+        ),
+        (
+            "/v1/messages",
+            {
+                "content": [
+                    {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": a}} for a in _ABA
+                ]
+            },
+        ),
+    ],
+    ids=["ollama", "openai", "anthropic"],
+)
+def test_the_journal_tells_which_images_came(stub: StubServer, path: str, content: dict[str, Any]) -> None:
+    message = {"role": "user", **content}
+    assert ask(stub, "POST", path, {"model": "mochi", "max_tokens": 5, "messages": [message]}).status == 200
+    a, b = sha256(b"a").hexdigest(), sha256(b"b").hexdigest()
+    assert rows(stub)[0]["images"] == [a, b, a]
+    assert stub.exchanges()[0].images == (a, b, a)
 
 
 def test_looking_at_the_journal_leaves_no_trace_and_deleting_empties_it(stub: StubServer) -> None:

@@ -24,6 +24,7 @@ class RunningServer:
     """The app on a real socket; use it as a context manager."""
 
     def __init__(self, data_dir: Path, ollama_host: str, **settings: Any) -> None:
+        self.settings = MochiServerSettings(data_dir=str(data_dir), ollama_host=ollama_host, **settings)
         number = int(os.environ.get(SERVERS, "0"))
         arguments = (str(data_dir), ollama_host)
         self._server = Cluster(number, *arguments, **settings) if number else ThreadedServer(*arguments, **settings)

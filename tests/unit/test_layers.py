@@ -22,9 +22,11 @@ LAYERS = [
     "events",
     "client",
     "tools",
+    "mcp",
     "services",
     "chat",
     "agents",
+    "openai",
     "postgres",
     "tracing",
     "observing",
@@ -107,3 +109,25 @@ def test_using_the_library_loads_no_web_framework(statement: str) -> None:
     program = f"{statement}\nimport sys; print(sorted(set(sys.modules) & {WEB!r}))"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["without a file", "without a server in it"])
+def test_nothing_of_mcp_is_imported_before_a_server_is_named(tmp_path: Path, named: bool) -> None:
+    if named:
+        (tmp_path / "tools").mkdir()
+        (tmp_path / "tools" / "mcp.json").write_text('{"mcpServers": {}}')
+    program = f"""
+import asyncio, sys
+from mochi_server import MochiServerSettings, create_app
+
+async def serve():
+    services = create_app(MochiServerSettings(data_dir={str(tmp_path)!r})).state.services
+    await services.open()
+    print(list((await services.tools.catalogue()).tools))
+    await services.aclose()
+
+asyncio.run(serve())
+print(sorted({{name.partition(".")[0] for name in sys.modules}} & {{"mcp", "mcp_types", "httpx2"}}))
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines() == ["[]", "[]"]

@@ -65,6 +65,7 @@ KINDS: dict[str, tuple[Any, dict[str, Any], list[tuple[Any, Any]], list[Any]]] =
         [("blue", Colour.BLUE)],
         ["green"],
     ),
+    "list of anything": (list, {"type": "array", "items": {}}, [(["a", 1], ["a", 1])], ["a"]),
     "list": (list[str], {"type": "array", "items": {"type": "string"}}, [(["a"], ["a"])], ["a", [1]]),
     "set": (set[int], {"type": "array", "items": {"type": "integer"}}, [([1, 1], {1})], [5]),
     "dict": (dict[str, int], {"type": "object"}, [({"a": 1}, {"a": 1})], [{"a": "x"}, []]),

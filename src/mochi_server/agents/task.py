@@ -47,6 +47,9 @@ class AgentResult:
     output: str
     session_id: str | None = None
     error_code: str | None = None
+    failure: MochiError | None = None
+    messages: Sequence[Message] = ()
+    """What the agent has said and was told, as it is stored."""
 
 
 def result_of(
@@ -55,9 +58,9 @@ def result_of(
     """What came of a task that added these messages to its session, and perhaps failed."""
     told = _explain(task, failure) if failure is not None else None
     if session_id is None:
-        return AgentResult(told or "", None, failure.code if failure else None)
+        return AgentResult(told or "", None, failure.code if failure else None, failure)
     output = "\n\n".join(filter(None, [output_text(session_id, done), told]))
-    return AgentResult(output, session_id, failure.code if failure else None)
+    return AgentResult(output, session_id, failure.code if failure else None, failure, done)
 
 
 def _explain(task: AgentTask, failure: MochiError) -> str:

@@ -7,12 +7,13 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
 from mochi_server.chat.history import wire_messages
 from mochi_server.ollama.types import ChatMessage
+from mochi_server.sessions.images import images_of
 from mochi_server.sessions.types import Message
 
 BEGIN_RATIO = 0.85
@@ -77,7 +78,7 @@ class Prompt:
     @property
     def trimmed(self) -> int:
         """How many tool results are shortened."""
-        return sum(self._is_trimmed(i) for i in range(self.covered, len(self.history)))
+        return sum(self._is_trimmed(i) for i in range(self.covered, len(self.history))) if self.trim else 0
 
     @property
     def dropped(self) -> int:
@@ -96,6 +97,14 @@ class Prompt:
             sent.append({"role": "user", "content": HEADING + self.checkpoint.text})
             sent.append({"role": "assistant", "content": "I remember."})
         return sent + wire_messages(rest, self.turn_begins - start)
+
+    def size_with(self, tools: Sequence[dict[str, Any]]) -> "Size":
+        """What is sent, as ``size`` counts it."""
+        return Size(self._size.characters + size((), tools).characters, self._size.images)
+
+    @cached_property
+    def _size(self) -> "Size":
+        return size(self.messages, ())
 
     @property
     def system(self) -> int:
@@ -127,14 +136,22 @@ def checkpoint_tokens(window: int) -> int:
     return min(CHECKPOINT_TOKENS, window // 4)
 
 
-def size(messages: Sequence[ChatMessage], tools: Sequence[dict[str, Any]]) -> int:
-    """Characters of a prompt, tools and the calls in it included."""
-    characters = len(orjson.dumps(tools)) if tools else 0
+class Size(NamedTuple):
+    """How much a prompt is, in what can be counted without its model."""
+
+    characters: int
+    images: int
+
+
+def size(messages: Sequence[ChatMessage], tools: Sequence[dict[str, Any]]) -> Size:
+    """Characters of a prompt, tools and the calls in it included, and its images."""
+    characters, images = len(orjson.dumps(tools)) if tools else 0, 0
     for message in messages:
+        images += len(message.get("images") or ())
         characters += len(message.get("content") or "") + len(message.get("thinking") or "") + _PER_MESSAGE_CHARS
         if calls := message.get("tool_calls"):
             characters += len(orjson.dumps(calls))
-    return characters
+    return Size(characters, images)
 
 
 def covered_by(checkpoint: Checkpoint, history: Sequence[Message]) -> int:
@@ -191,5 +208,6 @@ def request(text: str, earlier: str | None) -> list[ChatMessage]:
 def _line(message: Message) -> str:
     calls = message.get("tool_calls")
     called = f" [called {orjson.dumps(calls).decode()}]" if calls else ""
+    showed = f" [showed images: {len(images)}]" if (images := images_of(message)) else ""
     who = f"tool {message.get('tool_name')}" if message["role"] == "tool" else message["role"]
-    return f"{who}: {message['content']}{called}"
+    return f"{who}: {message['content']}{called}{showed}"

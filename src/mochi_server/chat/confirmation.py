@@ -117,15 +117,15 @@ class SessionApprover:
     def ask(self, call: Call, check: Callable[[dict[str, Any]], None]) -> Confirmation | None:
         return self.broker.open(self.session_id, call, check, self.agent_name) if self.interactive else None
 
-    def remembers(self, tool_name: str) -> bool:
-        return self._key(tool_name) in self.remembered
+    def remembers(self, tool: str) -> bool:
+        return self._key(tool) in self.remembered
 
-    async def remember(self, tool_name: str) -> None:
-        self.remembered.add(self._key(tool_name))
+    async def remember(self, tool: str) -> None:
+        self.remembered.add(self._key(tool))
         await self.store(sorted(self.remembered))
 
-    def _key(self, tool_name: str) -> str:
-        return tool_name if self.agent_name is None else f"{self.agent_name}/{tool_name}"
+    def _key(self, tool: str) -> str:
+        return tool if self.agent_name is None else f"{self.agent_name}/{tool}"
 
 
 def _check(confirmation: Confirmation, arguments: dict[str, Any]) -> None:

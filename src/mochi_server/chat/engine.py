@@ -11,7 +11,16 @@ from mochi_server.chat.model import ChatModel
 from mochi_server.chat.toolboxes import Toolboxes
 from mochi_server.chat.transcript import Checkpoints, Transcript
 from mochi_server.chat.turn import Turn, TurnRequest
-from mochi_server.errors import EmptyHistory, InternalError, MochiError, ModelNotFound, OllamaError, OllamaUnreachable
+from mochi_server.errors import (
+    EmptyHistory,
+    InternalError,
+    MochiError,
+    ModelNotFound,
+    OllamaError,
+    OllamaUnreachable,
+    SessionConflict,
+    ValidationFailed,
+)
 from mochi_server.events import ChatEvent, MessageComplete, TurnError
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.types import ModelInfo
@@ -46,13 +55,18 @@ class ChatEngine:
         What Ollama does wrong is no reason to refuse: the user's message is worth storing all the same.
         """
         session = await self._store.load(session_id)
-        if request.message is None and last_user_index(session.messages) is None:
+        if request.revision not in (None, session.revision):
+            raise SessionConflict(session_id)
+        if request.message is None and not request.continues and last_user_index(session.messages) is None:
             raise EmptyHistory(session_id)
-        turn = Turn(session, request, await self._toolboxes.of(session, interactive=request.interactive))
+        toolbox = await self._toolboxes.of(session, interactive=request.interactive, tools=request.tools)
+        turn = Turn(session, request, request.offer(toolbox))
         try:
             turn.model = await self._client.find_model(session.model)
         except (OllamaUnreachable, OllamaError) as error:
             turn.model_failure = error
+        if request.images and turn.model is not None and not turn.model.can("vision"):
+            raise ValidationFailed(f"images: model {session.model!r} cannot see images.", model=session.model)
         return turn
 
     async def run(self, turn: Turn) -> AsyncGenerator[list[ChatEvent], None]:
@@ -63,7 +77,8 @@ class ChatEngine:
         transcript = Transcript(self._store, turn, self._checkpoints)
         try:
             transcript.begin()
-            async with aclosing(self._answer(turn, transcript)) as batches:
+            instead = turn.request.instead
+            async with aclosing(instead(turn) if instead else self._answer(turn, transcript)) as batches:
                 async for batch in batches:
                     await transcript.begun()
                     yield batch
@@ -83,8 +98,10 @@ class ChatEngine:
         )
         if warnings := model.warnings(turn.toolbox.schemas()):
             yield warnings
+        if turn.request.images:
+            await transcript.begun()  # the model is sent them as they are stored
         conversation = Conversation(model, transcript, turn.toolbox, self._limits)
-        turn.outcomes = conversation.outcomes
+        turn.outcomes, turn.handed_back = conversation.outcomes, conversation.handed_back
         async with aclosing(conversation.events()) as batches:
             async for batch in batches:
                 yield batch

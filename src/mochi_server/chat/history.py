@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 
 from mochi_server.ollama.types import ChatMessage
+from mochi_server.sessions.images import images_of
+from mochi_server.sessions.session import system_message
 from mochi_server.sessions.types import Message
 
 _SENT = ("role", "content", "tool_calls", "tool_name", "tool_call_id")
@@ -13,13 +15,15 @@ def wire_messages(messages: Sequence[Message], turn_begins: int) -> list[ChatMes
 
     ``turn_begins`` is the position of the user message being answered: thinking goes back to the model only
     behind it, within the tool rounds of its own turn. An answer that was cut off before it said anything is
-    left out; a call that a crash left without a result gets one, since models take nothing else.
+    left out; a call that a crash left without a result gets one, since models take nothing else. Images are
+    named by their SHA-256 here; their bytes come in when the request is sent, and never into a summary.
     """
     sent: list[ChatMessage] = []
     for index, message in enumerate(messages):
         if message["role"] != "assistant" or message["content"] or message.get("tool_calls"):
             sent.append(_wire(message, with_thinking=index > turn_begins))
-            sent.extend(_missing_results(messages, index))
+            if message["role"] == "tool" or message.get("tool_calls"):
+                sent.extend(_missing_results(messages, index))
     return sent
 
 
@@ -28,11 +32,30 @@ def last_user_index(messages: Sequence[Message]) -> int | None:
     return next((i for i in range(len(messages) - 1, -1, -1) if messages[i]["role"] == "user"), None)
 
 
+def instructed(messages: list[Message], asked: int, instructions: str | None) -> tuple[list[Message], int]:
+    """Messages with instructions for one turn behind what their system message says, and where ``asked`` is now."""
+    if not instructions:
+        return messages, asked
+    if not messages or messages[0]["role"] != "system":
+        return [system_message(instructions), *messages], asked + 1
+    first = messages[0]
+    if first["content"].strip() == instructions.strip():
+        return messages, asked
+    return [{**first, "content": f"{first['content']}\n\n{instructions}"}, *messages[1:]], asked
+
+
 def _wire(message: Message, *, with_thinking: bool) -> ChatMessage:
     sent: ChatMessage = {name: message[name] for name in _SENT if message.get(name) is not None}  # type: ignore[assignment, literal-required]  # a TypedDict by names
     if with_thinking and message.get("thinking"):
         sent["thinking"] = message["thinking"]
+    if "images" in message and (images := images_of(message)):
+        sent["images"] = images
     return sent
+
+
+def without_images(messages: Sequence[Message]) -> list[Message]:
+    """A history for a model that cannot see."""
+    return [{name: value for name, value in m.items() if name != "images"} if "images" in m else m for m in messages]  # type: ignore[misc]  # a TypedDict by names
 
 
 def _missing_results(messages: Sequence[Message], index: int) -> list[ChatMessage]:

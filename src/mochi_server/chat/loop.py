@@ -47,9 +47,11 @@ class Conversation:
         self._repeated = 0
         self.outcomes: list[ToolOutcome] = []
         """How each call ended, in order."""
+        self.handed_back: list[Call] = []
+        """Calls that the client carries out."""
 
     async def events(self) -> AsyncGenerator[list[ChatEvent], None]:
-        """Yield batches of events until the model has answered.
+        """Yield batches of events until the model has answered, or called what the client carries out.
 
         At a limit the model is asked once more, without tools, so that the user gets an answer.
         """
@@ -66,6 +68,8 @@ class Conversation:
             async with aclosing(self._carry_out(calls)) as batches:
                 async for batch in batches:
                     yield batch
+            if self.handed_back:
+                return
             if not all(outcome.told for outcome in self.outcomes[-len(calls) :]):
                 yield [ToolContinuationStart()]
             if self._repeated >= self._limits.identical_calls:
@@ -111,7 +115,10 @@ class Conversation:
         for call in calls:
             async with aclosing(self._run(call)) as events:
                 async for event in events:
-                    if isinstance(event, ToolOutcome):
+                    if isinstance(event, ToolOutcome) and event.handed_back:
+                        self.handed_back.append(call)
+                        self._transcript.hand_back(call)
+                    elif isinstance(event, ToolOutcome):
                         self.outcomes.append(event)
                         await self._transcript.add_result(call, event)
                         if not event.told:

@@ -15,12 +15,15 @@ from mochi_server.chat.compaction import (
     TARGET_RATIO,
     Checkpoint,
     Prompt,
+    Size,
     boundary,
     checkpoint_tokens,
     request,
     size,
     slices,
 )
+from mochi_server.chat.history import without_images
+from mochi_server.chat.images import with_images
 from mochi_server.chat.waiting import FirstWords
 from mochi_server.errors import ContextOverflow, OllamaError
 from mochi_server.events import ChatEvent, ContextCompacted, Status, TurnWarning
@@ -31,6 +34,7 @@ from mochi_server.ollama.stream import Line
 from mochi_server.ollama.traffic import Request
 from mochi_server.ollama.types import ChatMessage, ModelInfo
 from mochi_server.services.context_window import WindowDecision, WindowRegistry
+from mochi_server.sessions.images import images_in
 from mochi_server.sessions.session import ChatSession, last_answer, previous_model, usage_tokens
 from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.types import Message
@@ -84,6 +88,7 @@ class ChatModel:
         self._keep_alive = wishes.keep_alive if wishes.keep_alive is not None else defaults.keep_alive
         self._checkpoint = Checkpoint.from_dict(defaults.compaction)
         self._told: tuple[int, int] = (0, 0)
+        self._told_of_missing = False
         self._counted = 0
         """What the conversation took up when Ollama last counted, unless something was left out of it since."""
         if self._checkpoint is None and session.messages and previous_model(session.messages) == self.name:
@@ -104,6 +109,10 @@ class ChatModel:
             found.append(
                 TurnWarning("TOOLS_NOT_SUPPORTED", f"Model {self.name!r} cannot use tools; it answers without.")
             )
+        if not self._info.can("vision") and images_in(self._session.messages):
+            found.append(
+                TurnWarning("IMAGES_NOT_SUPPORTED", f"Model {self.name!r} cannot see images; it answers without.")
+            )
         return found
 
     async def ask(
@@ -115,6 +124,7 @@ class ChatModel:
         the shortest prompt does not fit.
         """
         tools = tools if self._info.can("tools") else []
+        messages = messages if self._info.can("vision") else without_images(messages)
         prompt = Prompt(messages, turn_begins, self._checkpoint)
         await self._decide(prompt, tools)
         forced = False
@@ -161,10 +171,9 @@ class ChatModel:
             return
         prompt = replace(prompt, trim=True)
         if forced or self._estimate(prompt, tools) > window * BEGIN_RATIO:
-            end = boundary(prompt, lambda shorter: self._fits(shorter, tools, window))
-            if end is not None:
+            if self._boundary(prompt, tools, window) is not None:
                 yield Status("compacting", round(time.monotonic() - self._began, 3))
-                self._checkpoint = await self._compact(prompt, end, window)
+                self._checkpoint = await self._try_to_compact(prompt, tools, window)
                 prompt = replace(prompt, checkpoint=self._checkpoint)
             elif forced and prompt.trim_turn:
                 raise ContextOverflow(window, self._estimate(prompt, tools))
@@ -176,6 +185,22 @@ class ChatModel:
             raise ContextOverflow(window, self._estimate(prompt, tools))
         yield prompt
 
+    def _boundary(self, prompt: Prompt, tools: list[dict[str, Any]], window: int) -> int | None:
+        return boundary(prompt, lambda shorter: self._fits(shorter, tools, window))
+
+    async def _try_to_compact(self, prompt: Prompt, tools: list[dict[str, Any]], window: int) -> Checkpoint:
+        """Compact; each refusal teaches how many tokens a text has, and the next try cuts it accordingly."""
+        for _ in range(_TRIES):
+            end = self._boundary(prompt, tools, window)
+            if end is None:
+                break
+            try:
+                return await self._compact(prompt, end, window)
+            except OllamaError as refusal:
+                if not is_context_refusal(refusal):
+                    raise
+        raise ContextOverflow(window, self._estimate(prompt, tools))
+
     async def _compact(self, prompt: Prompt, end: int, window: int) -> Checkpoint:
         """Have the model write the checkpoint that covers the history up to ``end``, slice by slice, and keep it."""
         length = checkpoint_tokens(window)
@@ -183,7 +208,7 @@ class ChatModel:
         start = max(prompt.covered, prompt.system)
 
         def fits(part: str) -> bool:
-            return self._windows.estimate(self._info, size(request(part, text or ""), ())) + 2 * length <= window
+            return self._windows.estimate(self._info, *size(request(part, text or ""), ())) + 2 * length <= window
 
         for part in slices(prompt.history, start, end, fits):
             text = await self._summarise(request(part, text), window, length)
@@ -202,18 +227,28 @@ class ChatModel:
             keep_alive=self._keep_alive,
         )
         pieces: list[str] = []
-        async with aclosing(self._client.chat_lines(payload)) as batches:
-            async for lines in batches:
-                pieces.extend(str((line.get("message") or {}).get("content") or "") for line in lines)
+        try:
+            async with aclosing(self._client.chat_lines(payload)) as batches:
+                async for lines in batches:
+                    pieces.extend(str((line.get("message") or {}).get("content") or "") for line in lines)
+        except OllamaError as refusal:
+            if is_context_refusal(refusal):
+                characters, images = size(messages, ())
+                tokens = refused_tokens(refusal) or self._windows.estimate(self._info, characters, images) * 2
+                self._windows.observe(self._info, characters, tokens, images)
+            raise
         return "".join(pieces).strip()
 
     async def _send(
         self, prompt: Prompt, tools: list[dict[str, Any]]
     ) -> AsyncGenerator[list[Line] | ChatEvent | OllamaError, None]:
         """Post a prompt and pass on the answer; a refusal that another try may cure is yielded, not raised."""
-        messages = prompt.messages
-        characters = size(messages, tools)
-        room = self._room(characters)
+        prompt_size = prompt.size_with(tools)
+        room = self._room(prompt_size)
+        messages, missing = await with_images(prompt.messages, self._store)
+        if missing and not self._told_of_missing:
+            self._told_of_missing = True
+            yield TurnWarning("IMAGE_NOT_FOUND", f"Images that are not stored any more are left out: {missing}.")
         payload = self._payload(messages, tools, room)
         with self._client.traffic.request(self.name) as request:
             try:
@@ -227,7 +262,7 @@ class ChatModel:
                     while lines is not None:
                         yield lines
                         if lines[-1].get("done"):
-                            for event in self._learn(lines[-1], characters, room):
+                            for event in self._learn(lines[-1], prompt_size, room):
                                 yield event
                         lines = await anext(batches, None)
             except OllamaError as error:
@@ -260,16 +295,16 @@ class ChatModel:
             keep_alive=self._keep_alive,
         )
 
-    def _learn(self, last: Line, characters: int, room: int | None) -> list[ChatEvent]:
+    def _learn(self, last: Line, prompt: Size, room: int | None) -> list[ChatEvent]:
         """Take up what Ollama counted; say so when it cut the prompt or the answer."""
         counted, answered = last.get("prompt_eval_count"), last.get("eval_count")
         events: list[ChatEvent] = []
-        if isinstance(counted, int) and self._looks_cut(counted, characters):
+        if isinstance(counted, int) and self._looks_cut(counted, prompt.characters):
             events.append(
                 TurnWarning("PROMPT_TRUNCATED", "Ollama has cut the prompt: this version ignores `truncate`.")
             )
         elif isinstance(counted, int):
-            self._windows.observe(self._info, characters, counted)
+            self._windows.observe(self._info, prompt.characters, counted, prompt.images)
         if last.get("done_reason") == "length" and self._is_limited_by(room) and isinstance(answered, int):
             events.append(TurnWarning("ANSWER_CUT", "The answer has reached the end of the context window."))
             self._windows.grow(self._info, (counted or 0) + answered + 1)
@@ -296,9 +331,9 @@ class ChatModel:
             self._stepped_down = True
             self.window = self._windows.stepped_down(self._info)
             return True
-        characters = size(prompt.messages, tools)
-        tokens = refused_tokens(refusal) or self._windows.estimate(self._info, characters) * 2
-        self._windows.observe(self._info, characters, tokens)
+        characters, images = prompt.size_with(tools)
+        tokens = refused_tokens(refusal) or self._windows.estimate(self._info, characters, images) * 2
+        self._windows.observe(self._info, characters, tokens, images)
         if self._size_of_window is None:
             raise ContextOverflow(None, tokens)
         grown = self._windows.grow(self._info, int(tokens * 1.5))
@@ -317,11 +352,11 @@ class ChatModel:
         checkpoint = checkpoint_tokens(window)
         return self._estimate(prompt, tools) + checkpoint <= max(window * TARGET_RATIO, checkpoint)
 
-    def _room(self, characters: int) -> int | None:
+    def _room(self, prompt: Size) -> int | None:
         """How many tokens an answer may have: what the window has left beside the prompt."""
         if (window := self._size_of_window) is None:
             return None
-        return max(window - self._windows.estimate(self._info, characters), _ROOM_FOR_AN_ANSWER)
+        return max(window - self._windows.estimate(self._info, *prompt), _ROOM_FOR_AN_ANSWER)
 
     def _is_limited_by(self, room: int | None) -> bool:
         """Whether it is the window that limits an answer, and not what was wished for."""
@@ -329,7 +364,7 @@ class ChatModel:
         return room is not None and (not isinstance(wanted, int) or wanted < 0 or wanted > room)
 
     def _estimate(self, prompt: Prompt, tools: list[dict[str, Any]]) -> int:
-        return self._windows.estimate(self._info, size(prompt.messages, tools))
+        return self._windows.estimate(self._info, *prompt.size_with(tools))
 
     @property
     def _size_of_window(self) -> int | None:

@@ -32,7 +32,7 @@ class Run:
     task: "asyncio.Task[None] | None" = None
     _begun: bool = False
     _cancelled: bool = False
-    _waiting: "set[asyncio.Future[bool]]" = field(default_factory=set)
+    _ears: "set[_Ear]" = field(default_factory=set)
 
     @property
     def session_id(self) -> str:
@@ -57,10 +57,8 @@ class Run:
     def publish(self, events: list[ChatEvent]) -> None:
         """Add events to the log and wake each listener once."""
         self.log.add(events)
-        for waiting in self._waiting:
-            if not waiting.done():
-                waiting.set_result(True)
-        self._waiting.clear()
+        for ear in self._ears:
+            ear.hear()
 
     async def listen(self, after: int = 0, *, idle: float | None = None) -> AsyncGenerator[Batch | None, None]:
         """All events behind a position, in as few pieces as they can be had, until the run has ended.
@@ -68,30 +66,53 @@ class Run:
         None stands for ``idle`` seconds without any.
         """
         position = after
-        while True:
-            if batch := self.log.after(position):
-                position = batch.last
-                yield batch
-            elif self.running:
-                if not await self._change(idle):
-                    yield None
-            else:
-                return
-
-    async def _change(self, seconds: float | None) -> bool:
-        """Wait for news; False where there were none for so long."""
-        loop = asyncio.get_running_loop()
-        waiting: asyncio.Future[bool] = loop.create_future()
-        timer = None if seconds is None else loop.call_later(seconds, _give_up, waiting)
-        self._waiting.add(waiting)
+        ear = _Ear(idle)
+        self._ears.add(ear)
         try:
-            return await waiting
+            while True:
+                if batch := self.log.after(position):
+                    position = batch.last
+                    yield batch
+                elif self.running:
+                    if not await ear.news():
+                        yield None
+                else:
+                    return
         finally:
-            self._waiting.discard(waiting)
-            if timer is not None:
-                timer.cancel()
+            self._ears.discard(ear)
+            ear.close()
 
 
-def _give_up(waiting: "asyncio.Future[bool]") -> None:
-    if not waiting.done():
-        waiting.set_result(False)
+class _Ear:
+    """Wakes a listener. One timer looks now and then whether it has been quiet, since news are many."""
+
+    def __init__(self, idle: float | None) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._idle = idle
+        self._heard = self._loop.time()
+        self._waiting: asyncio.Future[bool] | None = None
+        self._timer = None if idle is None else self._loop.call_later(idle, self._look, idle)
+
+    def hear(self) -> None:
+        """There are news."""
+        self._heard = self._loop.time()
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(True)
+
+    async def news(self) -> bool:
+        """Wait for news; False where there were none for so long."""
+        self._waiting = self._loop.create_future()
+        return await self._waiting
+
+    def close(self) -> None:
+        """Nobody waits any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look(self, idle: float) -> None:
+        left = self._heard + idle - self._loop.time()
+        if left <= 0:
+            left, self._heard = idle, self._loop.time()
+            if self._waiting is not None and not self._waiting.done():
+                self._waiting.set_result(False)
+        self._timer = self._loop.call_later(left, self._look, idle)

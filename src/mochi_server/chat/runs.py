@@ -10,7 +10,7 @@ import anyio
 
 from mochi_server.chat.engine import ChatEngine
 from mochi_server.chat.run import Run, RunState
-from mochi_server.chat.shelf import RunShelf
+from mochi_server.chat.shelf import KEPT_SECONDS, RunShelf
 from mochi_server.chat.turn import TurnRequest
 from mochi_server.errors import InternalError, MochiError, SessionNotFound, SessionTaken, ShuttingDown
 from mochi_server.events import Done, TurnError
@@ -44,16 +44,19 @@ class RunRegistry:
         disconnect_grace: float = 0,
         shutdown_grace: float = 5,
         ended: Callable[[Run], None] = lambda _: None,
+        kept_seconds: float = KEPT_SECONDS,
+        shutdown: anyio.Event | None = None,
     ) -> None:
+        """``kept_seconds``: for how long the events of an ended run can be listened to."""
         self._store = store
         self._engine = engine
         self._bystander = bystander
         self._disconnect_grace = disconnect_grace
         self._shutdown_grace = shutdown_grace
         self._ended = ended
-        self._shelf = RunShelf()
+        self._shelf = RunShelf(kept_seconds)
         self._draining: asyncio.Task[None] | None = None
-        self.shutdown = anyio.Event()
+        self.shutdown = shutdown or anyio.Event()
         """Set it to begin the shutdown; ``start`` then refuses."""
 
     async def start(self, session_id: str, request: TurnRequest, *, key: str | None = None) -> Run:

@@ -18,7 +18,8 @@ _RUN_BYTES = 4096
 class RunShelf:
     """The runs of all sessions, those under way and those that ended lately."""
 
-    def __init__(self) -> None:
+    def __init__(self, kept_seconds: float = KEPT_SECONDS) -> None:
+        self._kept_seconds = kept_seconds
         self._runs: dict[str, dict[str, Run]] = {}
         """By session and by id, the latest last."""
         self._keys: dict[tuple[str, str], Run] = {}
@@ -45,7 +46,8 @@ class RunShelf:
         run.turn.session.messages = []  # it need not hold the whole history
         run.log.compact()
         size = run.log.size + _RUN_BYTES
-        self._ended[run.run_id] = (run, size, asyncio.get_running_loop().call_later(KEPT_SECONDS, self._forget, run))
+        timer = asyncio.get_running_loop().call_later(self._kept_seconds, self._forget, run)
+        self._ended[run.run_id] = (run, size, timer)
         self._bytes += size
         while self._bytes > MAX_KEPT_BYTES and len(self._ended) > 1:
             self._forget(next(iter(self._ended.values()))[0])

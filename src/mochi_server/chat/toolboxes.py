@@ -43,11 +43,13 @@ class Toolboxes:
         self._store = store
         self._sources = sources
 
-    async def of(self, session: ChatSession, *, interactive: bool) -> Toolbox:
-        """The tools of a session. Without ``interactive`` nobody can be asked about calls."""
+    async def of(self, session: ChatSession, *, interactive: bool, tools: Sequence[str] | None = None) -> Toolbox:
+        """The tools of a session, or of these names. Without ``interactive`` nobody can be asked about calls."""
         settings = session.metadata.tool_settings
+        if tools is not None:
+            settings = settings.model_copy(update={"tools": list(tools), "tool_group": None})
         enabled = settings.tools or settings.tool_group
-        tools = (await self._library.catalogue()).selected(settings.tools, settings.tool_group) if enabled else {}
+        found = (await self._library.catalogue()).selected(settings.tools, settings.tool_group) if enabled else {}
         approver = SessionApprover(
             self._broker,
             session.session_id,
@@ -55,7 +57,7 @@ class Toolboxes:
             set((settings.model_extra or {}).get(APPROVED, ())),
             lambda names: self._remember(session.session_id, names),
         )
-        own = ConfirmingToolbox(FunctionToolbox(tools, self._execution), settings.execution_policy, approver)
+        own = ConfirmingToolbox(FunctionToolbox(found, self._execution), settings.execution_policy, approver)
         others = [box for source in self._sources if (box := await source.of(session, approver)) is not None]
         return JoinedToolbox(*others, own) if others else own
 

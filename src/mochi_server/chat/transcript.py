@@ -5,7 +5,7 @@ import logging
 from collections.abc import Sequence
 
 from mochi_server.chat.answer import Answer
-from mochi_server.chat.history import last_user_index
+from mochi_server.chat.history import instructed, last_user_index
 from mochi_server.chat.turn import Turn
 from mochi_server.errors import MochiError
 from mochi_server.sessions.session import ChatSession, new_id, now, user_message
@@ -57,25 +57,32 @@ class Transcript:
         self._timer: asyncio.TimerHandle | None = None
         self._storing: asyncio.Future[ChatSession] | None = None
         self._writing: asyncio.Task[None] | None = None
+        self._begins = 0
         self.messages: list[Message] = []
+        """What the model is told, without what may have to be left out of it."""
         self.turn_begins = 0
+        """The position in ``messages`` of the user message being answered."""
 
     def begin(self) -> None:
         """Begin to store what the user said; when ``begun`` has returned it is safe.
 
         The model is asked meanwhile: a disk takes longer than anything else before the first word.
         """
-        session = self._turn.session
-        if self._turn.request.message is not None:
-            said = user_message(self._turn.request.message)
-            self._storing = asyncio.ensure_future(self._store.append(self._id, [said]))
-            session.messages = [*session.messages, said]
+        session, request = self._turn.session, self._turn.request
+        said = list(request.results)
+        if request.message is not None:
+            said.append(user_message(request.message, request.images))
+        if said:
+            self._storing = asyncio.ensure_future(self._store.append(self._id, said, images=request.images))
+            self._turn.request = request.without_data()  # a turn may take minutes, and be remembered after it
+            session.messages = [*session.messages, *said]
         history = session.messages
         asked = last_user_index(history)
-        self.turn_begins = asked if asked is not None else len(history)
-        self._replaces = self.turn_begins < len(history) - 1
+        self._begins = asked if asked is not None else len(history)
+        end = len(history) if request.continues else self._begins + 1
+        self._replaces = end < len(history)
         self._found = session.revision if self._replaces else None
-        self.messages = history[: self.turn_begins + 1]
+        self.messages, self.turn_begins = instructed(history[:end], self._begins, request.instructions)
 
     async def begun(self) -> None:
         """Wait until what the user said is stored. Raises what went wrong with it, every time."""
@@ -114,6 +121,10 @@ class Transcript:
         self._open_calls = [open_call for open_call in self._open_calls if open_call.id != call.id]
         await self.add(tool_message(call, outcome))
 
+    def hand_back(self, call: Call) -> None:
+        """A call's result is the client's to send, in a later turn."""
+        self._open_calls = [open_call for open_call in self._open_calls if open_call.id != call.id]
+
     async def interrupt(self) -> None:
         """Store what there is of the turn: the answer in progress, marked as interrupted, and results for its calls.
 
@@ -135,7 +146,7 @@ class Transcript:
 
     async def _replace(self) -> None:
         # What another process has added meanwhile is not for this turn to replace.
-        await self._store.replace_tail(self._id, self.turn_begins + 1, self._turn.stored, revision=self._found)
+        await self._store.replace_tail(self._id, self._begins + 1, self._turn.stored, revision=self._found)
 
     def _checkpoint(self) -> None:
         self._timer = None

@@ -1,15 +1,22 @@
 """What a turn is about: what was asked, what was checked before it began, and what came of it."""
 
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from mochi_server.chat.model import Wishes
 from mochi_server.errors import MochiError
+from mochi_server.events import ChatEvent
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.services.context_window import WindowDecision
+from mochi_server.sessions.images import Image
 from mochi_server.sessions.session import ChatSession, last_answer, usage_tokens
 from mochi_server.sessions.types import Message
-from mochi_server.tools.toolbox import Toolbox, ToolOutcome
+from mochi_server.tools.toolbox import Call, Toolbox, ToolOutcome
+
+
+def _as_it_is(toolbox: Toolbox) -> Toolbox:
+    return toolbox
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,15 +27,35 @@ class TurnRequest:
     """
 
     message: str | None = None
+    images: tuple[Image, ...] = ()
+    """What the model is to see with the message."""
     wishes: Wishes = field(default_factory=Wishes)
     if_busy: Literal["reject", "wait"] = "reject"
     on_disconnect: Literal["cancel", "continue"] = "cancel"
     interactive: bool = True
     """Whether somebody can be asked to approve of calls."""
+    results: Sequence[Message] = ()
+    """Stored before the message: what came of calls that an earlier turn handed back to the client."""
+    continues: bool = False
+    """Whether the history is answered as it stands, whatever its last message is."""
+    instructions: str | None = None
+    """Said to the model behind the session's system prompt, in this turn alone; never stored."""
+    tools: Sequence[str] | None = None
+    """Names of tools that take the place of those the session enables."""
+    offer: Callable[[Toolbox], Toolbox] = _as_it_is
+    """What the client makes of the session's toolbox."""
+    revision: str | None = None
+    """The history that all this was decided on; on another one it is a conflict."""
+    instead: "Callable[[Turn], AsyncGenerator[list[ChatEvent], None]] | None" = None
+    """Whoever answers in the place of the session's model."""
 
     def asks_the_same_as(self, other: "TurnRequest") -> bool:
         """Whether both want the same said to the model, however they want to hear of it."""
-        return (self.message, self.wishes) == (other.message, other.wishes)
+        return (self.message, self.images, self.wishes) == (other.message, other.images, other.wishes)
+
+    def without_data(self) -> "TurnRequest":
+        """The same, with the images' names alone."""
+        return replace(self, images=tuple(image.without_data() for image in self.images))
 
 
 @dataclass
@@ -48,6 +75,8 @@ class Turn:
     stored: list[Message] = field(default_factory=list)
     """The messages this turn added, oldest first."""
     outcomes: list[ToolOutcome] = field(default_factory=list)
+    handed_back: list[Call] = field(default_factory=list)
+    """Calls that the client carries out; the turn has ended with them."""
 
     @property
     def window_object(self) -> dict[str, Any]:

@@ -52,13 +52,34 @@ class AsyncMochiClient:
         """Create a session. ``MODEL_NOT_FOUND`` when Ollama does not have the model."""
         return await self._send(requests.create_session(model, options))
 
-    async def list_sessions(self) -> list[Session]:
-        """All sessions, the last changed first."""
-        return await self._send(requests.list_sessions())
+    async def list_sessions(self, q: str | None = None, *, limit: int | None = None, offset: int = 0) -> list[Session]:
+        """Sessions, the last changed first: all, or those whose title and messages hold every word of ``q``."""
+        return await self._send(requests.list_sessions(q, limit, offset))
 
     async def get_session(self, session_id: str) -> SessionDetail:
         """A session with its messages."""
         return await self._send(requests.get_session(session_id))
+
+    async def set_title(self, session_id: str, title: str | None) -> Session:
+        """Name a session; None returns to the title that it has by itself."""
+        return await self._send(requests.set_title(session_id, title))
+
+    async def fork_session(
+        self, session_id: str, message_index: int | None = None, *, message_id: str | None = None
+    ) -> SessionDetail:
+        """Begin a session with the messages up to one of this session, by default the last.
+
+        ``INVALID_MESSAGE_INDEX`` when there is no such message, or when it is inside a round of tool calls.
+        """
+        return await self._send(requests.fork_session(session_id, message_index, message_id))
+
+    async def export_session(self, session_id: str, format: Literal["json", "markdown"] = "json") -> bytes:
+        """A session as a file: JSON, which can be imported, or Markdown, to be read."""
+        return await self._send(requests.export_session(session_id, format))
+
+    async def import_sessions(self, data: bytes) -> list[Session]:
+        """Store the sessions of an exported file, of this server or of Open WebUI, under new ids: all or none."""
+        return await self._send(requests.import_sessions(data))
 
     async def delete_session(self, session_id: str) -> None:
         """Delete a session; a running turn is stopped first."""

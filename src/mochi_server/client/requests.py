@@ -1,8 +1,11 @@
 """The requests of both clients, and how their answers are read. Pure: nothing here sends anything."""
 
+import os
 import uuid
+from base64 import b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 from urllib.parse import quote, urlsplit
 
@@ -13,6 +16,7 @@ from mochi_server.client.types import (
     ChatAnswer,
     Confirmation,
     Decided,
+    Picture,
     RunStatus,
     Session,
     SessionDetail,
@@ -39,6 +43,10 @@ class Request(Generic[T]):
     params: Mapping[str, str] = field(default_factory=dict)
     patient: bool = False
     """Whether the answer may take minutes."""
+    file: bytes | None = None
+    """A body that is JSON already."""
+    is_file: bool = False
+    """Whether the answer is read as it is, and not as JSON."""
 
     @property
     def repeatable(self) -> bool:
@@ -50,6 +58,8 @@ class Request(Generic[T]):
         given: dict[str, Any] = {"headers": self.headers, "params": self.params}
         if self.json is not None:
             given["json"] = self.json
+        if self.file is not None:
+            given |= {"content": self.file, "headers": {**self.headers, "Content-Type": "application/json"}}
         if self.patient:
             given["timeout"] = httpx.Timeout(READ_SECONDS, read=None)
         return given
@@ -58,6 +68,8 @@ class Request(Generic[T]):
         """What a whole answer says. Raises ``ClientError``."""
         if not response.is_success:
             raise error_of(response.status_code, response.content)
+        if self.is_file:
+            return self.read(response.content)
         return self.read(response.json() if response.content else None)
 
 
@@ -73,12 +85,33 @@ def create_session(model: str, options: SessionOptions) -> Request[Session]:
     return Request("POST", "/sessions", _as_it_is, {"model": model, **options})
 
 
-def list_sessions() -> Request[list[Session]]:
-    return Request("GET", "/sessions", lambda body: body["sessions"])
+def list_sessions(q: str | None, limit: int | None, offset: int) -> Request[list[Session]]:
+    given = {"q": q, "limit": limit, "offset": offset or None}
+    params = {name: str(value) for name, value in given.items() if value is not None}
+    return Request("GET", "/sessions", _sessions, params=params)
 
 
 def get_session(session_id: str) -> Request[SessionDetail]:
     return Request("GET", f"/sessions/{_part(session_id)}", _as_it_is)
+
+
+def set_title(session_id: str, title: str | None) -> Request[Session]:
+    return Request("PATCH", f"/sessions/{_part(session_id)}", _as_it_is, {"title": title})
+
+
+def fork_session(session_id: str, index: int | None, message_id: str | None) -> Request[SessionDetail]:
+    given = {"message_index": index, "message_id": message_id}
+    body = {name: value for name, value in given.items() if value is not None}
+    return Request("POST", f"/sessions/{_part(session_id)}/fork", _as_it_is, body)
+
+
+def export_session(session_id: str, form: Literal["json", "markdown"]) -> Request[bytes]:
+    path = f"/sessions/{_part(session_id)}/export"
+    return Request("GET", path, _as_it_is, params={"format": form}, is_file=True)
+
+
+def import_sessions(data: bytes) -> Request[list[Session]]:
+    return Request("POST", "/sessions/import", _sessions, file=data, patient=True)
 
 
 def delete_session(session_id: str) -> Request[None]:
@@ -130,8 +163,16 @@ def confirm(
 
 
 def _turn(message: str | None, options: TurnOptions) -> dict[str, Any]:
-    said = {} if message is None else {"message": message}
-    return {"on_disconnect": "continue", **said, **options}
+    said: dict[str, Any] = {} if message is None else {"message": message}
+    if images := options.get("images"):
+        said["images"] = [_encoded(image) for image in images]
+    return {"on_disconnect": "continue", **options, **said}
+
+
+def _encoded(image: Picture) -> str:
+    """Base64. Raises OSError for a file that cannot be read."""
+    data = Path(image).read_bytes() if isinstance(image, os.PathLike) else image
+    return data if isinstance(data, str) else b64encode(data).decode()
 
 
 def _key(key: str | None) -> dict[str, str]:
@@ -145,6 +186,10 @@ def _chat(session_id: str) -> str:
 
 def _part(text: str) -> str:
     return quote(text, safe="")
+
+
+def _sessions(body: Any) -> Any:
+    return body["sessions"]
 
 
 def _as_it_is(body: Any) -> Any:

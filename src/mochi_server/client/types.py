@@ -1,10 +1,14 @@
 """What requests take and answers hold, as the API's document says."""
 
+from collections.abc import Sequence
+from os import PathLike
 from typing import Any, Literal
 
 from typing_extensions import TypedDict
 
 Think = bool | Literal["low", "medium", "high", "max"]
+Picture = bytes | str | PathLike[str]
+"""An image: its bytes, its base64 (a data URL, perhaps), or the file it is in."""
 
 
 class SessionOptions(TypedDict, total=False):
@@ -22,8 +26,9 @@ class SessionOptions(TypedDict, total=False):
 
 
 class TurnOptions(TypedDict, total=False):
-    """How to answer. ``on_disconnect`` is ``continue`` unless it is given."""
+    """How to answer. ``on_disconnect`` is ``continue`` unless it is given; ``images`` belong to the message."""
 
+    images: Sequence[Picture]
     think: Think
     options: dict[str, Any]
     format: Literal["json"] | dict[str, Any]

@@ -3,12 +3,15 @@
 from typing import Annotated, Any, Literal
 
 from fastapi import Header, Query
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from mochi_server.chat.collect import ChatOutcome
+from mochi_server.chat.images import read_images
 from mochi_server.chat.model import Wishes
 from mochi_server.chat.run import Run
 from mochi_server.chat.turn import TurnRequest
+from mochi_server.constants import MAX_IMAGES
+from mochi_server.errors import ValidationFailed
 from mochi_server.models.common import Body, Format, KeepAlive, NonBlank, Options, ThinkLevel
 
 KeyHeader = Annotated[
@@ -28,6 +31,11 @@ AfterQuery = Annotated[
 ]
 LastEventIdHeader = Annotated[str | None, Header(alias="Last-Event-ID")]
 
+Images = Annotated[
+    list[Annotated[str, Field(json_schema_extra={"contentEncoding": "base64"})]],
+    Field(max_length=MAX_IMAGES, fail_fast=True),
+]
+
 
 class ChatRequest(Body):
     """What to say, and how to answer. Without a message the last user message is answered again."""
@@ -46,24 +54,24 @@ class ChatRequest(Body):
     options: Options | None = Field(default=None, examples=[{"temperature": 0.2, "seed": 1}])
     format: Format | None = None
     keep_alive: KeepAlive | None = None
-    images: Annotated[list[str], Field(max_length=100, fail_fast=True, json_schema_extra={"maxItems": 0})] | None = None
+    images: Images | None = Field(
+        default=None,
+        description="For models with `vision`: PNG, JPEG, WebP, GIF or BMP, as base64, which may be a data URL. "
+        "They belong to the message.",
+    )
     if_busy: Literal["reject", "wait"] = "reject"
     on_disconnect: Literal["cancel", "continue"] = "cancel"
     wait_for_confirmation: bool = Field(
         default=False, description="Without streaming: wait for approval of tool calls instead of denying them."
     )
 
-    @field_validator("images")
-    @classmethod
-    def _no_images(cls, value: list[str] | None) -> list[str] | None:
-        if value:
-            raise ValueError("images are not supported yet")
-        return value
-
-    def turn_request(self, *, streaming: bool) -> TurnRequest:
-        """The request as the engine takes it."""
+    async def turn_request(self, *, streaming: bool) -> TurnRequest:
+        """The request as the engine takes it. Raises ``ValidationFailed`` for what is no image."""
+        if self.images and self.message is None:
+            raise ValidationFailed("images: they need a message that they belong to.", field="images")
         return TurnRequest(
             message=self.message,
+            images=await read_images(self.images or ()),
             wishes=Wishes(self.think, self.options, self.format, self.keep_alive),
             if_busy=self.if_busy,
             on_disconnect=self.on_disconnect,

@@ -1,11 +1,14 @@
 """Schemas of sessions. A session is one flat object everywhere; only the detail has messages."""
 
+import re
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+import orjson
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 from pydantic.config import JsonDict
 from pydantic.json_schema import SkipJsonSchema
 
+from mochi_server.constants import MAX_TITLE_CHARS
 from mochi_server.models.common import (
     SAYS_SOMETHING,
     Body,
@@ -20,7 +23,7 @@ from mochi_server.models.common import (
 from mochi_server.services.sessions import SessionState
 from mochi_server.services.summarization import Summarized
 from mochi_server.sessions.session import ChatSession, last_answer, usage_tokens
-from mochi_server.sessions.types import AgentSettings, SessionCreationOptions, SessionPage, ToolSettings
+from mochi_server.sessions.types import AgentSettings, SessionCreationOptions, ToolSettings
 
 ModelName = Annotated[
     str,
@@ -29,10 +32,26 @@ ModelName = Annotated[
 ]
 
 
+def _title(text: str) -> str:
+    if not re.fullmatch(_TITLE, text):
+        raise ValueError("must be one line with something to read, without control characters")
+    return text.strip()
+
+
+_CONTROL = r"\x00-\x1f\x7f-\x9f"
+_TITLE = rf"[^{_CONTROL}]*[^\s{_CONTROL}][^{_CONTROL}]*"
+Title = Annotated[
+    str,
+    StringConstraints(max_length=MAX_TITLE_CHARS),
+    AfterValidator(_title),
+    Field(json_schema_extra={"pattern": f"^{_TITLE}$"}),
+]
+
+
 class SessionDefaults(Body):
     """What the session's chat requests use unless they say otherwise."""
 
-    title: Annotated[str, StringConstraints(max_length=500)] | None = None
+    title: Title | None = None
     options: Options | None = None
     keep_alive: KeepAlive | None = None
     think: ThinkLevel | None = None
@@ -94,7 +113,7 @@ class SessionPatch(SessionDefaults):
 
 
 class MessageEdit(Body):
-    """A new text for a user message."""
+    """A new text for a user message, which keeps its images."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"content": "What is the capital of Spain?"}]})
 
@@ -120,7 +139,10 @@ class SystemPromptUpdate(Body):
 
 
 class Session(BaseModel):
-    """A session without its messages. ``preview`` is the beginning of the first user message."""
+    """A session without its messages. ``preview`` is the beginning of the first user message.
+
+    ``title`` is the one that was set or else, by itself, of the summary or the first user message.
+    """
 
     session_id: str
     model: str
@@ -146,7 +168,10 @@ class Session(BaseModel):
 
 
 class SessionDetail(Session):
-    """A session with its messages."""
+    """A session with its messages.
+
+    ``images`` of a user message are ``{"sha256", "media_type"}`` each; their bytes are at ``blobs/{sha256}``.
+    """
 
     messages: list[dict[str, Any]]
 
@@ -160,9 +185,11 @@ class SessionList(BaseModel):
 
     sessions: list[Session]
 
-    @classmethod
-    def of(cls, page: SessionPage) -> "SessionList":
-        return cls(sessions=[Session.model_validate(entry) for entry in page.entries])
+    @staticmethod
+    def encoded(entries: list[dict[str, Any]]) -> bytes:
+        """As JSON. Entries are what stores have written themselves: checking thousands of them again takes too long."""
+        names = tuple(Session.model_fields)
+        return orjson.dumps({"sessions": [{name: entry[name] for name in names} for entry in entries]})
 
 
 class MessageList(BaseModel):

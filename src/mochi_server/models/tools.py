@@ -50,14 +50,14 @@ class ToolDetails(ToolSummary):
 
 
 class ToolProblem(BaseModel):
-    """Something in the tools directory that cannot be used, and why."""
+    """A tool, a file or an MCP server that cannot be used, and why."""
 
     name: str
     message: str
 
 
 class ToolList(BaseModel):
-    """All tools by name, groups of them, and what cannot be used."""
+    """All tools by name, groups of them, and what cannot be used. An MCP server is a group."""
 
     tools: dict[str, ToolSummary]
     groups: dict[str, list[str]]

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack
 from http import HTTPStatus
+from io import BytesIO
 from typing import Any
 
 import aiohttp
@@ -23,6 +24,7 @@ Line = dict[str, Any]
 MAX_LINE_BYTES = 8 * 1024 * 1024
 _SHORT_CALL_SECONDS = 5
 _DRAIN_SECONDS = 0.05
+_LARGE_BYTES = 1024 * 1024
 
 
 class LineReader:
@@ -120,7 +122,9 @@ class Transport:
         self, method: str, path: str, payload: Mapping[str, Any] | None, timeout: aiohttp.ClientTimeout
     ) -> "aiohttp.client._RequestContextManager":
         body = None if payload is None else orjson.dumps(payload)
-        return self._pool().request(method, self.endpoint.url + path, data=body, timeout=timeout)
+        # What is large, as with images, is sent piece by piece, or the loop would stand still meanwhile.
+        data = BytesIO(body) if body is not None and len(body) > _LARGE_BYTES else body
+        return self._pool().request(method, self.endpoint.url + path, data=data, timeout=timeout)
 
     def _short(self, seconds: float) -> aiohttp.ClientTimeout:
         return aiohttp.ClientTimeout(total=seconds, sock_connect=min(seconds, self._connect_timeout))

@@ -26,7 +26,7 @@ class ModelInfo:
 
 
 class ChatMessage(TypedDict, total=False):
-    """A message as ``/api/chat`` takes it; ``role`` and ``content`` are required."""
+    """A message as ``/api/chat`` takes it; ``role`` and ``content`` are required, ``images`` are base64."""
 
     role: str
     content: str

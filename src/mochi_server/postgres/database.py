@@ -88,9 +88,13 @@ class Database:
             keepalives_count=3,
             tcp_user_timeout=5000,
         )
-        await _limit(connection)
-        with suppress(psycopg.Error):  # not of a socket without TCP
-            await connection.execute(_NOTICED_WITHIN_SECONDS)
+        try:
+            await _limit(connection)
+            with suppress(psycopg.Error):  # not of a socket without TCP
+                await connection.execute(_NOTICED_WITHIN_SECONDS)
+        except BaseException:
+            await connection.close()
+            raise
         return connection
 
     async def aclose(self) -> None:

@@ -93,8 +93,12 @@ class Process:
 
     async def _connect(self) -> None:
         connection = await self._database.connect()
-        await connection.execute("SELECT pg_advisory_lock(%s)", [lock_key("processes", self.name)])
-        await connection.execute("INSERT INTO processes VALUES (%s) ON CONFLICT DO NOTHING", [self.name])
+        try:
+            await connection.execute("SELECT pg_advisory_lock(%s)", [lock_key("processes", self.name)])
+            await connection.execute("INSERT INTO processes VALUES (%s) ON CONFLICT DO NOTHING", [self.name])
+        except BaseException:
+            await connection.close()
+            raise
         self._connection = connection
         self._database.reachable = True
 

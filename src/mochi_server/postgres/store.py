@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timezone
 from typing import Any
 
-from mochi_server.errors import SessionBusy, SessionConflict, SessionNotFound, StorageFailed
-from mochi_server.postgres import tables
+from mochi_server.errors import BlobNotFound, SessionBusy, SessionConflict, SessionNotFound, StorageFailed
+from mochi_server.postgres import pictures, tables
 from mochi_server.postgres.database import Connection, Database
 from mochi_server.postgres.errors import UNREACHABLE
 from mochi_server.postgres.news import tell
@@ -17,6 +17,7 @@ from mochi_server.postgres.rows import Head, Histories, History, as_text
 from mochi_server.sessions.changes import settled_fields, settled_message
 from mochi_server.sessions.encoding import decode, settle
 from mochi_server.sessions.finishing import finished
+from mochi_server.sessions.images import Image, is_sha256
 from mochi_server.sessions.locks import Holds
 from mochi_server.sessions.search import words
 from mochi_server.sessions.session import ChatSession, is_session_id, new_id, timestamp
@@ -58,10 +59,18 @@ class PostgresSessionStore:
         """Store a new session, under another id should its own be taken; its times are the database's."""
         return await finished(self._create(ChatSession.from_dict(settle(session.to_dict()))))
 
-    async def put(self, session: ChatSession) -> ChatSession:
+    async def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
         """Store a session as it is, in place of one that is there."""
         _require_id(session.session_id)
-        return await finished(self._put(ChatSession.from_dict(settle(session.to_dict()))))
+        return await finished(self._put(ChatSession.from_dict(settle(session.to_dict())), images))
+
+    async def load_image(self, sha256: str) -> bytes:
+        """The bytes of an image that a message names. Raises ``BlobNotFound``."""
+        async with self._database.connection("read an image") as connection:
+            data = await pictures.load(connection, sha256) if is_sha256(sha256) else None
+        if data is None:
+            raise BlobNotFound(sha256)
+        return data
 
     async def load(self, session_id: str) -> ChatSession:
         """The session as it is now, what a running or crashed turn has brought so far included."""
@@ -72,11 +81,17 @@ class PostgresSessionStore:
         return head.session(history.messages)
 
     async def append(
-        self, session_id: str, messages: Sequence[Message], *, revision: str | None = None, ends_turn: bool = False
+        self,
+        session_id: str,
+        messages: Sequence[Message],
+        *,
+        revision: str | None = None,
+        ends_turn: bool = False,
+        images: Sequence[Image] = (),
     ) -> ChatSession:
-        """Add messages at the end."""
+        """Add messages at the end, with the images that they name."""
         del ends_turn
-        return await finished(self._replace_tail(session_id, None, messages, revision))
+        return await finished(self._replace_tail(session_id, None, messages, revision, images))
 
     async def replace_tail(
         self, session_id: str, from_index: int, messages: Sequence[Message], *, revision: str | None = None
@@ -147,22 +162,28 @@ class PostgresSessionStore:
                 fresh.metadata.session_id = new_id()
         return await self.load(fresh.session_id)
 
-    async def _put(self, session: ChatSession) -> ChatSession:
+    async def _put(self, session: ChatSession, images: Sequence[Image]) -> ChatSession:
         moment = datetime.fromtimestamp(timestamp(session.metadata.updated_at), timezone.utc)
         async with self._database.transaction(f"save session {session.session_id}") as connection:
-            await self._table.remove(connection, session.session_id)
-            if not await self._table.create(connection, session, moment):
+            named = await self._table.remove(connection, session.session_id)
+            if not await self._table.create(connection, session, moment, images):
                 raise SessionConflict(session.session_id)
+            await pictures.sweep(connection, named)
         return await self.load(session.session_id)
 
     async def _replace_tail(
-        self, session_id: str, from_index: int | None, messages: Sequence[Message], revision: str | None
+        self,
+        session_id: str,
+        from_index: int | None,
+        messages: Sequence[Message],
+        revision: str | None,
+        images: Sequence[Image] = (),
     ) -> ChatSession:
         async with self._changing(session_id, f"save session {session_id}", revision) as (connection, head):
             end = head.message_count
             start = end if from_index is None else max(0, min(from_index, end))
             new = [settled_message(message, start + offset) for offset, message in enumerate(messages)]
-            await tables.replace_tail(connection, head, start, new)
+            await tables.replace_tail(connection, head, start, new, images=images)
         return await self.load(session_id)
 
     async def _patch(self, session_id: str, fields: Mapping[str, Any], revision: str | None) -> ChatSession:
@@ -181,7 +202,7 @@ class PostgresSessionStore:
 
     async def _delete(self, session_id: str) -> None:
         _require_id(session_id)
-        async with self._database.connection(f"delete session {session_id}") as connection:
+        async with self._database.transaction(f"delete session {session_id}") as connection:
             if not await self._table.delete(connection, session_id):
                 raise SessionNotFound(session_id)
         self._histories.forget(session_id)

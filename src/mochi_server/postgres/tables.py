@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from psycopg import AsyncCursor
-
+from mochi_server.postgres import pictures
 from mochi_server.postgres.database import Connection
 from mochi_server.postgres.rows import Head, metadata_text, opening_of, searched_text, searched_title, text_of
 from mochi_server.sessions.encoding import decode
+from mochi_server.sessions.images import Image
 from mochi_server.sessions.session import ChatSession, SessionMetadata, revision_at
 from mochi_server.sessions.types import Message
 
@@ -80,7 +80,9 @@ class SessionTable:
         row = await self._one(connection, _LOCK, session_id)
         return row and (Head(*row[:-1]), row[-1])
 
-    async def create(self, connection: Connection, session: ChatSession, updated_at: datetime) -> bool:
+    async def create(
+        self, connection: Connection, session: ChatSession, updated_at: datetime, images: Sequence[Image] = ()
+    ) -> bool:
         """Insert a session with its messages; False when its id is taken."""
         values = {
             "metadata": metadata_text(session.metadata),
@@ -93,7 +95,7 @@ class SessionTable:
         head = Head(*row)._replace(extra=text_of(session.extra))
         if session.extra:
             await connection.execute("UPDATE sessions SET extra = %s WHERE key = %s", [head.extra, head.key])
-        await replace_tail(connection, head, 0, session.messages, touch=False)
+        await replace_tail(connection, head, 0, session.messages, images=images, touch=False)
         return True
 
     async def checkpoint(self, connection: Connection, session_id: str, partial: Message, fence: int | None) -> bool:
@@ -101,15 +103,20 @@ class SessionTable:
         values = {**self._which(session_id), "body": text_of(partial), "fence": fence}
         return (await connection.execute(_CHECKPOINT, values)).rowcount == 1
 
-    async def remove(self, connection: Connection, session_id: str) -> AsyncCursor[Any]:
-        """Remove a session's rows, if they are there."""
-        return await connection.execute(f"DELETE FROM sessions s WHERE {_ONE}", self._which(session_id))
+    async def remove(self, connection: Connection, session_id: str) -> list[str]:
+        """Remove a session's rows, if they are there; the images that its messages named."""
+        found = await self.lock(connection, session_id)
+        named = await pictures.named_from(connection, found[0].key, 0) if found else []
+        await connection.execute(f"DELETE FROM sessions s WHERE {_ONE}", self._which(session_id))
+        return named
 
     async def delete(self, connection: Connection, session_id: str) -> bool:
         """Remove a session; False when it was not there."""
-        deleted = await self.remove(connection, session_id)
+        if await self.lock(connection, session_id) is None:
+            return False
+        await pictures.sweep(connection, await self.remove(connection, session_id))
         await connection.execute("DELETE FROM idempotency_keys WHERE session_id = %s", [session_id])
-        return deleted.rowcount == 1
+        return True
 
     async def hold(self, connection: Connection, session_id: str, run_id: str | None) -> int:
         """Raise the fence of a locked session, so that who held it before can write no more; the new one."""
@@ -155,7 +162,13 @@ class SessionTable:
 
 
 async def replace_tail(
-    connection: Connection, head: Head, start: int, messages: Sequence[Message], *, touch: bool = True
+    connection: Connection,
+    head: Head,
+    start: int,
+    messages: Sequence[Message],
+    *,
+    images: Sequence[Image] = (),
+    touch: bool = True,
 ) -> Head:
     """Write messages from a position on in place of those there; ``touch`` makes it the session's last change."""
     values: dict[str, Any] = {
@@ -169,10 +182,14 @@ async def replace_tail(
         "touch": touch,
     }
     values["searched"] = searched_title(SessionMetadata.from_dict(head.metadata_object()), values["opening"])
+    gone: list[str] = []
     if start < head.message_count:
+        gone = await pictures.named_from(connection, head.key, start)
         await connection.execute("DELETE FROM messages WHERE session = %(key)s AND position >= %(start)s", values)
     if messages:
         await connection.execute(_INSERT, values)
+    await pictures.keep(connection, head.key, start, messages, images)
+    await pictures.sweep(connection, gone)
     await connection.execute(_GROW, values)
     await connection.execute("DELETE FROM partials WHERE session = %(key)s", values)
     return head._replace(message_count=values["count"], opening=values["opening"], change=values["change"])

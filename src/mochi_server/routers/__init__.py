@@ -12,7 +12,18 @@ from mochi_server.errors import (
     OriginForbidden,
     Unauthorized,
 )
-from mochi_server.routers import agents, chat, compare, health, metrics, models, sessions, system_prompts, tools
+from mochi_server.routers import (
+    agents,
+    chat,
+    compare,
+    health,
+    metrics,
+    models,
+    openai,
+    sessions,
+    system_prompts,
+    tools,
+)
 from mochi_server.routers.errors import described
 
 _ANY_ERROR = described(
@@ -29,6 +40,9 @@ _ANY_ERROR = described(
 api = APIRouter(prefix=API_PREFIX, responses={"default": _ANY_ERROR})
 for module in (health, metrics, compare, models, sessions, chat, tools, agents, system_prompts):
     api.include_router(module.router)
+
+openai_api = openai.router
+"""For clients of OpenAI's API; errors have its form there."""
 
 aliases = APIRouter(include_in_schema=False)
 """Paths without the prefix, for frontends written for somebody else's document, and where Prometheus looks first."""

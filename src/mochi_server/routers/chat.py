@@ -52,7 +52,7 @@ async def chat(
     session_id: str, request: Request, runs: RunsDep, body: ChatRequest | None = None, key: KeyHeader = None
 ) -> ChatResponse:
     """Send a message and get the whole answer."""
-    turn = (body or ChatRequest()).turn_request(streaming=False)
+    turn = await (body or ChatRequest()).turn_request(streaming=False)
     run = await until_disconnect(request, runs.start(session_id, turn, key=key))
     with runs.listening(run):
         return ChatResponse.of(await until_disconnect(request, collect(run)))
@@ -63,7 +63,7 @@ async def stream_chat(
     session_id: str, request: Request, runs: RunsDep, body: ChatRequest | None = None, key: KeyHeader = None
 ) -> RunResponse:
     """Send a message and get the answer as server-sent events."""
-    turn = (body or ChatRequest()).turn_request(streaming=True)
+    turn = await (body or ChatRequest()).turn_request(streaming=True)
     return RunResponse(runs, await until_disconnect(request, runs.start(session_id, turn, key=key)))
 
 

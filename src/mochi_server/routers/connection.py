@@ -5,6 +5,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from fastapi import Request
+from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
 T = TypeVar("T")
@@ -27,6 +28,14 @@ async def until_disconnect(request: Request | Receive, work: Coroutine[Any, Any,
         for task in (working, leaving):
             task.cancel()
         await asyncio.gather(working, leaving, return_exceptions=True)
+
+
+async def whole_body(request: Request) -> bytes:
+    """The bytes of a body. Raises ``ClientGone`` when the client leaves before its end."""
+    try:
+        return await request.body()
+    except ClientDisconnect as error:
+        raise ClientGone from error
 
 
 async def _disconnect(receive: Receive) -> None:

@@ -5,21 +5,25 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
-from mochi_server.asgi import ERROR
+from mochi_server.asgi import ERROR, worded
 from mochi_server.errors import InternalError, MethodNotAllowed, MochiError, RouteNotFound, ValidationFailed
 from mochi_server.models.common import ErrorEnvelope
+from mochi_server.models.openai_answers import OpenAIErrorEnvelope
+from mochi_server.openai.errors import openai_error, openai_status
 from mochi_server.routers.connection import ClientGone
-from mochi_server.routers.examples import example
+from mochi_server.routers.examples import example, sample
 
 
 def answer(error: MochiError, request: Request) -> Response:
     """An error as a response."""
     request.scope[ERROR] = error.code
-    headers = {"WWW-Authenticate": "Bearer"} if error.status == 401 else None
-    return Response(error.body(), status_code=error.status, media_type="application/json", headers=headers)
+    status, body = worded(error, request.scope["path"])
+    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
+    return Response(body, status_code=status, media_type="application/json", headers=headers)
 
 
 def responses(*errors: type[MochiError]) -> dict[int | str, dict[str, Any]]:
@@ -32,11 +36,27 @@ def responses(*errors: type[MochiError]) -> dict[int | str, dict[str, Any]]:
 
 def described(*errors: type[MochiError], description: str = "") -> dict[str, Any]:
     """A response that is one of these errors."""
-    codes = list(dict.fromkeys(error.code for error in errors))
-    examples = {error.code: {"summary": error.code, "value": example(error)} for error in errors}
+    return _described(ErrorEnvelope, [example(error) for error in errors], description)
+
+
+def openai_responses(*errors: type[MochiError]) -> dict[int | str, dict[str, Any]]:
+    """The same for routes that answer with errors of OpenAI's form."""
+    by_status: dict[int, list[type[MochiError]]] = {}
+    for error in errors:
+        by_status.setdefault(openai_status(sample(error)), []).append(error)
+    return {status: openai_described(*same) for status, same in sorted(by_status.items())}
+
+
+def openai_described(*errors: type[MochiError], description: str = "") -> dict[str, Any]:
+    """A response that is one of these errors, in OpenAI's form."""
+    return _described(OpenAIErrorEnvelope, [openai_error(sample(error)) for error in errors], description)
+
+
+def _described(envelope: type[BaseModel], bodies: list[dict[str, Any]], description: str) -> dict[str, Any]:
+    examples = {code: {"summary": code, "value": body} for body in bodies if (code := body["error"]["code"])}
     return {
-        "model": ErrorEnvelope,
-        "description": description or ", ".join(f"`{code}`" for code in codes),
+        "model": envelope,
+        "description": description or ", ".join(f"`{code}`" for code in examples),
         "content": {"application/json": {"examples": examples}},
     }
 

@@ -11,6 +11,7 @@ _SAMPLES: dict[str, Any] = {
     "run_id": "1f0c5e7a9b",
     "confirmation_id": "6f1e2d3c4b5a",
     "index": 3,
+    "sha256": "7509e5bda0c762d2bac7f90d758b5b2263fa01ccbc542ab5e3df163be08e6ca9",
     "model": "qwen3:14b",
     "host": "localhost:11434",
     "key": "7d1f-1",
@@ -33,6 +34,12 @@ _SAMPLES: dict[str, Any] = {
 
 def example(error: type[MochiError]) -> dict[str, Any]:
     """The body of such an error. Raises ``KeyError`` for a parameter that has no sample here."""
+    body: dict[str, Any] = json.loads(sample(error).body())
+    return body
+
+
+def sample(error: type[MochiError]) -> MochiError:
+    """Such an error."""
     positional, named = [], {}
     for parameter in inspect.signature(error).parameters.values():
         if parameter.kind is parameter.VAR_KEYWORD:
@@ -41,5 +48,4 @@ def example(error: type[MochiError]) -> dict[str, Any]:
             named[parameter.name] = _SAMPLES[parameter.name]
         else:
             positional.append(_SAMPLES[parameter.name])
-    body: dict[str, Any] = json.loads(error(*positional, **named).body())
-    return body
+    return error(*positional, **named)

@@ -1,9 +1,12 @@
 """/sessions"""
 
-from fastapi import APIRouter
+from typing import Annotated
 
-from mochi_server.dependencies import RunsDep, SessionsDep, StoreDep, SummariesDep
+from fastapi import APIRouter, Query, Request, Response
+
+from mochi_server.dependencies import RunsDep, SessionsDep, StoreDep, SummariesDep, TransfersDep
 from mochi_server.errors import (
+    BlobNotFound,
     InvalidMessageIndex,
     ModelNotFound,
     OllamaError,
@@ -27,25 +30,47 @@ from mochi_server.models.sessions import (
     SummaryOut,
     SystemPromptUpdate,
 )
+from mochi_server.models.transfer import ExportFormat, SessionFork, SessionImport, SessionsImported
+from mochi_server.routers.bytes import EXPORTED, PAGE, download, page_of, sessions_of
+from mochi_server.routers.connection import whole_body
 from mochi_server.routers.errors import responses
+from mochi_server.routers.images import IMAGE, image_response
 from mochi_server.sessions.types import SessionQuery
 
 router = APIRouter(prefix="/sessions", tags=["sessions"])
+
+SearchQuery = Annotated[str | None, Query(max_length=1000)]
+LimitQuery = Annotated[int | None, Query(ge=1, le=10_000)]
+OffsetQuery = Annotated[int, Query(ge=0, le=2**31 - 1)]
 
 _CHANGES = (SessionNotFound, SessionBusy, ValidationFailed, StorageFailed)
 _ASKS_OLLAMA = (ModelNotFound, OllamaUnreachable, OllamaError)
 
 
-@router.get("")
-async def list_sessions(store: StoreDep) -> SessionList:
-    """List sessions, the last changed first."""
-    return SessionList.of(await store.list(SessionQuery()))
+@router.get("", response_model=SessionList, responses=PAGE | responses(ValidationFailed))
+async def list_sessions(
+    store: StoreDep, q: SearchQuery = None, limit: LimitQuery = None, offset: OffsetQuery = 0
+) -> Response:
+    """List sessions, the last changed first: all, or those whose title and messages hold every word of `q`."""
+    return await page_of(await store.list(SessionQuery(limit, offset, q)))
 
 
 @router.post("", status_code=201, responses=responses(*_ASKS_OLLAMA, PromptNotFound, ValidationFailed, StorageFailed))
 async def create_session(body: SessionCreate, sessions: SessionsDep) -> Session:
     """Create a session."""
     return Session.of(await sessions.create(body.options_of_session()))
+
+
+@router.post(
+    "/import",
+    status_code=201,
+    response_model=SessionsImported,
+    openapi_extra=SessionImport.body(),
+    responses=responses(ValidationFailed, StorageFailed),
+)
+async def import_sessions(request: Request, transfers: TransfersDep) -> Response:
+    """Store the sessions of an exported file, of this server or of Open WebUI, under new ids: all of them or none."""
+    return await sessions_of(await transfers.import_sessions(await whole_body(request)), 201)
 
 
 @router.get("/{session_id}", responses=responses(SessionNotFound))
@@ -67,10 +92,39 @@ async def delete_session(session_id: str, sessions: SessionsDep, runs: RunsDep) 
     await sessions.delete(session_id)
 
 
+@router.post(
+    "/{session_id}/fork",
+    status_code=201,
+    responses=responses(SessionNotFound, InvalidMessageIndex, ValidationFailed, StorageFailed),
+)
+async def fork_session(session_id: str, transfers: TransfersDep, body: SessionFork | None = None) -> SessionDetail:
+    """Begin a new session with the messages up to one of this session, which stays as it is."""
+    where = body or SessionFork()
+    return SessionDetail.of(await transfers.fork(session_id, where.message_index, where.message_id))
+
+
+@router.get(
+    "/{session_id}/export", response_class=Response, responses=EXPORTED | responses(SessionNotFound, ValidationFailed)
+)
+async def export_session(session_id: str, transfers: TransfersDep, format: ExportFormat = "json") -> Response:
+    """Get a session as a file: JSON, which can be imported, or Markdown, to be read."""
+    return download(session_id, format, await transfers.export(session_id, format))
+
+
 @router.get("/{session_id}/messages", responses=responses(SessionNotFound))
 async def list_messages(session_id: str, store: StoreDep) -> MessageList:
     """Get the messages of a session."""
     return MessageList.of(await store.load(session_id))
+
+
+@router.get(
+    "/{session_id}/blobs/{sha256}",
+    response_class=Response,
+    responses=IMAGE | responses(SessionNotFound, BlobNotFound, StorageFailed),
+)
+async def get_blob(session_id: str, sha256: str, sessions: SessionsDep) -> Response:
+    """Get an image that a message of the session names."""
+    return image_response(await sessions.image(session_id, sha256))
 
 
 @router.put("/{session_id}/messages/{message_index}", responses=responses(*_CHANGES, InvalidMessageIndex))

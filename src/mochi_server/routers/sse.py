@@ -1,7 +1,7 @@
 """Events as server-sent events. The only file that knows that wire."""
 
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -15,6 +15,7 @@ from mochi_server.chat.eventlog import Batch
 from mochi_server.chat.run import Run
 from mochi_server.chat.runs import RunRegistry
 from mochi_server.models.events import EventUnion
+from mochi_server.openai.wire import Chunks
 from mochi_server.routers.connection import ClientGone, until_disconnect
 
 PING_SECONDS = 10
@@ -58,6 +59,7 @@ class RunResponse(Response):
         self._runs = runs
         self._run = run
         self._after = after
+        self._prefix = b"id: %s:" % run.run_id.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         del scope
@@ -66,12 +68,39 @@ class RunResponse(Response):
 
     async def _send(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        prefix = b"id: %s:" % self._run.run_id.encode()
+        if opening := self._opening():
+            await send({"type": "http.response.body", "body": opening, "more_body": True})
         async with aclosing(self._run.listen(self._after, idle=PING_SECONDS)) as batches:
             async for batch in batches:
-                body = _PING if batch is None else _encoded(prefix, batch)
-                await send({"type": "http.response.body", "body": body, "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+                if body := _PING if batch is None else self._encoded(batch):
+                    await send({"type": "http.response.body", "body": body, "more_body": True})
+        await send({"type": "http.response.body", "body": self._closing(), "more_body": False})
+
+    def _opening(self) -> bytes:
+        return b""
+
+    def _encoded(self, batch: Batch) -> bytes:
+        return _encoded(self._prefix, batch)
+
+    def _closing(self) -> bytes:
+        return b""
+
+
+class CompletionResponse(RunResponse):
+    """A run as the chunks of a completion: events without names or ids, as clients of OpenAI's API read them."""
+
+    def __init__(self, runs: RunRegistry, run: Run, chunks: Chunks) -> None:
+        super().__init__(runs, run)
+        self._chunks = chunks
+
+    def _opening(self) -> bytes:
+        return _data(self._chunks.opening())
+
+    def _encoded(self, batch: Batch) -> bytes:
+        return _data(self._chunks.of(batch))
+
+    def _closing(self) -> bytes:
+        return _data(self._chunks.closing(self._run.turn))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +132,10 @@ async def _written(events: AsyncGenerator[Event, None]) -> AsyncGenerator[bytes,
     async with aclosing(events):
         async for event in events:
             yield b"event: %s\ndata: %s\n\n" % (event.type.encode(), orjson.dumps(event))
+
+
+def _data(chunks: Iterable[bytes]) -> bytes:
+    return b"".join([b"data: %s\n\n" % chunk for chunk in chunks])
 
 
 def _encoded(prefix: bytes, batch: Batch) -> bytes:

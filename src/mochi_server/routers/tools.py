@@ -24,7 +24,7 @@ async def list_executions(execution: ExecutionDep) -> ExecutionList:
 
 @router.post("/reload")
 async def reload_tools(tools: ToolsDep) -> ToolList:
-    """Read the tools directory again."""
+    """Read the tools directory again, and connect to its MCP servers anew."""
     return ToolList.of(await tools.reload())
 
 

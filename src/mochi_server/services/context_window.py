@@ -25,7 +25,10 @@ _TOKENS_PER_CHAR = 1 / 3.5
 
 _TELLING_CHARS = 400
 _MOST_TOKENS_PER_CHAR = 2
-"""Text has no more; what a count says beyond this is of something else, such as images."""
+"""Text has no more; what a count says beyond this is of something else."""
+
+IMAGE_TOKENS = 768
+"""What Ollama itself takes an image for when it fits a prompt; models take from 256 to some thousands."""
 _HISTORY_KEPT = 10
 
 LoadedWindows = Callable[[], Awaitable[Mapping[str, int]]]
@@ -173,13 +176,17 @@ class WindowRegistry:
         entry = self._entry(model.name)
         return WindowDecision(entry.window or self._first(entry, model), reason, model.context_length)
 
-    def estimate(self, model: ModelInfo, characters: int) -> int:
-        """How many tokens a prompt of so many characters is for a model."""
-        return int(characters * (self._entry(model.name).tokens_per_char or _TOKENS_PER_CHAR)) + 1
+    def estimate(self, model: ModelInfo, characters: int, images: int = 0) -> int:
+        """How many tokens a prompt of so many characters and images is for a model."""
+        text = int(characters * (self._entry(model.name).tokens_per_char or _TOKENS_PER_CHAR))
+        return text + IMAGE_TOKENS * images + 1
 
-    def observe(self, model: ModelInfo, characters: int, tokens: int) -> None:
-        """Learn from Ollama's count of a prompt; short ones say more of their template than of their text."""
-        if tokens > 0 and characters >= _TELLING_CHARS:
+    def observe(self, model: ModelInfo, characters: int, tokens: int, images: int = 0) -> None:
+        """Learn from Ollama's count of a prompt.
+
+        Short ones say more of their template than of their text, and those with images more of the images.
+        """
+        if tokens > 0 and characters >= _TELLING_CHARS and not images:
             self._entry(model.name).tokens_per_char = min(tokens / characters, _MOST_TOKENS_PER_CHAR)
 
     def initial_config(self, model: ModelInfo) -> dict[str, Any]:

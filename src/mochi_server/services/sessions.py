@@ -5,12 +5,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mochi_server.errors import ModelNotFound, OllamaError, OllamaUnreachable, PromptNotFound, ValidationFailed
+from mochi_server.errors import (
+    BlobNotFound,
+    ModelNotFound,
+    OllamaError,
+    OllamaUnreachable,
+    PromptNotFound,
+    ValidationFailed,
+)
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.services.context_window import Override, WindowRegistry
 from mochi_server.services.system_prompts import SystemPromptService
 from mochi_server.sessions.edits import Tail, edited, with_system_prompt, without_system_prompt
+from mochi_server.sessions.images import Image, images_in, media_type_of
 from mochi_server.sessions.session import ChatSession, now
 from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.types import AgentSettings, SessionCreationOptions, ToolSettings
@@ -92,6 +100,16 @@ class SessionService:
             if session.system_prompt is None:
                 raise PromptNotFound(None)
             await self._replace(session, without_system_prompt(session))
+
+    async def image(self, session_id: str, sha256: str) -> Image:
+        """An image that a message of the session names. Raises ``BlobNotFound``."""
+        session = await self._store.load(session_id)
+        if sha256 not in images_in(session.messages):
+            raise BlobNotFound(sha256)
+        data = await self._store.load_image(sha256)
+        if (media_type := media_type_of(data)) is None:  # somebody has put something else there
+            raise BlobNotFound(sha256)
+        return Image(sha256, media_type, data)
 
     async def state(self, session_id: str) -> SessionState:
         """A session and what can be known of its model now."""

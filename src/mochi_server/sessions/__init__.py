@@ -2,11 +2,14 @@
 
 from mochi_server.sessions.edits import edited, with_system_prompt, without_system_prompt
 from mochi_server.sessions.files import FileSessionStore
+from mochi_server.sessions.images import Image
 from mochi_server.sessions.manager import SessionManager
+from mochi_server.sessions.memory import MemorySessionStore
 from mochi_server.sessions.session import ChatSession, SessionMetadata
 from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.types import (
     AgentSettings,
+    ImageReference,
     Message,
     SessionCreationOptions,
     SessionPage,
@@ -19,6 +22,9 @@ __all__ = [
     "AgentSettings",
     "ChatSession",
     "FileSessionStore",
+    "Image",
+    "ImageReference",
+    "MemorySessionStore",
     "Message",
     "SessionCreationOptions",
     "SessionManager",

@@ -5,9 +5,10 @@ its end; what comes between are lines of the turn log, which reading lays over t
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from mochi_server.sessions.changes import settled_fields, settled_message
 from mochi_server.sessions.disk import Signature
 from mochi_server.sessions.encoding import settle
 from mochi_server.sessions.folder import SessionFolder, Stored, storage
+from mochi_server.sessions.images import Image, images_in
 from mochi_server.sessions.index import SessionIndex
 from mochi_server.sessions.search import pieces
 from mochi_server.sessions.session import ChatSession, new_id, now
@@ -56,15 +58,18 @@ class SessionDirectory:
                 fresh.metadata.session_id = new_id()
         return fresh
 
-    def put(self, session: ChatSession) -> ChatSession:
+    def put(self, session: ChatSession, images: Sequence[Image] = ()) -> ChatSession:
         """Store a session as it is, in place of one that is there."""
         record = Record.of(ChatSession.from_dict(settle(session.to_dict())))
         with storage(f"save session {session.session_id}"):
             self._folder.make()
-            if self._folder.create(session.session_id, record):
-                return self.load(session.session_id)
-        with self._writing(session.session_id) as stored:
-            return self._remember(session.session_id, self._folder.save(session.session_id, stored, record)).session()
+            with self._folder.blobs.keeping(session.messages, images):
+                if self._folder.create(session.session_id, record):
+                    return self.load(session.session_id)
+        with self._writing(session.session_id) as stored, self._folder.blobs.keeping(session.messages, images):
+            put = self._remember(session.session_id, self._folder.save(session.session_id, stored, record)).session()
+        self.sweep()
+        return put
 
     def load(self, session_id: str) -> ChatSession:
         """The session as it is now."""
@@ -73,10 +78,19 @@ class SessionDirectory:
             return visible.session()
 
     def append(
-        self, session_id: str, messages: Sequence[Message], *, revision: str | None = None, ends_turn: bool = False
+        self,
+        session_id: str,
+        messages: Sequence[Message],
+        *,
+        revision: str | None = None,
+        ends_turn: bool = False,
+        images: Sequence[Image] = (),
     ) -> ChatSession:
-        """Add messages at the end. The last ones of a turn go into the file at once, and not by way of its log."""
-        return self._change_history(session_id, None, messages, revision, ends_turn=ends_turn)
+        """Add messages at the end, with the images that they name.
+
+        The last ones of a turn go into the file at once, and not by way of its log.
+        """
+        return self._change_history(session_id, None, messages, revision, ends_turn=ends_turn, images=images)
 
     def replace_tail(
         self, session_id: str, from_index: int, messages: Sequence[Message], *, revision: str | None = None
@@ -100,10 +114,10 @@ class SessionDirectory:
                 written = self._folder.save(session_id, stored, after)
             return self._remember(session_id, written).session()
 
-    def checkpoint(self, session_id: str, partial: Message) -> None:
+    def checkpoint(self, session_id: str, unfinished: Message) -> None:
         """Note an unfinished answer in the turn log, for a crash of the process; the machine's would cost it."""
         with self._writing(session_id) as stored:
-            message = settled_message(partial, len(stored.record.messages))
+            message = settled_message(unfinished, len(stored.record.messages))
             after = stored.record.with_partial(message, self._folder.presence.name)
             noted = self._folder.note(session_id, stored, after, partial_line(after), durably=False)
             self._remember(session_id, noted)
@@ -111,7 +125,18 @@ class SessionDirectory:
     def delete(self, session_id: str) -> None:
         """Remove the session."""
         with storage(f"delete session {session_id}"), self._folder.alone(session_id):
-            self._folder.delete(session_id)
+            had_images = self._folder.delete(session_id)
+        if had_images:
+            self.sweep()
+
+    def load_image(self, sha256: str) -> bytes:
+        """The bytes of an image that a message names."""
+        with storage("read an image"):
+            return self._folder.blobs.read(sha256)
+
+    def sweep(self) -> None:
+        """Remove the images that no session names any more; a failing medium keeps them for the next time."""
+        self._folder.blobs.sweep()
 
     def list(self, query: SessionQuery) -> SessionPage:
         """Sessions by their last change, newest first, or those found; files that cannot be read are left out."""
@@ -140,10 +165,16 @@ class SessionDirectory:
             if is_turn:
                 self._turns[session_id] = _Turn(whole)
 
+    def leave_turn(self, session_id: str) -> bool:
+        """End a turn that has nothing in its log, which needs no disk. False where ``end_turn`` has work to do."""
+        turn = self._turns.get(session_id)
+        if turn is not None and turn.stored.log is not None:
+            return False
+        self._turns.pop(session_id, None)
+        return True
+
     def end_turn(self, session_id: str) -> None:
         """Bring what the turn has logged into the file. A failing medium is no error here: the log is durable, too."""
-        if session_id not in self._turns:
-            return
         try:
             with self._writing(session_id) as stored:
                 if stored.log:
@@ -163,6 +194,7 @@ class SessionDirectory:
         revision: str | None,
         *,
         ends_turn: bool = False,
+        images: Sequence[Image] = (),
     ) -> ChatSession:
         moment = now()
         with self._writing(session_id) as stored:
@@ -171,14 +203,18 @@ class SessionDirectory:
             new = [settled_message(message, start + offset) for offset, message in enumerate(messages)]
             after = before.with_tail(start, new, moment)
             turn = self._turns.get(session_id)
-            line = tail_line(before, start, after) if turn and turn.has_spoken else None
-            written = self._written(session_id, stored, after, line, ends_turn=ends_turn)
+            line = partial(tail_line, before, start, after) if turn and turn.has_spoken else None
+            with self._folder.blobs.keeping(new, images):
+                written = self._written(session_id, stored, after, line, ends_turn=ends_turn)
             if turn:
                 turn.has_spoken = True
-            return self._remember(session_id, written).session()
+            changed = self._remember(session_id, written).session()
+        if images_in(before.messages[start:]) - images_in(new):
+            self.sweep()
+        return changed
 
     def _written(
-        self, session_id: str, stored: Stored, after: Record, line: bytes | None, *, ends_turn: bool
+        self, session_id: str, stored: Stored, after: Record, line: Callable[[], bytes] | None, *, ends_turn: bool
     ) -> Stored:
         """Save the file, or add the line to the turn's log where there is one and more will follow or no file fits."""
         if line is None:
@@ -186,7 +222,7 @@ class SessionDirectory:
         if ends_turn:
             with suppress(OSError):
                 return self._folder.save(session_id, stored, after)
-        return self._folder.note(session_id, stored, after, line)
+        return self._folder.note(session_id, stored, after, line())
 
     @contextmanager
     def _writing(self, session_id: str) -> Iterator[Stored]:

@@ -33,10 +33,16 @@ def settle(value: object) -> Any:
 
 def encode_file(metadata: SessionMetadata, lines: Sequence[bytes], extra: dict[str, Any]) -> bytes:
     """A session file. ``lines`` are encoded messages, ``extra`` is what else stood beside the two known keys."""
-    messages = b"[\n    " + b",\n    ".join(lines) + b"\n  ]" if lines else b"[]"
-    parts = [b'"metadata": ' + _indented(metadata.to_dict()), b'"messages": ' + messages]
-    parts += [encode(name) + b": " + _indented(value) for name, value in extra.items()]
-    return b"{\n  " + b",\n  ".join(parts) + b"\n}\n"
+    head = b'{\n  "metadata": ' + _indented(metadata.to_dict()) + b',\n  "messages": ['
+    others = [b",\n  " + encode(name) + b": " + _indented(value) for name, value in extra.items()]
+    tail = b"".join([b"]", *others, b"\n}\n"])
+    if not lines:
+        return head + tail
+    # Joined in one go: histories are long, and each copy of one is paid for.
+    first, last = head + b"\n    ", b"\n  " + tail
+    if len(lines) == 1:
+        return first + lines[0] + last
+    return b",\n    ".join([first + lines[0], *lines[1:-1], lines[-1] + last])
 
 
 def decode_file(session_id: str, data: bytes) -> ChatSession:

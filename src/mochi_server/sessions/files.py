@@ -15,6 +15,7 @@ import anyio.to_thread
 from mochi_server.errors import SessionNotFound, StorageFailed
 from mochi_server.sessions.directory import SessionDirectory
 from mochi_server.sessions.finishing import finished
+from mochi_server.sessions.images import Image
 from mochi_server.sessions.locks import Holds
 from mochi_server.sessions.session import ChatSession, is_session_id
 from mochi_server.sessions.types import Message, SessionPage, SessionQuery
@@ -46,13 +47,17 @@ class FileSessionStore:
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="sessions")
 
     async def open(self) -> None:
-        """Be known to the other processes that serve the directory, and warn of those. Turns do it by themselves."""
+        """Be known to the other processes that serve the directory, and warn of those. Turns do it by themselves.
+
+        Images that a crash has left without a session are swept in the background.
+        """
         try:
             self.others = await self._run(self._directory.join)
             for process_id in self.others:
                 _log.warning(_ALSO_SERVED, process_id, self._path.absolute())
         except StorageFailed as error:
             _log.warning("%s", error.message)
+        self._threads.submit(self._directory.sweep)
 
     async def check(self) -> None:
         """See whether the directory can be written. Raises ``StorageFailed``."""
@@ -62,21 +67,32 @@ class FileSessionStore:
         """Store a new session; its id is replaced by a fresh one should it be taken."""
         return await self._run(partial(self._directory.create, session))
 
-    async def put(self, session: ChatSession) -> ChatSession:
+    async def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
         """Store a session as it is, in place of one that is there."""
-        return await self._run(partial(self._directory.put, session))
+        return await self._run(partial(self._directory.put, session, images))
 
     async def load(self, session_id: str) -> ChatSession:
         """The session as it is now, what a running or crashed turn has brought so far included."""
         return await self._run(partial(self._directory.load, session_id))
 
     async def append(
-        self, session_id: str, messages: Sequence[Message], *, revision: str | None = None, ends_turn: bool = False
+        self,
+        session_id: str,
+        messages: Sequence[Message],
+        *,
+        revision: str | None = None,
+        ends_turn: bool = False,
+        images: Sequence[Image] = (),
     ) -> ChatSession:
-        """Add messages at the end. ``ends_turn``: the turn that holds the session will add no others."""
+        """Add messages at the end, with the images that they name."""
+        append = self._directory.append
         return await self._run(
-            partial(self._directory.append, session_id, messages, revision=revision, ends_turn=ends_turn)
+            partial(append, session_id, messages, revision=revision, ends_turn=ends_turn, images=images)
         )
+
+    async def load_image(self, sha256: str) -> bytes:
+        """The bytes of an image that a message names."""
+        return await self._run(partial(self._directory.load_image, sha256))
 
     async def replace_tail(
         self, session_id: str, from_index: int, messages: Sequence[Message], *, revision: str | None = None
@@ -115,7 +131,7 @@ class FileSessionStore:
                 await self._run(partial(self._directory.begin, session_id, is_turn=run_id is not None))
                 yield
             finally:
-                if run_id is not None:
+                if run_id is not None and not self._directory.leave_turn(session_id):
                     await self._run(partial(self._directory.end_turn, session_id))
 
     async def aclose(self) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from mochi_server.errors import SessionNotFound, StorageFailed
 from mochi_server.posix import sync_directory
 from mochi_server.sessions import disk
+from mochi_server.sessions.blobs import BlobFolder
 from mochi_server.sessions.encoding import decode_file
 from mochi_server.sessions.locks import WriteLocks
 from mochi_server.sessions.presence import Presence
@@ -56,6 +57,7 @@ class SessionFolder:
         self._path = path
         self._locks = WriteLocks(path / ".locks")
         self.presence = Presence(path / ".locks")
+        self.blobs = BlobFolder(path, self._locks)
         self._warned: set[tuple[str, disk.Signature | None]] = set()
 
     def make(self) -> None:
@@ -103,8 +105,9 @@ class SessionFolder:
         with self._locks.exclusive(session_id):
             if os.path.lexists(self._file(session_id)):
                 return False
-            disk.remove(self._log(session_id))
-            disk.write(self._file(session_id), record.file())
+            with self.blobs.keeping(record.messages):
+                disk.remove(self._log(session_id))
+                disk.write(self._file(session_id), record.file())
         return True
 
     def save(self, session_id: str, before: Stored, record: Record) -> Stored:
@@ -118,9 +121,12 @@ class SessionFolder:
         """Add a line to the turn log."""
         return Stored(record, before.file, disk.append(self._log(session_id), line, durably=durably))
 
-    def delete(self, session_id: str) -> None:
-        """Remove a session's files, the log last."""
-        disk.remove_for_good(self._file(session_id), self._log(session_id))
+    def delete(self, session_id: str) -> bool:
+        """Remove a session's files, the log last; whether it may have needed images."""
+        files = self._file(session_id), self._log(session_id)
+        had_images = self.blobs.named_in(*files)
+        disk.remove_for_good(*files)
+        return had_images
 
     def scan(self) -> dict[str, disk.Signature | None]:
         """The ids there are, with their files' signatures; None for those that have a turn log as well."""

@@ -45,7 +45,10 @@ _SCHEMA = (
 )
 _UPSERT = "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?, ?)"
 _PAGE = "SELECT entry FROM sessions ORDER BY updated DESC, session_id LIMIT ? OFFSET ?"
-_ALL = "SELECT session_id, entry FROM sessions ORDER BY updated DESC, session_id"
+_ALL = "SELECT session_id FROM sessions ORDER BY updated DESC, session_id"
+_ENTRY = "SELECT entry FROM sessions WHERE session_id = ?"
+_ENTRIES = "SELECT session_id, entry FROM sessions"
+_MANY = 500
 
 
 class SessionIndex:
@@ -76,7 +79,7 @@ class SessionIndex:
                 try:
                     with open_database() as database:
                         self._refresh(database, files)
-                        ids = self._texts.found(database, files, wanted) if wanted else None
+                        ids = self._texts.found(database, wanted) if wanted else None
                         return None if wanted and ids is None else _page(database, query, ids)
                 except sqlite3.OperationalError as error:
                     _log.debug("the session index stays in memory: %s", error)
@@ -148,9 +151,16 @@ def _page(database: sqlite3.Connection, query: SessionQuery, ids: set[str] | Non
         (total,) = database.execute("SELECT count(*) FROM sessions").fetchone()
         rows = database.execute(_PAGE, (-1 if query.limit is None else query.limit, query.offset))
         return SessionPage(_entries(row[0] for row in rows), total)
-    found = [entry for session_id, entry in database.execute(_ALL) if session_id in ids]
+    found = [session_id for (session_id,) in database.execute(_ALL) if session_id in ids]
     end = None if query.limit is None else query.offset + query.limit
-    return SessionPage(_entries(found[query.offset : end]), len(found))
+    return SessionPage(_entries(_stored(database, found[query.offset : end])), len(found))
+
+
+def _stored(database: sqlite3.Connection, ids: list[str]) -> list[bytes]:
+    if len(ids) < _MANY:
+        return [database.execute(_ENTRY, (session_id,)).fetchone()[0] for session_id in ids]
+    entries = dict(database.execute(_ENTRIES))
+    return [entries[session_id] for session_id in ids]
 
 
 def _entries(rows: Iterable[bytes]) -> list[dict[str, Any]]:

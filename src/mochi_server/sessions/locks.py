@@ -27,16 +27,30 @@ class WriteLocks:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._threads = [threading.Lock() for _ in range(SLOTS)]
+        self._blobs = threading.Lock()
 
     @contextmanager
     def exclusive(self, session_id: str) -> Iterator[None]:
         """Raises OSError when the lock file cannot be had."""
         slot = int(session_id, 16) % SLOTS
-        with self._threads[slot]:
-            self._directory.mkdir(mode=0o700, exist_ok=True)
-            lock = FileLock(self._directory / f"{slot:02d}.lock", mode=0o600, thread_local=False)
-            with lock.acquire(timeout=PATIENCE_SECONDS, poll_interval=POLL_SECONDS):
-                yield
+        with self._threads[slot], self._file(f"{slot:02d}"):
+            yield
+
+    @contextmanager
+    def blobs(self) -> Iterator[None]:
+        """Exclusive use of the images beside all sessions. Raises OSError when the lock file cannot be had.
+
+        Within it no session may be asked for: those who have one ask for this.
+        """
+        with self._blobs, self._file("blobs"):
+            yield
+
+    @contextmanager
+    def _file(self, name: str) -> Iterator[None]:
+        self._directory.mkdir(mode=0o700, exist_ok=True)
+        lock = FileLock(self._directory / f"{name}.lock", mode=0o600, thread_local=False)
+        with lock.acquire(timeout=PATIENCE_SECONDS, poll_interval=POLL_SECONDS):
+            yield
 
 
 @dataclass(eq=False)

@@ -9,6 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 from mochi_server.constants import FORMAT_VERSION, PREVIEW_CHARS
+from mochi_server.sessions.images import Image
 from mochi_server.sessions.migrations import migrate
 from mochi_server.sessions.titles import automatic_title
 from mochi_server.sessions.types import (
@@ -140,6 +141,7 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
 _MESSAGE_KINDS: dict[str, type] = {
     "role": str,
     "source_file": str,
+    "images": list,
     "model": str,
     "eval_count": int,
     "prompt_eval_count": int,
@@ -285,9 +287,12 @@ def system_message(content: str, source_file: str | None = None) -> Message:
     }
 
 
-def user_message(content: str) -> Message:
-    """A new user message."""
-    return {"role": "user", "content": content, "message_id": new_id(), "timestamp": now()}
+def user_message(content: str, images: Sequence[Image] = ()) -> Message:
+    """A new user message, with the names of its images."""
+    message: Message = {"role": "user", "content": content, "message_id": new_id(), "timestamp": now()}
+    if images:
+        message["images"] = [image.reference for image in images]
+    return message
 
 
 def complete(message: Message, index: int, created_at: str) -> Message:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
+from mochi_server.sessions.images import Image
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import Message, SessionPage, SessionQuery
 
@@ -21,8 +22,8 @@ class SessionStore(Protocol):
         """Store a new session; its id is replaced by a fresh one should it be taken."""
         ...
 
-    async def put(self, session: ChatSession) -> ChatSession:
-        """Store a session as it is, id and times included, in place of one that is there."""
+    async def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
+        """Store a session as it is, id and times included, in place of one that is there; with images it names."""
         ...
 
     async def load(self, session_id: str) -> ChatSession:
@@ -30,9 +31,24 @@ class SessionStore(Protocol):
         ...
 
     async def append(
-        self, session_id: str, messages: Sequence[Message], *, revision: str | None = None, ends_turn: bool = False
+        self,
+        session_id: str,
+        messages: Sequence[Message],
+        *,
+        revision: str | None = None,
+        ends_turn: bool = False,
+        images: Sequence[Image] = (),
     ) -> ChatSession:
-        """Add messages at the end. ``ends_turn``: the turn that holds the session will add no others."""
+        """Add messages at the end. ``ends_turn``: the turn that holds the session will add no others.
+
+        ``images`` are those that the messages name: each is stored once, together with the messages or not at all,
+        and stays as long as a message of any session names it. The change that takes the last such message, be it
+        of whatever method, takes the image.
+        """
+        ...
+
+    async def load_image(self, sha256: str) -> bytes:
+        """The bytes of an image that a message names. Raises ``BlobNotFound``."""
         ...
 
     async def replace_tail(

@@ -1,12 +1,13 @@
 """The searched texts of sessions in the index's database: which are stale, and which hold every word of a query.
 
-A text is read and looked into only when somebody searches, and then only what has changed. Words of three characters
-and more are looked up by their trigrams where SQLite can (FTS5, 3.34 and newer), others are looked for in every text.
+A text is read only when somebody searches, and then only where the list's entry tells of another state of its file.
+Words of three characters and more are looked up by their trigrams where SQLite can (FTS5, 3.34 and newer), others are
+looked for in every text.
 """
 
 import sqlite3
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from mochi_server.sessions.disk import Signature
 from mochi_server.sessions.search import matches
@@ -24,6 +25,12 @@ _TRIGRAMS = (
     "CREATE VIRTUAL TABLE IF NOT EXISTS trigrams USING fts5 "
     "(text, content='texts', content_rowid='id', tokenize='trigram case_sensitive 1', detail=none)"
 )
+_STALE = (
+    "SELECT l.session_id, l.inode IS NOT NULL FROM sessions l LEFT JOIN searched t ON t.session_id = l.session_id "
+    "WHERE l.inode IS NULL OR t.inode IS NOT l.inode OR t.modified_ns IS NOT l.modified_ns OR t.size IS NOT l.size "
+    "ORDER BY l.inode IS NULL"
+)
+"""Those whose turn runs are read each time, the last of all."""
 _HOLDING = "SELECT DISTINCT session_id FROM texts WHERE instr(text, ?)"
 _BY_TRIGRAMS = (
     "SELECT DISTINCT session_id FROM texts "
@@ -48,12 +55,10 @@ class SearchedTexts:
     def __init__(self, read: Read) -> None:
         self._read = read
 
-    def found(
-        self, database: sqlite3.Connection, files: Mapping[str, Signature | None], words: Sequence[str]
-    ) -> set[str] | None:
-        """Ids of the sessions that hold every word; None when a step was made and more files are to be read."""
+    def found(self, database: sqlite3.Connection, words: Sequence[str]) -> set[str] | None:
+        """Ids of the listed sessions that hold every word; None when a step was made and more are to be read."""
         with database:
-            if not self._refresh(database, files):
+            if not self._refresh(database):
                 return None
         by_trigrams = _has_trigrams(database)
         ids: set[str] | None = None
@@ -65,25 +70,18 @@ class SearchedTexts:
                 ids = _holding(database, word, ids)
         return ids or set()
 
-    def found_in_files(self, files: Mapping[str, Signature | None], words: Sequence[str]) -> set[str]:
+    def found_in_files(self, files: Iterable[str], words: Sequence[str]) -> set[str]:
         """The same without an index: every file is read."""
         read = ((session_id, self._read(session_id)) for session_id in files)
         return {session_id for session_id, text in read if text is not None and matches(text[0], words)}
 
-    def _refresh(self, database: sqlite3.Connection, files: Mapping[str, Signature | None]) -> bool:
-        """Take in what has changed, for a while; whether that was everything."""
-        known = {row[0]: row[1:] for row in database.execute("SELECT * FROM searched")}
-        for session_id in known.keys() - files.keys():
-            forget(database, session_id)
-        changed = [name for name, signature in files.items() if signature is not None and known.get(name) != signature]
+    def _refresh(self, database: sqlite3.Connection) -> bool:
+        """Take in what has changed since, for a while; whether that was everything."""
         until = time.monotonic() + _STEP_SECONDS
-        for number, session_id in enumerate(changed):
-            if number and time.monotonic() > until:
+        for number, (session_id, is_settled) in enumerate(database.execute(_STALE).fetchall()):
+            if is_settled and number and time.monotonic() > until:
                 return False
             self._take(database, session_id)
-        for session_id, signature in files.items():
-            if signature is None:  # a turn runs: what was read is good for this answer only
-                self._take(database, session_id)
         return True
 
     def _take(self, database: sqlite3.Connection, session_id: str) -> None:

@@ -13,14 +13,15 @@ _END_OF_SENTENCE = re.compile(r"(?<=[.!?])\s|(?<=[\u3002\uff01\uff1f])")
 
 def automatic_title(messages: Iterable[Message], summary: Mapping[str, object] | None) -> str | None:
     """A title of one line, 80 characters at most, then ``...`` when cut; None for a session without words."""
-    summarized = _line((summary or {}).get("summary"))
+    summarized = one_line((summary or {}).get("summary"))
     if summarized:
         return _cut(_END_OF_SENTENCE.split(summarized, maxsplit=1)[0].rstrip(".\u3002") or summarized)
-    said = (_line(message.get("content")) for message in messages if message.get("role") == "user")
+    said = (one_line(message.get("content")) for message in messages if message.get("role") == "user")
     return next((_cut(text) for text in said if text), None)
 
 
-def _line(text: object) -> str:
+def one_line(text: object) -> str:
+    """The beginning of a text with a space for whatever is no letter; of what is no text, nothing."""
     return _NO_LETTER.sub(" ", text[:_READ_CHARS]).strip() if isinstance(text, str) else ""
 
 

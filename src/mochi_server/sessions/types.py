@@ -66,6 +66,14 @@ class ToolCall(TypedDict):
     function: ToolCallFunction
 
 
+class ImageReference(TypedDict):
+    """How a message names an image, whose bytes are kept beside the sessions."""
+
+    sha256: str
+    """of its bytes, in hex"""
+    media_type: str
+
+
 class Message(TypedDict, total=False):
     """One stored message. ``role``, ``content``, ``message_id`` and ``timestamp`` are always there.
 
@@ -78,6 +86,8 @@ class Message(TypedDict, total=False):
     timestamp: str
     source_file: str | None
     """system: the prompt file it came from"""
+    images: list[ImageReference]
+    """user: what was shown to the model with it"""
     model: str
     """assistant: who answered; what follows is of the answer, too"""
     eval_count: int

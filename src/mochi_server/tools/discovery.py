@@ -45,16 +45,23 @@ class Tool:
     function: Callable[..., Any]
     schema: ToolSchema
     read_only: bool = False
+    source: str | None = None
+    """Where it is from and what it is called there, unless it is the directory's."""
 
     @property
     def destructive(self) -> bool:
         """Whether a careful policy asks before it runs: everything not known to be read-only."""
         return not self.read_only
 
+    @property
+    def approved_as(self) -> str:
+        """What approvals are remembered by: another tool may have its name another time."""
+        return self.source or self.name
+
 
 @dataclass(frozen=True)
 class Problem:
-    """Something in a tools directory that cannot be used; ``name`` is a tool, a group or a file."""
+    """Something that cannot be used; ``name`` is a tool, a group, a file or an MCP server."""
 
     name: str
     message: str

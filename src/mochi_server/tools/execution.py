@@ -92,7 +92,7 @@ class ToolExecutionService:
 
 
 class Raised(Exception):
-    """What user code raised, as text: nothing it may raise reaches the event loop."""
+    """What user code raised, as text: nothing it may raise reaches the event loop. A tool may raise it itself."""
 
 
 async def in_thread(function: Callable[[], T], slots: asyncio.Semaphore) -> T:
@@ -165,7 +165,7 @@ async def _guarded(work: Coroutine[Any, Any, T]) -> T:
 async def _contained(work: Coroutine[Any, Any, T]) -> T:
     try:
         return await work
-    except asyncio.CancelledError:
+    except (asyncio.CancelledError, Raised):
         raise
     except BaseException as failure:  # as in a thread
         raise _raised(failure) from None

@@ -8,6 +8,7 @@ import inspect
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 from docstring_parser import DocstringStyle, parse
@@ -30,30 +31,20 @@ class WrongArguments(Exception):
 
 @dataclass(frozen=True)
 class ToolSchema:
-    """A function as a tool. ``parameters`` is the JSON schema that models get."""
+    """How a tool is called. ``parameters`` is the JSON schema that models get."""
 
     name: str
     description: str
     parameters: dict[str, Any]
     overview: dict[str, dict[str, str]]
     """Parameter name → ``type`` (as Python writes it) and ``description``; what clients are shown."""
-    _signature: inspect.Signature
-    _adapter: TypeAdapter[Any]
+    bind: Callable[[Mapping[str, Any]], inspect.BoundArguments]
+    """Arguments as the function takes them. Raises ``WrongArguments``."""
 
     def definition(self) -> dict[str, Any]:
         """The tool as Ollama takes it."""
         function = {"name": self.name, "description": self.description, "parameters": self.parameters}
         return {"type": "function", "function": function}
-
-    def bind(self, arguments: Mapping[str, Any]) -> inspect.BoundArguments:
-        """Arguments with the types the function wants, defaults filled in. Raises ``WrongArguments``."""
-        try:
-            values = self._adapter.validate_python(ArgsKwargs((), dict(arguments)))
-        except ValidationError as error:
-            raise WrongArguments(_explain(error)) from error
-        bound = self._signature.bind_partial()
-        bound.arguments = {name: values[name] for name in self._signature.parameters}
-        return bound
 
     def check(self, arguments: dict[str, Any]) -> None:
         """Raises ``WrongArguments`` unless arguments fit."""
@@ -95,14 +86,26 @@ def make_schema(function: Callable[..., Any], name: str) -> ToolSchema:
     return ToolSchema(
         name=name,
         description=_summary(docstring) or documentation.strip(),
-        parameters=_for_models(full, described),
+        parameters=for_models(full, described),
         overview={
             parameter: {"type": type_name(hints[parameter]), "description": _flat(described.get(parameter, ""))}
             for parameter in signature.parameters
         },
-        _signature=signature,
-        _adapter=adapter,
+        bind=partial(_bind, signature, adapter),
     )
+
+
+def _bind(
+    signature: inspect.Signature, adapter: TypeAdapter[Any], arguments: Mapping[str, Any]
+) -> inspect.BoundArguments:
+    """Arguments with the types the function wants, defaults filled in."""
+    try:
+        values = adapter.validate_python(ArgsKwargs((), dict(arguments)))
+    except ValidationError as error:
+        raise WrongArguments(_explain(error)) from error
+    bound = signature.bind_partial()
+    bound.arguments = {name: values[name] for name in signature.parameters}
+    return bound
 
 
 def type_name(annotation: object) -> str:
@@ -170,7 +173,7 @@ def _summary(docstring: Docstring) -> str:
     return "\n\n".join(part.strip() for part in parts if part and part.strip())
 
 
-def _for_models(full: dict[str, Any], described: Mapping[str, str]) -> dict[str, Any]:
+def for_models(full: dict[str, Any], described: Mapping[str, str]) -> dict[str, Any]:
     """The schema with references put in place and only what Ollama passes on; defaults go into the descriptions."""
     definitions = full.get("$defs", {})
     properties = {}
@@ -203,7 +206,7 @@ def _kept(node: Mapping[str, Any], definitions: Mapping[str, Any], inside: tuple
     if choices:
         result["anyOf"] = [_kept(choice, definitions, inside) for choice in choices]
     if "items" in node or "prefixItems" in node:
-        items = node.get("items") or node["prefixItems"][0]
+        items: Any = node.get("items") or next(iter(node.get("prefixItems", ())), None)
         result["items"] = _kept(items if isinstance(items, Mapping) else {}, definitions, inside)
     if "properties" in node:
         result["properties"] = {key: _kept(value, definitions, inside) for key, value in node["properties"].items()}

@@ -3,7 +3,7 @@
 Knows no session, no store and no wire; who approves is somebody else's business, too.
 """
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
@@ -43,9 +43,11 @@ class ToolOutcome:
     execution_time: float = 0.0
     decided_by: DecidedBy = "policy"
     told: bool = False
+    """Whether clients know already, by other events: then it has none of its own."""
     result: str | None = None
     """What the tool gave, where the model is told more than that."""
-    """Whether clients know already, by other events: then it has none of its own."""
+    handed_back: bool = False
+    """Whether the client carries the call out: it has no result yet, and the turn ends."""
 
     def event(self) -> ToolResult:
         """The outcome as clients see it."""
@@ -90,6 +92,29 @@ class JoinedToolbox:
 
 def _offers(toolbox: Toolbox, name: str) -> bool:
     return any(schema["function"]["name"] == name for schema in toolbox.schemas())
+
+
+class ClientToolbox:
+    """Tools that the client carries out: their calls are handed back to it. ``schemas`` are as Ollama takes them."""
+
+    def __init__(self, schemas: Sequence[dict[str, Any]]) -> None:
+        self._schemas = list(schemas)
+
+    def schemas(self) -> list[dict[str, Any]]:
+        return self._schemas
+
+    async def run(self, call: Call) -> AsyncGenerator[ChatEvent | ToolOutcome, None]:
+        yield ToolOutcome(call, content="", success=True, handed_back=True)
+
+
+class ClosedToolbox:
+    """No tools: a call that a model makes all the same is refused."""
+
+    def schemas(self) -> list[dict[str, Any]]:
+        return []
+
+    async def run(self, call: Call) -> AsyncGenerator[ChatEvent | ToolOutcome, None]:
+        yield failed(call, "No tools may be called now.", ToolNotFound.code)
 
 
 class FunctionToolbox:
@@ -163,11 +188,11 @@ class Approver(Protocol):
         """
         ...
 
-    def remembers(self, tool_name: str) -> bool:
-        """Whether a tool was approved of for the rest of the session."""
+    def remembers(self, tool: str) -> bool:
+        """Whether a tool was approved of for the rest of the session; it is named by its ``approved_as``."""
         ...
 
-    async def remember(self, tool_name: str) -> None:
+    async def remember(self, tool: str) -> None:
         """Approve of a tool for the rest of the session."""
         ...
 
@@ -212,7 +237,7 @@ class ConfirmingToolbox:
             yield failed(call, f"The user did not approve of this call.{reason}", ToolExecutionDenied.code, "user")
             return
         if decision.remember == "session":
-            await self._approver.remember(call.name)
+            await self._approver.remember(self._wrapped.tools[call.name].approved_as)
         edited = decision.arguments is not None and decision.arguments != call.arguments
         final = replace(call, arguments=decision.arguments) if decision.arguments is not None else call
         async with aclosing(self._wrapped.run(final)) as events:
@@ -220,9 +245,10 @@ class ConfirmingToolbox:
                 yield _by_the_user(event, decision, edited) if isinstance(event, ToolOutcome) else event
 
     def _must_ask(self, name: str) -> bool:
-        if self._policy is ToolExecutionPolicy.NEVER_CONFIRM or self._approver.remembers(name):
+        tool = self._wrapped.tools[name]
+        if self._policy is ToolExecutionPolicy.NEVER_CONFIRM or self._approver.remembers(tool.approved_as):
             return False
-        return self._policy is ToolExecutionPolicy.ALWAYS_CONFIRM or self._wrapped.tools[name].destructive
+        return self._policy is ToolExecutionPolicy.ALWAYS_CONFIRM or tool.destructive
 
 
 def failed(

@@ -1,6 +1,7 @@
 """GET /sessions in a directory of many: the first time, when there is no index yet and every file has to be read, and
-from then on. Meanwhile others ask for a session and for the server's health, one after the other: how long the slowest
-of them waited. Sessions were made by the library; each has had one turn.
+from then on. Then a search for one of them by a word of its message: the first, for which every text is taken into the
+index, and those that follow. Meanwhile others ask for a session and for the server's health, one after the other: how
+long the slowest of them waited. Sessions were made by the library; each has had one turn.
 """
 
 import time
@@ -25,6 +26,8 @@ _API = "/api/v1"
 _WRITERS = 8
 _WARM_UP_SECONDS = 0.2
 _LIST, _HEALTH = f"{_API}/sessions", f"{_API}/health"
+_SEARCH = f"{_LIST}?q=number+0%3F"
+_ROWS = ("first", "warm", "first search", "warm search")
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ class Workload:
     """A directory and who asks for it."""
 
     sessions: int = adjustable(5000, "stored sessions")
-    lists: int = adjustable(10, "warm lists in a round")
+    lists: int = adjustable(10, "warm lists, and warm searches, in a round")
 
 
 @dataclass(frozen=True)
@@ -44,15 +47,14 @@ class _Listed:
 
 
 def measure(work: Workload, setting: Setting) -> Findings:
-    """A row for the first list and one for those after it: medians over the rounds."""
+    """A row each for the first list, those after it, the first search, those after it: medians over the rounds."""
     with ExitStack() as stack:
         data = Path(stack.enter_context(TemporaryDirectory(prefix="mochi-benchmark-")))
         some = _fill(data, work.sessions)
         upstream = stack.enter_context(running(python("tests.benchmarks.upstream", "burst:1")))
         rounds = [_round(upstream, data, f"{_LIST}/{some}", work.lists) for _ in range(setting.rounds)]
-    first = _row("first", [first for first, _ in rounds])
-    warm = _row("warm", [warm for _, warm in rounds])
-    return Findings([first, warm], _aims(first, warm))
+    rows = [_row(name, list(listed)) for name, listed in zip(_ROWS, zip(*rounds, strict=True), strict=True)]
+    return Findings(rows, _aims(*rows))
 
 
 def _fill(data: Path, count: int) -> str:
@@ -72,27 +74,28 @@ def _session(number: int) -> ChatSession:
     return session
 
 
-def _round(upstream: Server, data: Path, another: str, lists: int) -> tuple[_Listed, _Listed]:
-    """The first list of a server without an index, and those that follow."""
+def _round(upstream: Server, data: Path, another: str, lists: int) -> list[_Listed]:
+    """The first list of a server without an index and those that follow, and the same of searches."""
     for file in (data / "chat_sessions").glob(".index.sqlite*"):
         file.unlink()
     with mochi.serving(upstream, data) as server:
         with probing(server, another, _HEALTH):  # so that nothing but the list is for the first time
             time.sleep(_WARM_UP_SECONDS)
-        return _listed(server, another, 1), _listed(server, another, lists)
+        asked = [(_LIST, 1), (_LIST, lists), (_SEARCH, 1), (_SEARCH, lists)]
+        return [_listed(server, path, another, count) for path, count in asked]
 
 
-def _listed(server: Server, another: str, count: int) -> _Listed:
+def _listed(server: Server, path: str, another: str, count: int) -> _Listed:
     with probing(server, another, _HEALTH) as others:
-        lists = [_list(server) for _ in range(count)]
+        lists = [_list(server, path) for _ in range(count)]
     return _Listed([took for _, took in lists], _meanwhile(others, lists))
 
 
-def _list(server: Server) -> tuple[float, float]:
+def _list(server: Server, path: str) -> tuple[float, float]:
     """When the list was asked for, and milliseconds until all of it was there."""
     connection = HTTPConnection("127.0.0.1", server.port, timeout=60)
     asked = time.monotonic()
-    connection.request("GET", _LIST)
+    connection.request("GET", path)
     response = connection.getresponse()
     response.read()
     assert response.status == 200
@@ -121,10 +124,11 @@ def _row(name: str, rounds: list[_Listed]) -> Row:
     }
 
 
-def _aims(first: Row, warm: Row) -> list[Aim]:
+def _aims(first: Row, warm: Row, _: Row, search: Row) -> list[Aim]:
     return [
         Aim("the first list", float(first[_TOOK]), 600, "ms"),
         Aim("a warm list", float(warm[_TOOK]), 30, "ms"),
+        Aim("a warm search", float(search[_TOOK]), 100, "ms"),
         Aim("longest wait of another request during the first", float(first[_OTHERS]), 50, "ms"),
         Aim("longest wait of another request during warm ones", float(warm[_OTHERS]), 50, "ms"),
     ]

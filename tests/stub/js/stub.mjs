@@ -10,19 +10,24 @@ import { after } from "node:test";
 const CONFIG = fileURLToPath(new URL("config.yaml", import.meta.url));
 
 // The URL of a stub that ends with the suite.
-export async function startStub() {
+export function startStub() {
   const options = ["--port", "0", "--speed", "0", "--config", CONFIG, "--log-level", "warning"];
-  const stub = spawn("mochi-stub", ["run", ...options], { stdio: ["ignore", "pipe", "inherit"] });
+  return start("mochi-stub", ["run", ...options]);
+}
+
+// The URL that a command prints when it serves; it ends with the suite.
+export async function start(command, options) {
+  const process = spawn(command, options, { stdio: ["ignore", "pipe", "inherit"] });
   after(async () => {
-    stub.kill();
-    if (stub.exitCode === null) await once(stub, "exit");
+    process.kill();
+    if (process.exitCode === null) await once(process, "exit");
   });
-  for await (const line of createInterface({ input: stub.stdout })) {
+  for await (const line of createInterface({ input: process.stdout })) {
     const url = line.match(/http:\/\/127\.0\.0\.1:\d+/);
     if (url) {
-      stub.stdout.resume();
+      process.stdout.resume();
       return url[0];
     }
   }
-  throw new Error("mochi-stub ended without printing its address.");
+  throw new Error(`${command} ended without printing its address.`);
 }

@@ -1,0 +1,249 @@
+"""Schemas of requests of OpenAI's API, as far as this server speaks it.
+
+Fields that it does not know are left alone, those of OpenAI's that would change the answer and cannot be honoured are
+refused.
+"""
+
+from typing import Annotated, Any, Literal
+
+import orjson
+from fastapi import Header
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from mochi_server.chat.images import read_images
+from mochi_server.chat.model import Wishes
+from mochi_server.constants import MAX_IMAGES
+from mochi_server.errors import SessionNotFound, ValidationFailed
+from mochi_server.models.common import Body
+from mochi_server.models.openai_messages import AnyMessage, Some, UserMessage
+from mochi_server.openai.asking import Ask
+from mochi_server.openai.errors import invalid
+from mochi_server.sessions.images import Image
+from mochi_server.sessions.types import ToolExecutionPolicy
+
+_THINK: dict[str, bool | str] = {
+    "none": False,
+    "minimal": "low",
+    "low": "low",
+    "medium": "medium",
+    "high": "high",
+    "xhigh": "max",
+    "max": "max",
+}
+
+
+def _only(*values: Any) -> AfterValidator:
+    """A field that this server takes with these values alone, besides null."""
+    allowed = f"must be {orjson.dumps(values[0]).decode()}, or left out" if values else "must be left out"
+
+    def check(value: Any) -> Any:
+        if value is not None and value not in values:
+            raise ValueError(f"{allowed}: this server supports nothing else")
+        return value
+
+    return AfterValidator(check)
+
+
+class MochiHeaders(BaseModel):
+    """What this server is told beside OpenAI's request."""
+
+    session: str | None = Field(
+        default=None,
+        alias="X-Mochi-Session",
+        description="The session whose turn this is; goes before `metadata.session_id`.",
+    )
+    tools: str | None = Field(
+        default=None,
+        alias="X-Mochi-Tools",
+        description="Names of tools of this server that the model may call, with commas.",
+    )
+    policy: ToolExecutionPolicy | None = Field(
+        default=None,
+        alias="X-Mochi-Tool-Policy",
+        description="Without a session: which calls run. Others are denied, for nobody can be asked.",
+    )
+
+    @property
+    def tool_names(self) -> list[str] | None:
+        """None where nothing is said of tools."""
+        return None if self.tools is None else [name.strip() for name in self.tools.split(",") if name.strip()]
+
+
+HeadersParam = Annotated[MochiHeaders, Header()]
+
+
+class FunctionTool(Body):
+    """A function of the client's that the model may call; ``parameters`` is a JSON schema."""
+
+    name: Annotated[str, Field(min_length=1)]
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class ClientTool(Body):
+    """A tool that the client carries out."""
+
+    type: Literal["function"]
+    function: FunctionTool
+
+    def schema_for_ollama(self) -> dict[str, Any]:
+        parameters = {"type": "object", "properties": {}} | (self.function.parameters or {})
+        function = {"name": self.function.name, "description": self.function.description or ""}
+        return {"type": "function", "function": function | {"parameters": parameters}}
+
+
+class NamedFunction(Body):
+    """A function by name."""
+
+    name: str
+
+
+class NamedTool(Body):
+    """The one tool that the model should call: it is offered no other."""
+
+    type: Literal["function"]
+    function: NamedFunction
+
+
+class JsonSchema(Body):
+    """What the answer must look like."""
+
+    name: str = "answer"
+    json_schema: dict[str, Any] | None = Field(default=None, alias="schema")
+
+
+class PlainFormat(Body):
+    """Text, or any JSON object."""
+
+    type: Literal["text", "json_object"]
+
+
+class SchemaFormat(Body):
+    """JSON of a schema."""
+
+    type: Literal["json_schema"]
+    json_schema: JsonSchema
+
+
+class StreamOptions(Body):
+    """``include_usage``: a last chunk tells the tokens."""
+
+    include_usage: bool | None = None
+
+
+class Metadata(Body):
+    """``session_id``: the session whose turn this is. The rest is the client's own."""
+
+    session_id: str | None = None
+
+
+class CompletionRequest(Body):
+    """A conversation to be answered. Null is the same as leaving a field out; unknown fields are left alone."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"model": "qwen3:14b", "messages": [{"role": "user", "content": "What is the capital of France?"}]},
+                {
+                    "model": "agent:coder",
+                    "messages": [{"role": "user", "content": "List the files of your workspace."}],
+                    "stream": True,
+                },
+            ]
+        }
+    )
+
+    model: Annotated[str, Field(min_length=1, description="A model of Ollama, or `agent:NAME`.")]
+    messages: Annotated[list[AnyMessage], Field(min_length=1, fail_fast=True)]
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    metadata: Metadata | None = None
+    tools: Some[ClientTool] | None = Field(default=None, description="Tools that the client carries out.")
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = Field(
+        default=None, description="`required` cannot be enforced, and is as `auto`."
+    )
+    response_format: Annotated[PlainFormat | SchemaFormat, Field(discriminator="type")] | None = None
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_completion_tokens: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="Goes before `max_tokens`."
+    )
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
+    stop: str | Some[str] | None = None
+    n: Annotated[int | None, _only(1)] = Field(default=None, description="1 alone: there is one answer to a request.")
+    logprobs: Annotated[bool | None, _only(False)] = Field(default=None, description="False alone.")
+    top_logprobs: Annotated[int | None, _only(0)] = Field(default=None, description="0 alone.")
+    logit_bias: Annotated[dict[str, Any] | None, _only({})] = Field(default=None, description="Empty alone.")
+    modalities: Annotated[list[str] | None, _only(["text"])] = Field(default=None, description="Text alone.")
+    audio: Annotated[Any, _only()] = Field(default=None, description="Not supported.")
+    functions: Annotated[Any, _only()] = Field(default=None, description="Not supported; `tools` is its successor.")
+    function_call: Annotated[Any, _only()] = Field(default=None, description="Not supported.")
+    web_search_options: Annotated[Any, _only()] = Field(default=None, description="Not supported.")
+
+    @property
+    def wants_usage(self) -> bool:
+        return bool(self.stream_options and self.stream_options.include_usage)
+
+    async def ask(self, headers: MochiHeaders) -> Ask:
+        """The request with its headers, as turns are made of it. Raises ``ValidationFailed``, ``SessionNotFound``."""
+        session_id = headers.session
+        if session_id is None and self.metadata is not None:
+            session_id = self.metadata.session_id
+        if session_id == "":
+            raise SessionNotFound("")
+        names: dict[str, str] = {}
+        return Ask(
+            model=self.model,
+            messages=[message.stored(names) for message in self.messages],
+            images=await self._images(),
+            wishes=Wishes(
+                think=None if self.reasoning_effort is None else _THINK[self.reasoning_effort],
+                options=self._options() or None,
+                format=self._format(),
+            ),
+            client_tools=self._client_tools(),
+            may_call=self.tool_choice != "none",
+            tools=headers.tool_names,
+            policy=headers.policy,
+            session_id=session_id,
+        )
+
+    async def _images(self) -> dict[int, tuple[Image, ...]]:
+        urls = {i: m.image_urls for i, m in enumerate(self.messages) if isinstance(m, UserMessage) and m.image_urls}
+        if sum(map(len, urls.values())) > MAX_IMAGES:
+            raise invalid("messages", f"they may hold {MAX_IMAGES} images, and hold more")
+        try:
+            return {index: await read_images(of_message) for index, of_message in urls.items()}
+        except ValidationFailed as error:
+            raise invalid("messages", error.message) from error
+
+    def _options(self) -> dict[str, Any]:
+        stop = [self.stop] if isinstance(self.stop, str) else self.stop
+        given = {
+            "num_predict": self.max_completion_tokens or self.max_tokens,
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "frequency_penalty": self.frequency_penalty,
+            "presence_penalty": self.presence_penalty,
+            "seed": self.seed,
+            "stop": stop or None,
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
+    def _format(self) -> str | dict[str, Any] | None:
+        if isinstance(self.response_format, SchemaFormat):
+            return self.response_format.json_schema.json_schema or "json"
+        return "json" if self.response_format and self.response_format.type == "json_object" else None
+
+    def _client_tools(self) -> list[dict[str, Any]]:
+        tools = self.tools or []
+        if isinstance(self.tool_choice, NamedTool):
+            name = self.tool_choice.function.name
+            tools = [tool for tool in tools if tool.function.name == name]
+            if not tools:
+                raise invalid("tool_choice", f"there is no tool {name!r} in the request")
+        return [tool.schema_for_ollama() for tool in tools]

@@ -1,0 +1,152 @@
+"""Schemas of the messages of OpenAI's API, and what they are as stored messages."""
+
+import re
+from typing import Annotated, Literal, TypeVar
+
+import orjson
+from pydantic import AfterValidator, Discriminator, Field, Tag
+
+from mochi_server.models.common import Body, Text
+from mochi_server.openai.errors import AS_PARTS, AS_TEXT, invalid
+from mochi_server.sessions.session import new_id, now
+from mochi_server.sessions.types import Message, ToolCall
+
+_Item = TypeVar("_Item")
+Some = Annotated[list[_Item], Field(fail_fast=True)]
+_DATA_URL = re.compile(r"data:image/[\w.+-]+;base64,", re.IGNORECASE)
+
+
+def _image(url: str) -> str:
+    if not _DATA_URL.match(url):
+        raise ValueError("must be an image as a data URL, in base64: this server fetches nothing from elsewhere")
+    return url
+
+
+class TextPart(Body):
+    """A text."""
+
+    type: Literal["text"]
+    text: Text
+
+
+class ImageUrl(Body):
+    """An image, as a data URL."""
+
+    url: Annotated[str, AfterValidator(_image), Field(json_schema_extra={"pattern": "^data:image/"})]
+
+
+class ImagePart(Body):
+    """An image, for models that can see."""
+
+    type: Literal["image_url"]
+    image_url: ImageUrl
+
+
+def _form(content: object) -> str:
+    return AS_PARTS if isinstance(content, list) else AS_TEXT
+
+
+_ByForm = Discriminator(_form)
+_PlainText = Annotated[Text, Tag(AS_TEXT)]
+TextContent = Annotated[_PlainText | Annotated[Some[TextPart], Tag(AS_PARTS)], _ByForm]
+_AnyPart = Annotated[TextPart | ImagePart, Field(discriminator="type")]
+Content = Annotated[_PlainText | Annotated[Some[_AnyPart], Tag(AS_PARTS)], _ByForm]
+
+
+def _text(content: "str | list[TextPart] | list[TextPart | ImagePart] | None") -> str:
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "\n".join(part.text for part in content if isinstance(part, TextPart))
+
+
+class SystemMessage(Body):
+    """Instructions."""
+
+    role: Literal["system", "developer"]
+    content: TextContent
+
+    def stored(self, _: dict[str, str]) -> Message:
+        return _message(role="system", content=_text(self.content))
+
+
+class UserMessage(Body):
+    """What the user says."""
+
+    role: Literal["user"]
+    content: Content
+
+    @property
+    def image_urls(self) -> list[str]:
+        return [part.image_url.url for part in self.content if isinstance(part, ImagePart)]
+
+    def stored(self, _: dict[str, str]) -> Message:
+        return _message(role="user", content=_text(self.content))
+
+
+class Function(Body):
+    """The function of a call; ``arguments`` are JSON."""
+
+    name: str
+    arguments: str = "{}"
+
+
+class Call(Body):
+    """A call that the model made."""
+
+    id: str
+    type: Literal["function"] = "function"
+    function: Function
+
+
+class AssistantMessage(Body):
+    """What the model said."""
+
+    role: Literal["assistant"]
+    content: TextContent | None = None
+    reasoning_content: Text | None = None
+    reasoning: Text | None = None
+    tool_calls: Some[Call] | None = None
+
+    def stored(self, names: dict[str, str]) -> Message:
+        message = _message(role="assistant", content=_text(self.content))
+        if thinking := self.reasoning_content or self.reasoning:
+            message["thinking"] = thinking
+        if self.tool_calls:
+            names |= {call.id: call.function.name for call in self.tool_calls}
+            message["tool_calls"] = [_call(index, call) for index, call in enumerate(self.tool_calls)]
+        return message
+
+
+class ToolMessage(Body):
+    """What came of a call."""
+
+    role: Literal["tool"]
+    content: TextContent
+    tool_call_id: str
+
+    def stored(self, names: dict[str, str]) -> Message:
+        message = _message(role="tool", content=_text(self.content))
+        message["tool_call_id"] = self.tool_call_id
+        if name := names.get(self.tool_call_id):
+            message["tool_name"] = name
+        return message
+
+
+AnyMessage = Annotated[
+    SystemMessage | UserMessage | AssistantMessage | ToolMessage,
+    Field(discriminator="role"),
+]
+
+
+def _message(role: Literal["system", "user", "assistant", "tool"], content: str) -> Message:
+    return {"role": role, "content": content, "message_id": new_id(), "timestamp": now()}
+
+
+def _call(index: int, call: Call) -> ToolCall:
+    try:
+        arguments = orjson.loads(call.function.arguments or "{}")
+    except orjson.JSONDecodeError:
+        arguments = None
+    if not isinstance(arguments, dict):
+        raise invalid("messages", f"the arguments of call {call.id!r} are not a JSON object")
+    return {"id": call.id, "function": {"index": index, "name": call.function.name, "arguments": arguments}}

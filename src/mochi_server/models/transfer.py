@@ -1,0 +1,80 @@
+"""Schemas of what leaves the server and what comes in: forks, exports, imports."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, ConfigDict, Field, RootModel, model_validator
+from pydantic.config import JsonDict
+
+from mochi_server.models.common import Body, whole
+from mochi_server.models.sessions import SessionList
+from mochi_server.services.open_webui import OpenWebUIChat
+from mochi_server.services.session_file import SessionFile
+
+ExportFormat = Literal["json", "markdown"]
+_COMPONENTS = "#/components/schemas/"
+
+
+class SessionFork(Body):
+    """Which message is the last that the new session shares: its position or its id. Without either, the last one."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "not": {
+                "properties": {"message_index": {"type": "integer"}, "message_id": {"type": "string"}},
+                "required": ["message_index", "message_id"],
+            },
+            "examples": [{"message_index": 3}, {"message_id": "0c1d2e3f4a"}],
+        }
+    )
+
+    message_index: Annotated[int, BeforeValidator(whole)] | None = None
+    message_id: str | None = None
+
+    @model_validator(mode="after")
+    def _names_one(self) -> "SessionFork":
+        if self.message_index is not None and self.message_id is not None:
+            raise ValueError("give message_index or message_id, not both")
+        return self
+
+
+_SESSION: JsonDict = {
+    "metadata": {"session_id": "a1b2c3d4e5", "model": "qwen3:14b", "created_at": "2026-01-01T12:00:00+00:00"},
+    "messages": [{"role": "user", "content": "Hello!"}, {"role": "assistant", "content": "Hi.", "model": "qwen3:14b"}],
+}
+_CHAT: JsonDict = {
+    "title": "Greetings",
+    "chat": {
+        "models": ["qwen3:14b"],
+        "history": {
+            "currentId": "b",
+            "messages": {
+                "a": {"parentId": None, "childrenIds": ["b"], "role": "user", "content": "Hello!"},
+                "b": {"parentId": "a", "childrenIds": [], "role": "assistant", "content": "Hi.", "model": "qwen3:14b"},
+            },
+        },
+    },
+}
+
+
+class SessionImport(
+    RootModel[SessionFile | OpenWebUIChat | Annotated[list[SessionFile | OpenWebUIChat], Field(min_length=1)]]
+):
+    """Exported sessions, one or many: of this server, or chats of Open WebUI."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_SESSION, [_SESSION, _CHAT]]})
+
+    @classmethod
+    def body(cls) -> dict[str, Any]:
+        """What the document says of a body that is read as it is."""
+        content = {"application/json": {"schema": {"$ref": f"{_COMPONENTS}{cls.__name__}"}}}
+        return {"requestBody": {"required": True, "content": content}}
+
+    @classmethod
+    def schemas(cls) -> dict[str, Any]:
+        """The schemas of the document that it is made of."""
+        made = cls.model_json_schema(ref_template=_COMPONENTS + "{model}")
+        return {**made.pop("$defs"), cls.__name__: made}
+
+
+class SessionsImported(SessionList):
+    """The sessions that were made, in the order of the file."""

@@ -1,0 +1,64 @@
+"""Agents in the place of models: one answers a whole conversation, in a session of its own."""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+
+from mochi_server.agents.chats import OWNER
+from mochi_server.agents.config import AgentDefinition
+from mochi_server.agents.execution import AgentExecutionService
+from mochi_server.agents.task import AgentResult, AgentTask
+from mochi_server.chat.turn import Turn
+from mochi_server.errors import SessionNotFound
+from mochi_server.events import ChatEvent
+from mochi_server.openai.asking import Ask
+from mochi_server.openai.errors import invalid
+from mochi_server.sessions.session import ChatSession, new_id
+from mochi_server.sessions.store import SessionStore
+from mochi_server.sessions.types import SessionCreationOptions
+
+PREFIX = "agent:"
+
+
+def instruction_of(ask: Ask) -> str:
+    """What an agent is to do: the last message. Raises ``ValidationFailed`` for what no agent is asked."""
+    if ask.client_tools or ask.tools is not None:
+        raise invalid("tools", "an agent has its own tools, and takes no others")
+    if ask.images:
+        raise invalid("messages", "an agent takes no images")
+    last = ask.messages[-1]
+    if last["role"] != "user" or not last["content"].strip():
+        raise invalid("messages", "the last of them must be the user's and say what the agent is to do")
+    return last["content"]
+
+
+def conversation_with(agent: AgentDefinition, ask: Ask, session_id: str) -> ChatSession:
+    """A session of the agent in which everything before the instruction has been said."""
+    session = ChatSession.create(SessionCreationOptions(ask.model))
+    session.metadata.session_id = session_id
+    session.metadata.extra[OWNER] = agent.name
+    session.messages = [message for message in ask.messages[:-1] if message["role"] != "system"]
+    return session
+
+
+async def check_conversation(chats: SessionStore, agent: AgentDefinition, session_id: str) -> None:
+    """Raises ``SessionNotFound`` for everything but a conversation with this agent, and ``SessionBusy``."""
+    if (await chats.load(session_id)).metadata.extra.get(OWNER) != agent.name:
+        raise SessionNotFound(session_id)
+    async with chats.hold(session_id, run_id=new_id()):
+        pass
+
+
+def at_work(service: AgentExecutionService, task: AgentTask) -> Callable[[Turn], AsyncGenerator[list[ChatEvent], None]]:
+    """The agent, for the place of a turn's model."""
+
+    async def batches(turn: Turn) -> AsyncGenerator[list[ChatEvent], None]:
+        async with aclosing(service.run(task)) as steps:
+            async for step in steps:
+                if not isinstance(step, AgentResult):
+                    yield [step]
+                    continue
+                turn.stored.extend(step.messages)
+                if step.failure is not None:
+                    raise step.failure
+
+    return batches

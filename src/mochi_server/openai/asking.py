@@ -1,0 +1,141 @@
+"""What a client of OpenAI's API asks for, and what that is to the engine."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from mochi_server.chat.model import Wishes
+from mochi_server.chat.turn import TurnRequest
+from mochi_server.openai.errors import invalid
+from mochi_server.sessions.images import Image, images_of
+from mochi_server.sessions.session import ChatSession, new_id, now
+from mochi_server.sessions.types import Message, SessionCreationOptions, ToolExecutionPolicy, ToolSettings
+from mochi_server.tools.toolbox import ClientToolbox, ClosedToolbox, JoinedToolbox, Toolbox
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A request. ``messages`` are as they would be stored; None leaves a thing to the session or to the model."""
+
+    model: str
+    messages: list[Message]
+    images: Mapping[int, tuple[Image, ...]] = field(default_factory=dict)
+    """Of messages, by their position."""
+    wishes: Wishes = field(default_factory=Wishes)
+    client_tools: Sequence[dict[str, Any]] = ()
+    """As Ollama takes them."""
+    may_call: bool = True
+    """Whether any tool may be called, the client's or ours."""
+    tools: Sequence[str] | None = None
+    """Names of tools of this server."""
+    policy: ToolExecutionPolicy | None = None
+    session_id: str | None = None
+
+    @property
+    def instructions(self) -> str | None:
+        """What the system messages say."""
+        return "\n\n".join(m["content"] for m in self.messages if m["role"] == "system") or None
+
+    @property
+    def shown(self) -> list[Message]:
+        """The messages, naming their images."""
+        return [_showing(message, self.images.get(index, ())) for index, message in enumerate(self.messages)]
+
+    @property
+    def news(self) -> list[Message]:
+        """The messages behind the last answer: what a session cannot have yet."""
+        last = next((i for i, m in reversed(list(enumerate(self.messages))) if m["role"] == "assistant"), -1)
+        return self.messages[last + 1 :]
+
+
+def session_of(ask: Ask) -> ChatSession:
+    """An empty session for a conversation that is not stored. Nobody is asked, so what changes things is not run."""
+    settings = ToolSettings(
+        tools=list(ask.tools or ()), execution_policy=ask.policy or ToolExecutionPolicy.CONFIRM_DESTRUCTIVE
+    )
+    return ChatSession.create(SessionCreationOptions(ask.model, tool_settings=settings))
+
+
+def turn_of(ask: Ask) -> TurnRequest:
+    """The turn that answers the whole of a request."""
+    offer = partial(_offered, ask.client_tools, ask.may_call)  # the whole request would be remembered with the turn
+    return TurnRequest(wishes=ask.wishes, interactive=False, continues=True, offer=offer)
+
+
+def turn_in(session: ChatSession, ask: Ask) -> TurnRequest:
+    """The turn that a request is in a session, whose history counts and not the request's.
+
+    What is new is the last user message behind the last answer, and results of calls that the session waits for. A
+    message that the session has got already and not answered is answered, and not said twice.
+    """
+    turn = replace(
+        turn_of(ask),
+        results=_results(session, ask.news),
+        instructions=ask.instructions,
+        tools=ask.tools,
+        revision=session.revision,
+    )
+    first = len(ask.messages) - len(ask.news)
+    position = next((i for i in reversed(range(first, len(ask.messages))) if ask.messages[i]["role"] == "user"), None)
+    if position is None:
+        if not turn.results and (not session.messages or session.messages[-1]["role"] != "tool"):
+            raise invalid("messages", "the last of them must be the user's, or the results of calls")
+        return turn
+    said, images = ask.shown[position], ask.images.get(position, ())
+    if not said["content"].strip():
+        raise invalid("messages", "the user's message must not be blank")
+    if _waits(session, said):
+        return replace(turn, continues=False)
+    return replace(turn, message=said["content"], images=images, continues=False)
+
+
+def _offered(client_tools: Sequence[dict[str, Any]], may_call: bool, own: Toolbox) -> Toolbox:
+    """The tools of a turn: the client's go before ours of the same names."""
+    if not may_call:
+        return ClosedToolbox()
+    return JoinedToolbox(ClientToolbox(client_tools), own) if client_tools else own
+
+
+def _showing(message: Message, images: Sequence[Image]) -> Message:
+    return {**message, "images": [image.reference for image in images]} if images else message
+
+
+def _waits(session: ChatSession, said: Message) -> bool:
+    """Whether a session ends with this very message, without an answer."""
+    last = session.messages[-1] if session.messages else None
+    if last is None or last["role"] != "user":
+        return False
+    return (last["content"], images_of(last)) == (said["content"], images_of(said))
+
+
+def _results(session: ChatSession, news: Sequence[Message]) -> list[Message]:
+    """The results that a session waits for, as it stores them. Raises ``ValidationFailed`` for those of no call."""
+    names = {call.get("id"): call["function"]["name"] for m in session.messages for call in m.get("tool_calls") or ()}
+    waiting = _open_calls(session)
+    results: list[Message] = []
+    for message in news:
+        if message["role"] != "tool":
+            continue
+        call_id = message.get("tool_call_id", "")
+        if call_id not in names:
+            raise invalid("messages", f"no call of the session has the id {call_id!r}")
+        if call_id in waiting:
+            waiting.discard(call_id)
+            results.append(_result(message, names[call_id]))
+    return results
+
+
+def _open_calls(session: ChatSession) -> set[str]:
+    """Ids of the calls that the session ends with, and that have no result."""
+    called: set[str] = set()
+    for message in reversed(session.messages):
+        if message["role"] == "tool":
+            called.add(message.get("tool_call_id", ""))
+        else:
+            return {call.get("id", "") for call in message.get("tool_calls") or ()} - called
+    return set()
+
+
+def _result(message: Message, name: str) -> Message:
+    return {**message, "tool_name": name, "message_id": new_id(), "timestamp": now(), "success": True}

@@ -1,0 +1,115 @@
+"""Sessions that go their own ways: forked from another, written out as files, read in from files."""
+
+import asyncio
+import logging
+from typing import Any, Literal, TypeVar
+
+import orjson
+from pydantic import BaseModel, ValidationError
+
+from mochi_server.errors import MochiError, ValidationFailed
+from mochi_server.services.open_webui import OpenWebUIChat, session_of
+from mochi_server.services.session_file import SessionFile
+from mochi_server.sessions.encoding import decode, encode, encode_file
+from mochi_server.sessions.forks import forked, index_of
+from mochi_server.sessions.markdown import as_markdown
+from mochi_server.sessions.session import ChatSession, new_id
+from mochi_server.sessions.store import SessionStore
+
+_log = logging.getLogger(__name__)
+
+
+class TransferService:
+    """Forks, exports and imports, over any store."""
+
+    def __init__(self, store: SessionStore) -> None:
+        self._store = store
+        self._importing = asyncio.Lock()
+        """A large file takes much memory while it is read: one at a time."""
+
+    async def fork(self, session_id: str, index: int | None = None, message_id: str | None = None) -> ChatSession:
+        """A new session with the history up to a message; the origin stays as it is, and may be running."""
+        origin = await self._store.load(session_id)
+        if message_id is not None:
+            index = index_of(origin, message_id)
+        return await self._store.create(forked(origin, index))
+
+    async def export(self, session_id: str, form: Literal["json", "markdown"]) -> bytes:
+        """A session as a file."""
+        session = await self._store.load(session_id)
+        return await asyncio.to_thread(_written, session, form)
+
+    async def import_sessions(self, data: bytes) -> list[dict[str, Any]]:
+        """Store the sessions of a file under new ids: all or, when one is none, none. Their list entries, in order."""
+        async with self._importing:
+            sessions = await asyncio.to_thread(read_sessions, data)
+            stored: list[dict[str, Any]] = []
+            try:
+                for session in sessions:
+                    stored.append((await self._store.create(session)).summary_object())
+            except BaseException:
+                await self._take_back(stored)
+                raise
+            return stored
+
+    async def _take_back(self, stored: list[dict[str, Any]]) -> None:
+        for entry in stored:
+            try:
+                await self._store.delete(entry["session_id"])
+            except MochiError as error:
+                _log.warning("session %s of a failed import stays: %s", entry["session_id"], error.message)
+
+
+def read_sessions(data: bytes) -> list[ChatSession]:
+    """The sessions of a file, with new ids: one or a list, of this server or of Open WebUI. Raises ValidationFailed."""
+    try:
+        content = decode(data)
+    except ValueError as error:
+        raise ValidationFailed(f"The file is no JSON, or is cut short: {error}", errors=[]) from error
+    items = content if isinstance(content, list) else [content]
+    if not items:
+        raise ValidationFailed("The file holds no session.", errors=[])
+    return [_read(number, item) for number, item in enumerate(items)]
+
+
+def _read(number: int, item: object) -> ChatSession:
+    if isinstance(item, dict) and "metadata" in item:
+        return _session_of_file(number, item)
+    if isinstance(item, dict) and "chat" in item:
+        return session_of(_checked(number, item, OpenWebUIChat))
+    problem = "is neither a session of this server nor a chat of Open WebUI"
+    raise ValidationFailed(f"Item {number} of the file {problem}.", item=number, errors=[])
+
+
+def _session_of_file(number: int, item: dict[str, Any]) -> ChatSession:
+    _checked(number, item, SessionFile)
+    item["metadata"]["session_id"] = new_id()
+    return ChatSession.from_dict(item)
+
+
+_Checked = TypeVar("_Checked", bound=BaseModel)
+
+
+def _checked(number: int, item: dict[str, Any], kind: type[_Checked]) -> _Checked:
+    try:
+        orjson.dumps(item)
+        return kind.model_validate(item)
+    except TypeError as error:
+        raise ValidationFailed(
+            f"Item {number} of the file holds something that cannot be stored: {error}", item=number, errors=[]
+        ) from error
+    except ValidationError as error:
+        problems = error.errors(include_url=False, include_input=False, include_context=False)
+        first = problems[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise ValidationFailed(
+            f"Item {number} of the file cannot be imported: {where}: {first['msg']}",
+            item=number,
+            errors=[{"loc": list(each["loc"]), "msg": each["msg"], "type": each["type"]} for each in problems[:20]],
+        ) from error
+
+
+def _written(session: ChatSession, form: Literal["json", "markdown"]) -> bytes:
+    if form == "markdown":
+        return as_markdown(session).encode()
+    return encode_file(session.metadata, [encode(message) for message in session.messages], session.extra)

@@ -1,0 +1,110 @@
+"""The images of a sessions directory: ``blobs/<sha256>``, each stored once and kept while a session names it.
+
+Which are needed is read from the sessions' own files, under a lock that also covers the writing of a new reference:
+there is no count that a crash, a restored file or a session copied by hand could make wrong. A crash between leaves at
+worst a file that nobody needs, which the next sweep takes.
+"""
+
+import logging
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from mochi_server.errors import BlobNotFound
+from mochi_server.posix import sync_directory
+from mochi_server.sessions import disk
+from mochi_server.sessions.images import Image, images_in, is_sha256
+from mochi_server.sessions.locks import WriteLocks
+from mochi_server.sessions.types import Message
+
+_NAMED = re.compile(rb'"sha256"\s*:\s*"([0-9a-f]{64})"')
+_SESSION = ".json"
+"""In the name of every file that may name images: sessions, turn logs, and what was set aside as damaged."""
+
+_log = logging.getLogger(__name__)
+
+
+class BlobFolder:
+    """The images beside the sessions of a directory. Blocks; for threads."""
+
+    def __init__(self, sessions: Path, locks: WriteLocks) -> None:
+        self._sessions = sessions
+        self._path = sessions / "blobs"
+        self._locks = locks
+        self._known: dict[str, tuple[disk.Signature, frozenset[str]]] = {}
+        """What files name, so that a sweep reads only those that have changed."""
+
+    def read(self, name: str) -> bytes:
+        """An image's bytes. Raises BlobNotFound, OSError."""
+        found = disk.read(self._path / name) if is_sha256(name) else None
+        if found is None:
+            raise BlobNotFound(name)
+        return found[0]
+
+    @contextmanager
+    def keeping(self, messages: Iterable[Message], images: Sequence[Image] = ()) -> Iterator[None]:
+        """Store images; none goes until this ends, by when the messages that name them are written. Raises OSError."""
+        if not images and not images_in(messages):
+            yield
+            return
+        with self._locks.blobs():
+            self._store(images)
+            yield
+
+    def named_in(self, *paths: Path) -> bool:
+        """Whether files of sessions name images, as far as they can be read."""
+        try:
+            return self._path.exists() and any(_names(path) for path in paths)
+        except OSError:
+            return True
+
+    def sweep(self) -> None:
+        """Remove the images that no session names, and what a killed process has half written.
+
+        A medium that fails leaves them for the next time.
+        """
+        try:
+            if not self._there():
+                return
+            with self._locks.blobs():
+                needed = self._needed()
+                if unneeded := [path for path in self._there() if path.name not in needed]:
+                    disk.remove_for_good(*unneeded)
+        except OSError as error:
+            _log.warning("images that no session needs stay for now: %s", error.strerror or type(error).__name__)
+
+    def _store(self, images: Sequence[Image]) -> None:
+        if images and not self._path.exists():
+            self._path.mkdir(mode=0o700, exist_ok=True)
+            sync_directory(self._sessions)
+        for image in images:
+            path = self._path / image.sha256
+            stored = disk.signature(path)
+            if stored is None or stored.size != len(image.data):
+                disk.write(path, image.data)
+
+    def _there(self) -> list[Path]:
+        """The files that are ours; others in the folder are somebody else's."""
+        if not self._path.is_dir():
+            return []
+        return [path for path in self._path.iterdir() if is_sha256(path.name) or path.name.endswith(disk.TEMPORARY)]
+
+    def _needed(self) -> set[str]:
+        """Every image that a session names. Raises OSError where one cannot be read."""
+        # Logs, whose names begin with a dot, first: what goes from one into its file meanwhile is then seen in either.
+        names = sorted(path.name for path in self._sessions.iterdir() if _SESSION in path.name)
+        known: dict[str, tuple[disk.Signature, frozenset[str]]] = {}
+        for name in names:
+            path = self._sessions / name
+            if (signature := disk.signature(path)) is not None:
+                before = self._known.get(name)
+                known[name] = before if before and before[0] == signature else (signature, _names(path))
+        self._known = known
+        return {image for _, images in known.values() for image in images}
+
+
+def _names(path: Path) -> frozenset[str]:
+    """What a file names, be it whole or not. Raises OSError."""
+    found = disk.read(path)
+    return frozenset() if found is None else frozenset(name.decode() for name in _NAMED.findall(found[0]))

@@ -1,0 +1,56 @@
+"""A session as Markdown, for people. What cannot be read back is no loss: JSON is the form for that."""
+
+import json
+import re
+from collections.abc import Iterator
+
+from mochi_server.sessions.session import ChatSession
+from mochi_server.sessions.types import Message
+
+_HEADINGS = {"system": "System", "user": "User", "assistant": "Assistant", "tool": "Tool"}
+
+
+def as_markdown(session: ChatSession) -> str:
+    """The title, what the session is, and every message under a heading of its own."""
+    parts = [f"# {session.summary_object()['title'] or 'Untitled'}", _about(session)]
+    parts += [part for message in session.messages for part in _message(message)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _about(session: ChatSession) -> str:
+    metadata = session.metadata
+    lines = [f"- Session: {metadata.session_id}", f"- Model: {metadata.model}", f"- Created: {metadata.created_at}"]
+    return "\n".join(lines)
+
+
+def _message(message: Message) -> Iterator[str]:
+    of = message.get("model") or message.get("tool_name")
+    heading = _HEADINGS.get(message["role"], message["role"])
+    yield f"## {heading} ({of})" if of else f"## {heading}"
+    if thinking := message.get("thinking"):
+        yield f"<details>\n<summary>Thinking</summary>\n\n{thinking.strip()}\n\n</details>"
+    if content := message["content"].strip():
+        yield _fenced(content) if message["role"] == "tool" else content
+    for call in message.get("tool_calls") or ():
+        yield _call(call)
+    if message.get("interrupted"):
+        yield "*(interrupted)*"
+
+
+def _call(call: object) -> str:
+    """A call; files may hold something else there."""
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict):
+        return f"Calls:\n\n{_json(call)}"
+    return f"Calls `{function.get('name')}`:\n\n{_json(function.get('arguments') or {})}"
+
+
+def _json(value: object) -> str:
+    return _fenced(json.dumps(value, ensure_ascii=False, indent=2), "json")
+
+
+def _fenced(text: str, language: str = "") -> str:
+    """A block of code, whose fence is longer than any inside."""
+    longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
+    fence = "`" * (longest + 1)
+    return f"{fence}{language}\n{text}\n{fence}"

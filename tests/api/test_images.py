@@ -1,0 +1,353 @@
+"""Images: sent with a message, shown to models that can see, stored once, served, gone when nothing needs them."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from mochi_stub import Model, StubServer
+from mochi_stub.prompt import Prompt
+from mochi_stub.reply import Reply
+from tests.support.api import Api, error_of
+from tests.support.images import GIF, KINDS, PNG, encoded, name_of, numbered
+from tests.support.server import RunningServer
+
+SEES = "echo"
+"""A model of the stub with ``vision``; ``mochi`` has none."""
+
+
+def blobs(server: RunningServer) -> set[str]:
+    folder = server.settings.resolved_sessions_dir / "blobs"
+    return {path.name for path in folder.iterdir()} if folder.exists() else set()
+
+
+def seen(stub: StubServer) -> list[Any]:
+    """The images in the latest request for an answer, message by message."""
+    bodies = [exchange.body for exchange in stub.exchanges() if exchange.path == "/api/chat"]
+    return [message.get("images") for message in bodies[-1]["messages"]]
+
+
+def codes(events: list[Any]) -> list[str]:
+    return [event.data["code"] for event in events if event.type == "warning"]
+
+
+def looking(api: Api, *images: bytes, message: str = "Look!") -> str:
+    """A session in which images were shown."""
+    session_id = str(api.create(SEES)["session_id"])
+    api.chat(session_id, message, images=[encoded(image) for image in images])
+    return session_id
+
+
+def test_an_image_is_named_by_its_message_and_served_as_it_was_sent(api: Api, server: RunningServer) -> None:
+    session_id = looking(api, PNG, GIF)
+
+    user, _ = api.messages(session_id)
+    assert user["content"] == "Look!"
+    assert user["images"] == [
+        {"sha256": name_of(PNG), "media_type": "image/png"},
+        {"sha256": name_of(GIF), "media_type": "image/gif"},
+    ]
+    assert blobs(server) == {name_of(PNG), name_of(GIF)}
+    assert encoded(PNG)[:40].encode() not in next(server.settings.resolved_sessions_dir.glob("*.json")).read_bytes()
+    answer = api.http.get(f"/sessions/{session_id}/blobs/{name_of(GIF)}")
+    assert (answer.status_code, answer.content, answer.headers["content-type"]) == (200, GIF, "image/gif")
+
+
+@pytest.mark.parametrize("media_type", KINDS)
+def test_an_image_is_served_as_what_its_bytes_are_and_nothing_in_it_can_run(api: Api, media_type: str) -> None:
+    image = KINDS[media_type] + b"<script>alert(1)</script>"
+    session_id = looking(api, image)
+
+    answer = api.http.get(f"/sessions/{session_id}/blobs/{name_of(image)}")
+
+    assert answer.content == image
+    assert answer.headers["content-type"] == media_type
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["content-security-policy"] == "default-src 'none'; sandbox"
+    assert answer.headers["content-disposition"].startswith("inline; filename=")
+    assert answer.headers["cache-control"].startswith("private")
+
+
+def test_every_later_request_shows_what_the_history_holds(api: Api, stub: StubServer) -> None:
+    session_id = looking(api, PNG, PNG)
+    assert seen(stub) == [[encoded(PNG), encoded(PNG)]]
+
+    api.stream(session_id, "And now?")
+    assert seen(stub) == [[encoded(PNG), encoded(PNG)], None, None]
+
+    api.stream(session_id, "This one!", images=[encoded(GIF)])
+    assert seen(stub) == [[encoded(PNG), encoded(PNG)], None, None, None, [encoded(GIF)]]
+
+    api.chat(session_id)
+    assert seen(stub)[-1] == [encoded(GIF)]
+
+
+def test_data_urls_and_line_ends_are_taken(api: Api, stub: StubServer) -> None:
+    session_id = api.create(SEES)["session_id"]
+    wrapped = "\r\n".join(encoded(PNG)[i : i + 76] for i in range(0, len(encoded(PNG)), 76))
+
+    api.chat(session_id, "Look!", images=[f"data:image/svg+xml;charset=utf-8;base64,{encoded(PNG)}", wrapped])
+
+    assert seen(stub) == [[encoded(PNG), encoded(PNG)]]
+    assert api.messages(session_id)[0]["images"][0]["media_type"] == "image/png"
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+def test_a_model_that_cannot_see_is_not_shown_a_new_image(api: Api, server: RunningServer, streamed: bool) -> None:
+    session_id = api.create("mochi")["session_id"]
+    path = f"/chat/{session_id}" + ("/stream" if streamed else "")
+
+    response = api.http.post(path, json={"message": "Look!", "images": [encoded(PNG)]})
+
+    assert error_of(response) == (422, "VALIDATION_ERROR")
+    assert "'mochi' cannot see" in response.json()["error"]["message"]
+    assert api.messages(session_id) == []
+    assert blobs(server) == set()
+
+
+BROKEN = {
+    "broken base64": "iVBORw0KGgo!",
+    "cut short": encoded(PNG)[:-3],
+    "no base64": "übung",
+    "empty": "",
+    "an empty data URL": "data:image/png;base64,",
+    "text": encoded(b"BMW, as a text says"),
+    "svg": encoded(b"<svg xmlns='http://www.w3.org/2000/svg' onload='alert(1)'/>"),
+    "html": encoded(b"<!doctype html><script>alert(1)</script>"),
+    "a link": "https://example.org/cat.png",
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_what_is_no_image_is_refused_by_its_position(api: Api, server: RunningServer, case: str) -> None:
+    session_id = api.create(SEES)["session_id"]
+
+    response = api.http.post(f"/chat/{session_id}", json={"message": "Look!", "images": [encoded(PNG), BROKEN[case]]})
+
+    assert error_of(response) == (422, "VALIDATION_ERROR")
+    error = response.json()["error"]
+    assert error["message"].startswith("images.1: not an image")
+    assert error["details"]["errors"][0]["loc"] == ["body", "images", 1]
+    assert api.messages(session_id) == []
+    assert blobs(server) == set()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"message": "Look!", "images": [encoded(PNG)] * 17},
+        {"message": "Look!", "images": encoded(PNG)},
+        {"message": "Look!", "images": [1]},
+        {"message": " ", "images": [encoded(PNG)]},
+        {"images": [encoded(PNG)]},
+    ],
+    ids=["too many", "no list", "no text", "blank", "without a message"],
+)
+def test_a_wrong_number_and_images_without_words_are_refused(api: Api, body: dict[str, Any]) -> None:
+    session_id = api.create(SEES)["session_id"]
+    response = api.http.post(f"/chat/{session_id}", json=body)
+    assert error_of(response) == (422, "VALIDATION_ERROR")
+
+
+def test_no_images_are_none(api: Api) -> None:
+    nothing: list[list[str] | None] = [[], None]
+    for images in nothing:
+        session_id = api.create("mochi")["session_id"]
+        api.chat(session_id, "Hello!", images=images)
+        assert "images" not in api.messages(session_id)[0]
+
+
+def test_too_large_a_body_is_refused_whole(tmp_path: Path, stub: StubServer) -> None:
+    with RunningServer(tmp_path, stub.url, max_body_bytes=100_000) as server:
+        session_id = (api := server.api()).create(SEES)["session_id"]
+        response = api.http.post(
+            f"/chat/{session_id}", json={"message": "Look!", "images": [encoded(numbered(1, 100_000))]}
+        )
+        assert error_of(response) == (413, "BODY_TOO_LARGE")
+
+
+def test_after_a_change_to_a_model_that_cannot_see_it_answers_without_and_says_so(api: Api, stub: StubServer) -> None:
+    session_id = looking(api, PNG)
+    api.ok(api.http.patch(f"/sessions/{session_id}", json={"model": "mochi"}))
+
+    events = api.stream(session_id, "What was it?")
+
+    assert codes(events) == ["IMAGES_NOT_SUPPORTED"]
+    assert events[-2].type == "message_complete"
+    assert seen(stub) == [None, None, None]
+    api.ok(api.http.patch(f"/sessions/{session_id}", json={"model": SEES}))
+    assert codes(api.stream(session_id, "And now?")) == []
+    assert seen(stub)[0] == [encoded(PNG)]
+
+
+def test_an_image_that_somebody_took_away_is_left_out_and_told_of(
+    api: Api, server: RunningServer, stub: StubServer
+) -> None:
+    session_id = looking(api, PNG, GIF)
+    (server.settings.resolved_sessions_dir / "blobs" / name_of(PNG)).unlink()
+
+    assert codes(api.stream(session_id, "And now?")) == ["IMAGE_NOT_FOUND"]
+
+    assert seen(stub)[0] == [encoded(GIF)]
+    missing = api.http.get(f"/sessions/{session_id}/blobs/{name_of(PNG)}")
+    assert error_of(missing) == (404, "BLOB_NOT_FOUND")
+
+
+def test_an_image_is_shown_to_those_only_whose_session_names_it(api: Api, server: RunningServer) -> None:
+    looking(api, PNG)
+    other = looking(api, GIF)
+    page = server.settings.resolved_sessions_dir / "blobs" / name_of(GIF)
+
+    for name in (name_of(PNG), name_of(PNG)[:-1], name_of(GIF).upper(), "none"):
+        assert api.http.get(f"/sessions/{other}/blobs/{name}").status_code == 404
+    assert error_of(api.http.get(f"/sessions/{other}/blobs/{name_of(PNG)}")) == (404, "BLOB_NOT_FOUND")
+    assert error_of(api.http.get(f"/sessions/0123456789/blobs/{name_of(GIF)}")) == (404, "SESSION_NOT_FOUND")
+    page.write_bytes(b"<script>alert(1)</script>")
+    assert error_of(api.http.get(f"/sessions/{other}/blobs/{name_of(GIF)}")) == (404, "BLOB_NOT_FOUND")
+
+
+def test_a_link_in_place_of_an_image_is_not_followed(api: Api, server: RunningServer, tmp_path: Path) -> None:
+    session_id = looking(api, PNG)
+    path = server.settings.resolved_sessions_dir / "blobs" / name_of(PNG)
+    secret = tmp_path / "secret"
+    secret.write_bytes(PNG)
+    path.unlink()
+    path.symlink_to(secret)
+
+    assert error_of(api.http.get(f"/sessions/{session_id}/blobs/{path.name}")) == (404, "BLOB_NOT_FOUND")
+    api.chat(session_id, "Look again!", images=[encoded(PNG)])
+    assert not path.is_symlink()
+    assert secret.read_bytes() == PNG
+
+
+def test_an_image_goes_with_the_last_message_that_needs_it(api: Api, server: RunningServer) -> None:
+    one, two = looking(api, PNG, GIF), looking(api, PNG)
+    assert blobs(server) == {name_of(PNG), name_of(GIF)}
+
+    api.http.delete(f"/sessions/{one}")
+    assert blobs(server) == {name_of(PNG)}
+
+    api.chat(two, "And this!", images=[encoded(GIF)])
+    api.ok(api.http.put(f"/sessions/{two}/messages/0", json={"content": "Look well!"}))
+    assert blobs(server) == {name_of(PNG)}
+    assert api.messages(two)[0]["images"] == [{"sha256": name_of(PNG), "media_type": "image/png"}]
+
+    api.http.delete(f"/sessions/{two}")
+    assert blobs(server) == set()
+
+
+def test_answers_given_again_and_new_prompts_keep_what_the_messages_name(
+    api: Api, server: RunningServer, stub: StubServer
+) -> None:
+    session_id = looking(api, PNG)
+    api.stream(session_id)
+    api.ok(api.http.put(f"/sessions/{session_id}/system-prompt", json={"content": "Be brief."}))
+    api.http.delete(f"/sessions/{session_id}/system-prompt")
+    api.chat(session_id)
+    assert blobs(server) == {name_of(PNG)}
+    assert seen(stub) == [[encoded(PNG)]]
+
+
+def test_a_session_that_goes_during_its_turn_leaves_no_image(api: Api, server: RunningServer) -> None:
+    session_id = api.create("slow-stream")["session_id"]
+    with api.open_stream(session_id, "Look!", images=[encoded(PNG)]) as events:
+        next(events)
+        assert blobs(server) == {name_of(PNG)}
+        assert api.http.delete(f"/sessions/{session_id}").status_code == 204
+    assert blobs(server) == set()
+
+
+def test_the_same_key_with_another_image_is_another_message(api: Api) -> None:
+    session_id = api.create(SEES)["session_id"]
+
+    def post(image: bytes) -> httpx.Response:
+        body = {"message": "Look!", "images": [encoded(image)]}
+        return api.http.post(f"/chat/{session_id}", json=body, headers={"Idempotency-Key": "k"})
+
+    first = post(PNG)
+    assert post(PNG).json() == first.json()
+    assert error_of(post(GIF)) == (422, "IDEMPOTENCY_KEY_REUSED")
+    assert len(api.messages(session_id)) == 2
+
+
+def test_with_ollama_down_the_image_is_stored_and_seen_when_it_is_back(tmp_path: Path, stub: StubServer) -> None:
+    with RunningServer(tmp_path, stub.url) as server:
+        session_id = server.api().create(SEES)["session_id"]
+    with RunningServer(tmp_path, "http://127.0.0.1:9") as server:
+        response = server.api().http.post(f"/chat/{session_id}", json={"message": "Look!", "images": [encoded(PNG)]})
+        assert error_of(response) == (502, "OLLAMA_UNREACHABLE")
+    with RunningServer(tmp_path, stub.url) as server:
+        server.api().chat(session_id)
+        assert seen(stub) == [[encoded(PNG)]]
+
+
+def test_images_count_in_the_window(tmp_path: Path) -> None:
+    with (
+        StubServer(speed=0, models=[Model("eye", ("completion", "vision"), context_length=65536)]) as stub,
+        RunningServer(tmp_path, stub.url) as server,
+    ):
+        api = server.api()
+        session_id = api.create("eye")["session_id"]
+        assert api.chat(session_id, "Hello!")["context_window"]["current_window"] == 8192
+        answer = api.chat(session_id, "Look!", images=[encoded(numbered(i)) for i in range(16)])
+        assert answer["context_window"] == {**answer["context_window"], "reason": "usage_threshold"}
+        assert answer["context_window"]["current_window"] == 32768
+        assert stub.exchanges()[-1].reload
+
+
+def test_a_summary_of_the_oldest_turns_holds_no_image_and_neither_does_what_is_sent_with_it(tmp_path: Path) -> None:
+    def resolve(prompt: Prompt) -> Reply | None:
+        return Reply.of("word " * 60) if prompt.user_text.startswith("Turn") else None
+
+    with (
+        StubServer(
+            speed=0, models=[Model("eye", ("completion", "vision"), context_length=8192)], resolve=resolve
+        ) as stub,
+        RunningServer(tmp_path, stub.url, summarization_interval_seconds=0) as server,
+    ):
+        api = server.api()
+        session_id = api.create("eye")["session_id"]
+        kinds: list[str] = []
+        for number in range(10):
+            kinds += [e.type for e in api.stream(session_id, f"Turn {number}", images=[encoded(numbered(number))])]
+        assert "context_compacted" in kinds
+        assert "error" not in kinds
+        assert not [exchange for exchange in stub.exchanges() if exchange.truncated]
+        asked = [exchange.body["messages"] for exchange in stub.exchanges() if exchange.path == "/api/chat"]
+        summed_up = [messages for messages in asked if "summary" in messages[0]["content"].lower()]
+        assert any("[showed images: 1]" in messages[-1]["content"] for messages in summed_up)
+        assert all(len(str(messages)) < 8192 for messages in summed_up)
+        assert encoded(PNG)[:30] not in str(api.session(session_id)["summary"])
+        assert len(seen(stub)) < 20
+
+
+def test_sessions_that_come_and_go_with_one_image_never_lose_it(api: Api, server: RunningServer) -> None:
+    """Whoever names it last, it is there for them: deleting in one session does not race with saying in another."""
+
+    def live(_: int) -> None:
+        for _ in range(4):
+            session_id = looking(api, PNG)
+            answer = api.http.get(f"/sessions/{session_id}/blobs/{name_of(PNG)}")
+            assert answer.status_code == 200, answer.text
+            assert api.http.delete(f"/sessions/{session_id}").status_code == 204
+
+    with ThreadPoolExecutor(6) as threads:
+        list(threads.map(live, range(6)))
+    assert blobs(server) == set()
+
+
+def test_a_fork_shows_the_images_of_its_origin_also_when_that_is_gone(
+    api: Api, server: RunningServer, stub: StubServer
+) -> None:
+    origin = looking(api, PNG)
+    fork = api.http.post(f"/sessions/{origin}/fork").raise_for_status().json()["session_id"]
+
+    api.http.delete(f"/sessions/{origin}")
+
+    assert api.http.get(f"/sessions/{fork}/blobs/{name_of(PNG)}").content == PNG
+    api.chat(fork, "And now?")
+    assert seen(stub)[0] == [encoded(PNG)]
+    api.http.delete(f"/sessions/{fork}")
+    assert blobs(server) == set()

@@ -1,0 +1,1 @@
+"""MCP servers: real processes and real sockets."""

@@ -1,0 +1,357 @@
+"""MCP servers' tools over HTTP: found, approved of, run, denied; and servers that do what they should not."""
+
+import logging
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mochi_server.mcp import server as one_server
+from mochi_server.mcp import servers as all_servers
+from mochi_server.mcp import stdio
+from mochi_stub import StubServer
+from tests.api.test_tools import Asked
+from tests.support.api import Api
+from tests.support.instructions import calls, instruct, words
+from tests.support.mcp import by_hand, is_alive, journal, running, started, until, write_mcp
+from tests.support.server import RunningServer
+from tests.support.tools import write_tools
+
+PYTHON = '''
+    def add(a: float, b: float) -> str:
+        """Add two numbers."""
+        return "Python"
+
+    __all__ = ["add"]
+    __maths__ = ["add"]
+'''
+
+
+@pytest.fixture
+def offered(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
+    """The servers of a test; ``hand`` offers echo and note unless the test says something else."""
+    marked = getattr(request, "param", ["echo", "note"])
+    return {"hand": by_hand(tmp_path, *marked)} if isinstance(marked, list) else marked
+
+
+@pytest.fixture
+def server(stub: StubServer, tmp_path: Path, offered: dict[str, Any]) -> Iterator[RunningServer]:
+    write_mcp(tmp_path, **offered)
+    with RunningServer(tmp_path, stub.url, tool_timeout_seconds=5) as server:
+        yield server
+
+
+def offering(*tools: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("offered", [[*tools]], indirect=True, ids=[""])
+
+
+def session_with(api: Api, policy: str = "never_confirm", **settings: Any) -> str:
+    """A new session that may use the tools of the server ``hand``."""
+    session = api.create("mochi", tool_settings={"tool_group": "hand", "execution_policy": policy} | settings)
+    return str(session["session_id"])
+
+
+def called(api: Api, tool: str, session_id: str | None = None, **arguments: Any) -> dict[str, Any]:
+    """The outcome of one call."""
+    answer = api.chat(session_id or session_with(api), instruct(calls(tool, **arguments), words(2)))
+    outcome: dict[str, Any] = answer["tool_calls_executed"][0]
+    return outcome
+
+
+def problems(api: Api) -> dict[str, str]:
+    return {problem["name"]: problem["message"] for problem in api.ok(api.http.get("/tools"))["problems"]}
+
+
+def test_its_tools_are_listed_with_their_schema_as_a_group(api: Api) -> None:
+    body = api.ok(api.http.get("/tools"))
+    assert body["tools"]["echo"] == {
+        "name": "echo",
+        "description": "Say it again.",
+        "parameters": {"text": {"type": "str", "description": "Any text"}},
+        "destructive": False,
+    }
+    assert body["tools"]["note"]["destructive"] is True
+    assert (body["groups"], body["problems"]) == ({"hand": ["echo", "note"]}, [])
+    assert api.ok(api.http.get("/tools/echo"))["schema"]["function"]["parameters"] == {
+        "type": "object",
+        "properties": {"text": {"type": "string", "description": "Any text"}},
+        "required": ["text"],
+    }
+
+
+def test_a_call_is_approved_of_and_runs(api: Api, tmp_path: Path) -> None:
+    session_id = session_with(api, "confirm_destructive")
+    assert called(api, "echo", session_id, text="unasked")["result"] == "unasked"
+    with api.open_stream(session_id, instruct(calls("note", text="yes"), words(3))) as stream:
+        asked = Asked(api, session_id, stream)
+        assert "call note" not in journal(tmp_path)
+        api.ok(asked.decide(approved=True, arguments={"text": "edited"}))
+        events = asked.rest()
+    result = next(event for event in events if event.type == "tool_result")
+    assert (result.data["success"], result.data["result"]) == (True, "edited")
+    assert "call note" in journal(tmp_path)
+
+
+def test_a_denied_call_never_reaches_the_server(api: Api, tmp_path: Path) -> None:
+    session_id = session_with(api, "always_confirm")
+    with api.open_stream(session_id, instruct(calls("note", text="no"), words(3))) as stream:
+        asked = Asked(api, session_id, stream)
+        assert asked.decide(approved=True, arguments={"text": 5}).status_code == 422
+        api.ok(asked.decide(approved=False))
+        result = next(event for event in asked.rest() if event.type == "tool_result")
+    assert result.data["error_code"] == "TOOL_EXECUTION_DENIED"
+    assert "call note" not in journal(tmp_path)
+
+
+def test_wrong_arguments_never_reach_the_server(api: Api, tmp_path: Path) -> None:
+    outcome = called(api, "echo", text=5)
+    assert outcome["error_message"] == "Wrong arguments for echo: text: 5 is not of type 'string'"
+    assert "call echo" not in journal(tmp_path)
+
+
+def test_what_is_approved_of_for_the_session_is_this_servers_tool_alone(api: Api, tmp_path: Path) -> None:
+    session_id = session_with(api, "always_confirm", tools=["note"])
+    with api.open_stream(session_id, instruct(calls("note", text="yes"), words(3))) as stream:
+        asked = Asked(api, session_id, stream)
+        api.ok(asked.decide(approved=True, remember="session"))
+        asked.rest()
+    assert called(api, "note", session_id, text="again")["success"]
+    source = 'def note(text: str) -> str:\n    """Write."""\n    return text\n__all__ = ["note"]'
+    write_tools(tmp_path, source)
+    assert "hand_note" in api.ok(api.http.post("/tools/reload"))["tools"]
+    assert called(api, "note", session_id, text="now Python's")["error_code"] == "TOOL_EXECUTION_DENIED"
+
+
+def test_names_that_are_taken_or_odd_get_the_servers_before_them(stub: StubServer, tmp_path: Path) -> None:
+    write_tools(tmp_path, PYTHON)
+    odd = by_hand(tmp_path, "agent", "add", "reload", "both", "files/read.all", "broken", "x" * 65)
+    write_mcp(tmp_path, hand=odd, maths=by_hand(tmp_path, "both", "both"))
+    with RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        body = api.ok(api.http.get("/tools"))
+        assert body["groups"] == {
+            "maths": ["add"],
+            "hand": ["hand_agent", "hand_add", "hand_reload", "both", "files_read_all"],
+        }
+        assert list(body["tools"]) == ["add", *body["groups"]["hand"], "maths_both"]
+        assert body["tools"]["both"]["destructive"] is True
+        assert body["tools"]["files_read_all"]["description"] == "Read all files"
+        messages = [problem["message"] for problem in body["problems"]]
+        session_id = session_with(api, tools=["add"])
+        assert called(api, "add", session_id, a=1, b=2)["result"] == "Python"
+        assert called(api, "hand_add", session_id)["result"] == "add"
+    assert messages == [
+        "MCP server: its tool 'broken' cannot be used: its input schema is no JSON schema",
+        f"MCP server: its tool '{'x' * 65}' can have no name here",
+        "MCP server: its tool 'both' can have no name here",
+        "MCP server: there is a group of that name; its tools are to be enabled one by one",
+    ]
+
+
+def test_servers_that_cannot_be_used_are_problems_and_stop_nobody(
+    stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(all_servers, "PATIENCE_SECONDS", 0)
+    monkeypatch.setattr(one_server, "CONNECT_SECONDS", 4)
+    write_mcp(
+        tmp_path,
+        hand=by_hand(tmp_path, "echo"),
+        absent={"command": "no-such-program"},
+        ended=by_hand(tmp_path, "ended"),
+        silent=by_hand(tmp_path, "silent"),
+        down={"url": "http://127.0.0.1:9/mcp"},
+        other={"url": f"{stub.url}/nothing"},
+        off={"command": "no-such-program", "disabled": True},
+        empty={},
+        wrong={"url": "ftp://x", "headers": {"a": ["b"]}, "type": "sse"},
+    )
+    with RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        assert problems(api)["silent"] == "MCP server: it has not answered yet"  # and nobody has waited for it
+        until(lambda: "not answered" not in str(problems(api)))
+        body = api.ok(api.http.get("/tools"))
+        assert list(body["tools"]) == ["echo"]
+        told = [f"{problem['name']}: {problem['message']}" for problem in body["problems"]]
+        assert called(api, "echo", text="still")["result"] == "still"
+    assert told == [
+        'mcp.json: empty: it needs a "command", or a "url"',
+        "mcp.json: wrong: url: not an http:// or https:// URL; headers.a: Input should be a valid string; "
+        "type: of the transports over HTTP only streamable HTTP is known, which is called http",
+        "absent: MCP server: it cannot be started: No such file or directory",
+        "ended: MCP server: it ended without an answer; what it printed is in the log at the level DEBUG",
+        "silent: MCP server: it did not answer within 4 seconds",
+        "down: MCP server: ConnectError: All connection attempts failed",
+        "other: MCP server: it answered with the HTTP status 404",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"{", "it is no JSON: Expecting property name enclosed in double quotes (line 1)"),
+        (b"\xff", "it is no JSON: UnicodeDecodeError"),
+        (b"[" * 100_000, "it is no JSON: RecursionError"),
+        (b" " * 1_000_001, "it is larger than 1,000,000 bytes"),
+        (b"[]", 'it has no object "mcpServers"'),
+        (b'{"mcpServers": {"a": 5}}', "a: it must be an object"),
+        (b'{"mcpServers": {"": {}}}', ": a server needs a name"),
+    ],
+    ids=["cut", "bytes", "deep", "large", "list", "number", "nameless"],
+)
+def test_a_malformed_file_is_a_problem(stub: StubServer, tmp_path: Path, content: bytes, message: str) -> None:
+    write_mcp(tmp_path).write_bytes(content)
+    with RunningServer(tmp_path, stub.url) as server:
+        assert problems(server.api()) == {"mcp.json": message}
+
+
+def test_without_the_extra_that_is_the_problem(
+    stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "mcp", None)
+    write_mcp(tmp_path, hand=by_hand(tmp_path, "echo"))
+    with RunningServer(tmp_path, stub.url) as server:
+        told = "MCP servers need the extra mcp: pip install 'mochi-server[mcp]'"
+        assert problems(server.api()) == {"mcp.json": told}
+    assert started(tmp_path) == []
+
+
+@offering("die", "echo", "flood")
+@pytest.mark.parametrize("deadly", ["die", "flood"])
+def test_a_server_that_dies_in_a_call_fails_it_and_is_started_again_at_the_next(
+    api: Api, tmp_path: Path, deadly: str
+) -> None:
+    outcome = called(api, deadly)
+    assert (outcome["success"], outcome["error_code"]) == (False, "TOOL_EXECUTION_FAILED")
+    assert outcome["error_message"] == f"{deadly} failed: the connection ended before there was an answer"
+    until(lambda: "hand" in problems(api))
+    assert called(api, "echo", text="again")["result"] == "again"
+    assert problems(api) == {}
+    first, second = started(tmp_path)
+    until(lambda: not is_alive(first))
+    assert is_alive(second)
+
+
+@offering("grow")
+def test_tools_that_come_later_are_listed_when_the_server_says_so(api: Api) -> None:
+    assert list(api.ok(api.http.get("/tools"))["tools"]) == ["grow"]
+    assert called(api, "grow")["success"]
+    until(lambda: list(api.ok(api.http.get("/tools"))["tools"]) == ["grow", "echo"])
+
+
+@offering("much", "bytes", "structured", "fail", "nonsense")
+def test_a_result_is_text_of_the_same_length_as_other_tools(api: Api) -> None:
+    much = called(api, "much")["result"]
+    assert len(much) == 20_000
+    assert "characters left out" in much
+    pieces = "[image, image/png, 3,000 bytes: not shown]\n[resource file:///a.bin, application/x-a, 3 bytes: not shown]"
+    assert called(api, "bytes")["result"] == pieces
+    assert called(api, "structured")["result"] == '{"degrees":21}'
+    assert called(api, "fail")["error_message"] == "fail failed: It did not work."
+    assert called(api, "nonsense")["success"] is False
+
+
+@offering("hang")
+def test_a_turn_that_is_stopped_cancels_the_call_at_the_server(api: Api, tmp_path: Path) -> None:
+    session_id = session_with(api)
+    with api.open_stream(session_id, instruct(calls("hang"), words(3))) as events:
+        until(lambda: "call hang" in journal(tmp_path))
+        api.ok(api.http.post(f"/chat/{session_id}/stop"))
+        assert list(events)[-1].type == "done"
+    until(lambda: "notifications/cancelled" in journal(tmp_path))
+
+
+def test_a_call_that_takes_too_long_is_given_up_and_cancelled(stub: StubServer, tmp_path: Path) -> None:
+    write_mcp(tmp_path, hand=by_hand(tmp_path, "hang", "echo"))
+    with RunningServer(tmp_path, stub.url, tool_timeout_seconds=0.5) as server:
+        api = server.api()
+        api.http.get("/tools")
+        assert called(api, "hang")["error_message"] == "hang failed: it took longer than 0.5 seconds and was given up"
+        until(lambda: "notifications/cancelled" in journal(tmp_path))
+        assert called(api, "echo", text="on")["result"] == "on"
+    assert len(started(tmp_path)) == 1
+
+
+def test_a_reload_reads_the_file_again_and_connects_anew(api: Api, tmp_path: Path) -> None:
+    assert list(api.ok(api.http.get("/tools"))["groups"]) == ["hand"]
+    write_mcp(tmp_path, other=by_hand(tmp_path, "echo"))
+    body = api.ok(api.http.post("/tools/reload"))
+    assert (body["groups"], body["problems"]) == ({"other": ["echo"]}, [])
+    first, second = started(tmp_path)
+    until(lambda: not is_alive(first))
+    assert is_alive(second)
+
+
+def test_reloads_in_a_row_leave_no_server_behind(
+    stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is only just being started is ended, too, with what it has started."""
+    monkeypatch.setattr(all_servers, "PATIENCE_SECONDS", 0)
+    monkeypatch.setattr(stdio, "LEAVES_SECONDS", 0.1)
+    stubborn = {**by_hand(tmp_path), "command": "sh", "args": ["-c", "trap '' TERM; sleep 77 & wait"]}
+    write_mcp(tmp_path, hand=stubborn)
+    with RunningServer(tmp_path, stub.url) as server, ThreadPoolExecutor() as pool:
+        clients = [server.api() for _ in range(4)]
+        for answered in [pool.submit(client.http.post, "/tools/reload") for client in clients]:
+            answered.result()
+        until(lambda: running(tmp_path) == 2)
+    assert running(tmp_path) == 0
+
+
+@offering("hang", "echo")
+def test_a_call_that_runs_goes_on_through_a_reload(api: Api, tmp_path: Path) -> None:
+    session_id = session_with(api)
+    with api.open_stream(session_id, instruct(calls("hang"), words(3))) as events:
+        until(lambda: "call hang" in journal(tmp_path))
+        assert "hang" in api.ok(api.http.post("/tools/reload"))["tools"]
+        first, second = started(tmp_path)
+        assert is_alive(first)
+        assert is_alive(second)
+        api.ok(api.http.post(f"/chat/{session_id}/stop"))
+        assert list(events)[-1].type == "done"
+    until(lambda: not is_alive(first))
+
+
+def test_a_server_sees_the_environment_that_it_was_given_and_no_other(
+    stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MOCHI_LOG_LEVEL", "INFO")
+    write_mcp(tmp_path, hand=by_hand(tmp_path, "env", GIVEN="yes"))
+    with RunningServer(tmp_path, stub.url) as server:
+        seen = called(server.api(), "env")["result"].split()
+    assert {"GIVEN", "PATH"} <= set(seen)
+    assert "MOCHI_LOG_LEVEL" not in seen
+
+
+@offering("stubborn")
+def test_a_server_ends_with_us_and_so_does_all_that_it_has_started(
+    server: RunningServer, api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that ignores the end of its input, and SIGTERM."""
+    monkeypatch.setattr(stdio, "LEAVES_SECONDS", 0.1)
+    assert "echo" in api.ok(api.http.get("/tools"))["tools"]
+    pids = started(tmp_path)
+    assert [is_alive(pid) for pid in pids] == [True, True]
+    server.stop()
+    assert [is_alive(pid) for pid in pids] == [False, False]
+
+
+def test_secrets_are_neither_shown_nor_logged(
+    stub: StubServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    write_mcp(
+        tmp_path,
+        hand=by_hand(tmp_path, "echo", SECRET="hunter2-env"),
+        down={"url": "http://me:hunter2-url@127.0.0.1:9/mcp?key=hunter2-query", "headers": {"X": "hunter2-head"}},
+        bad={"url": "http://127.0.0.1:9/mcp", "headers": {"X-Key": "hunter2\n-line"}},
+        wrong={"command": "x", "env": {"KEY": ["hunter2-wrong"]}},
+    )
+    with RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        assert set(problems(api)) == {"down", "bad", "mcp.json"}
+        shown = api.http.get("/tools").text
+        until(lambda: "The key is ***" in caplog.text)
+    assert "hunter2" not in shown + caplog.text

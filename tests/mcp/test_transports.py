@@ -1,0 +1,80 @@
+"""MCP servers as others make them: over streamable HTTP, a reference server over stdio; and none outlives us."""
+
+import signal
+import sys
+from pathlib import Path
+
+from mochi_stub import StubServer
+from tests.mcp.test_servers import called, problems
+from tests.support.mcp import by_hand, is_alive, started, until, write_mcp
+from tests.support.mcp_http import HttpMcp
+from tests.support.process import Command
+from tests.support.server import RunningServer
+
+
+def test_a_server_over_http_is_discovered_called_and_heard_when_its_tools_change(
+    stub: StubServer, tmp_path: Path
+) -> None:
+    with HttpMcp() as remote:
+        write_mcp(tmp_path, hand=remote.entry)
+        with RunningServer(tmp_path, stub.url) as server:
+            api = server.api()
+            body = api.ok(api.http.get("/tools"))
+            assert body["groups"] == {"hand": ["shout", "much", "learn"]}
+            assert [tool["destructive"] for tool in body["tools"].values()] == [False, True, True]
+            assert called(api, "shout", text="loud")["result"] == "LOUD"
+            assert len(called(api, "much")["result"]) == 20_000
+            assert "Wrong arguments" in called(api, "shout")["error_message"]
+            assert called(api, "learn")["result"] == "learnt"
+            until(lambda: "whisper" in api.ok(api.http.get("/tools"))["tools"])
+
+
+def test_a_server_over_http_that_goes_away_is_connected_to_again_when_it_is_back(
+    stub: StubServer, tmp_path: Path
+) -> None:
+    with HttpMcp() as remote:
+        port = remote.port
+        write_mcp(tmp_path, hand=remote.entry)
+        server = RunningServer(tmp_path, stub.url)
+        server.__enter__()
+        api = server.api()
+        assert called(api, "shout", text="one")["result"] == "ONE"
+    try:
+        assert called(api, "shout", text="two")["success"] is False
+        until(lambda: "hand" in problems(api))
+        assert "cannot be reached" in called(api, "shout", text="three")["error_message"]
+        with HttpMcp(port):
+            assert called(api, "shout", text="four")["result"] == "FOUR"
+            assert problems(api) == {}
+    finally:
+        server.__exit__()
+
+
+def test_a_reference_server_is_discovered_and_called(stub: StubServer, tmp_path: Path) -> None:
+    command = str(Path(sys.executable).with_name("mcp-server-time"))
+    write_mcp(tmp_path, hand={"command": command, "args": ["--local-timezone", "UTC"]})
+    with RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        until(lambda: problems(api) == {})
+        tools = api.ok(api.http.get("/tools"))["tools"]
+        assert {name: tool["destructive"] for name, tool in tools.items()} == {
+            "get_current_time": False,
+            "convert_time": False,
+        }
+        assert '"timezone": "UTC"' in called(api, "get_current_time", timezone="UTC")["result"]
+
+
+def test_no_server_outlives_a_process_that_is_killed(tmp_path: Path) -> None:
+    """Not one that ignores the end of its input, and none of what it has started."""
+    write_mcp(tmp_path, hand=by_hand(tmp_path, "stubborn"))
+    arguments = ["--port", "0", "--ollama-host", "http://127.0.0.1:9"]
+    with Command("mochi_server", *arguments, cwd=tmp_path) as command:
+        said = command.read_until("  MCP  ")
+        api = command.api()
+        until(lambda: "echo" in api.ok(api.http.get("/tools"))["tools"])
+        pids = started(tmp_path)
+        assert all(map(is_alive, pids))
+        command.end(signal.SIGKILL)
+    until(lambda: not any(map(is_alive, pids)))
+    assert len(pids) == 2
+    assert said == "  MCP      1 server in tools/mcp.json; GET /tools says how they are\n"

@@ -1,0 +1,57 @@
+"""A server with a tool that reads and one that writes, an agent, and the official client at its door."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import openai
+import pytest
+
+from mochi_stub import StubServer
+from tests.openai.talk import Door, client_of
+from tests.support.agents import write_agent
+from tests.support.server import RunningServer
+from tests.support.tools import write_tools
+
+TOOLS = '''
+    def add(a: float, b: float) -> str:
+        """Add two numbers."""
+        return str(a + b)
+
+    def note(text: str) -> str:
+        """Write a note."""
+        return "Noted."
+
+    __all__ = ["add", "note"]
+    __read_only__ = ["add"]
+'''
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    data_dir = tmp_path_factory.mktemp("data")
+    write_tools(data_dir, TOOLS)
+    write_agent(data_dir)
+    return data_dir
+
+
+@pytest.fixture(scope="module")
+def stub() -> Iterator[StubServer]:
+    with StubServer(speed=0) as stub:
+        yield stub
+
+
+@pytest.fixture(scope="module")
+def server(stub: StubServer, data_dir: Path) -> Iterator[RunningServer]:
+    with RunningServer(data_dir, stub.url) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def client(server: RunningServer) -> Iterator[openai.OpenAI]:
+    with client_of(server) as client:
+        yield client
+
+
+@pytest.fixture
+def door(client: openai.OpenAI, stub: StubServer) -> Door:
+    return Door(client, stub)

@@ -1,0 +1,92 @@
+"""A conversation as a program would hold it with the official client, streamed or not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from openai.types.chat import ChatCompletion, ChatCompletionMessage
+
+from mochi_stub import StubServer
+from tests.support.server import RunningServer
+
+LOOK: Any = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+
+
+@dataclass
+class Door:
+    """Asks for completions; ``asks`` goes with every one of them."""
+
+    client: openai.OpenAI
+    stub: StubServer
+    stream: bool = False
+    asks: dict[str, Any] = field(default_factory=dict)
+    messages: list[Any] = field(default_factory=list)
+    """What has been said so far."""
+
+    def __post_init__(self) -> None:
+        self._before = len(self._chats())
+
+    @property
+    def sent(self) -> list[Any]:
+        """The chat requests that Ollama got from here."""
+        return self._chats()[self._before :]
+
+    def say(self, text: Any, **asks: Any) -> ChatCompletion:
+        """One more message of the user's, behind all others, and its answer."""
+        return self.go_on({"role": "user", "content": text}, **asks)
+
+    def go_on(self, *said: Any, **asks: Any) -> ChatCompletion:
+        """Some more messages, and the answer to them."""
+        self.messages.extend(said)
+        completion = self._ask({"model": "mochi", "messages": self.messages, **self.asks, **asks})
+        self.messages.append(completion.choices[0].message.model_dump(exclude_none=True))
+        return completion
+
+    def refused(self, **asks: Any) -> openai.APIStatusError:
+        """The error that a request gets; unless told otherwise, it says hello."""
+        asked = {"model": "mochi", "messages": [{"role": "user", "content": "Hello!"}], **self.asks, **asks}
+        with pytest.raises(openai.APIStatusError) as caught:
+            self._ask(asked)
+        body = caught.value.response.json()
+        assert set(body) == {"error"}, body
+        assert set(body["error"]) == {"message", "type", "param", "code"}, body
+        return caught.value
+
+    def _chats(self) -> list[Any]:
+        return [exchange.body for exchange in self.stub.exchanges() if exchange.path == "/api/chat"]
+
+    def _ask(self, asked: dict[str, Any]) -> ChatCompletion:
+        if not self.stream:
+            completion: ChatCompletion = self.client.chat.completions.create(**asked)
+            return completion
+        asked["stream_options"] = {"include_usage": True}
+        with self.client.chat.completions.stream(**asked) as events:
+            return events.get_final_completion()
+
+
+def said(completion: ChatCompletion) -> ChatCompletionMessage:
+    """The message of an answer."""
+    return completion.choices[0].message
+
+
+def call_of(completion: ChatCompletion) -> Any:
+    """The one call that an answer is."""
+    assert completion.choices[0].finish_reason == "tool_calls"
+    calls = said(completion).tool_calls or []
+    assert len(calls) == 1
+    return calls[0]
+
+
+def client_of(server: RunningServer, key: str = "any") -> openai.OpenAI:
+    """The official client; it asks once."""
+    return openai.OpenAI(base_url=f"{server.url}/v1", api_key=key, max_retries=0)
+
+
+def stored(data_dir: Path) -> list[str]:
+    """Names of the files that hold conversations."""
+    folders = [data_dir / "chat_sessions", *data_dir.glob("agents/agent_chats")]
+    return [str(path) for folder in folders for path in folder.glob("*.json*")]

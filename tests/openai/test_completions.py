@@ -1,0 +1,349 @@
+"""Conversations that nobody stores: what the model is sent, what the client gets."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from mochi_server.sessions import SessionQuery
+from mochi_stub import Cut, Model, Reply, StubServer, Text
+from tests.openai.talk import LOOK, Door, call_of, client_of, said, stored
+from tests.support.api import Api
+from tests.support.holding import Holding
+from tests.support.instructions import calls, instruct, words
+from tests.support.server import RunningServer
+
+PIXEL = base64.b64encode(b"\x89PNG\r\n\x1a\n and so on").decode()
+STREAMED = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+
+
+def test_models_and_agents_are_listed(client: openai.OpenAI) -> None:
+    names = [model.id for model in client.models.list()]
+    assert {"mochi:latest", "agent:helper"} <= set(names)
+    assert client.models.retrieve("agent:helper").object == "model"
+    assert client.models.retrieve("mochi").id == "mochi"
+    with pytest.raises(openai.NotFoundError) as caught:
+        client.models.retrieve("agent:nobody")
+    assert caught.value.code == "model_not_found"
+
+
+@STREAMED
+def test_an_answer_is_ollamas_with_its_counts(door: Door, stream: bool) -> None:
+    door.stream = stream
+    answer = door.say("Hello!")
+    assert said(answer).content
+    assert said(answer).content.endswith("Hello!")  # type: ignore[union-attr]  # it has some
+    assert answer.choices[0].finish_reason == "stop"
+    assert answer.usage
+    assert answer.usage.prompt_tokens > 0
+    assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
+    (body,) = door.sent
+    assert body["messages"] == [{"role": "user", "content": "Hello!"}]
+    assert body["options"]["num_ctx"] >= 8192
+
+
+def test_without_a_session_nothing_is_stored(door: Door, data_dir: Path, server: RunningServer) -> None:
+    for stream in (False, True):
+        door.stream = stream
+        door.say(instruct(calls("add", a=1, b=2), words(3)), extra_headers={"X-Mochi-Tools": "add"})
+    door.messages.clear()
+    door.say("Hello!", model="agent:helper")
+    assert stored(data_dir) == []
+    for store in (server.app.state.services.passing.sessions, server.app.state.services.passing.agent_chats):
+        assert asyncio.run(store.list(SessionQuery())).total == 0, "it is still in memory"
+
+
+def test_what_is_asked_for_reaches_ollama(door: Door) -> None:
+    door.say(
+        "Hello!",
+        temperature=0.5,
+        top_p=0.9,
+        seed=7,
+        stop="END",
+        presence_penalty=0.1,
+        frequency_penalty=0.2,
+        max_tokens=30,
+        max_completion_tokens=20,
+        reasoning_effort="high",
+        response_format={"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "object"}}},
+        extra_body={"unheard_of": 1, "user": "me", "parallel_tool_calls": False},
+    )
+    (body,) = door.sent
+    assert body["options"].pop("num_ctx") >= 8192
+    options = {"temperature": 0.5, "top_p": 0.9, "seed": 7, "stop": ["END"], "num_predict": 20}
+    assert body["options"] == options | {"presence_penalty": 0.1, "frequency_penalty": 0.2}
+    assert (body["think"], body["format"]) == ("high", {"type": "object"})
+    door.say("Again.", response_format={"type": "json_object"}, reasoning_effort="none")
+    assert (door.sent[-1]["think"], door.sent[-1]["format"]) == (False, "json")
+
+
+def test_an_answer_at_its_limit_says_so(door: Door) -> None:
+    assert door.say("Hello!", max_tokens=5).choices[0].finish_reason == "length"
+
+
+@STREAMED
+def test_reasoning_is_under_both_names(door: Door, client: openai.OpenAI, stream: bool) -> None:
+    asked: Any = {
+        "model": "mochi",
+        "messages": [{"role": "user", "content": instruct(words(2), reasoning=3)}],
+        "reasoning_effort": "low",
+    }
+    if stream:
+        deltas: list[Any] = [c.choices[0].delta for c in client.chat.completions.create(stream=True, **asked)]
+        thought = ["".join(getattr(d, n, None) or "" for d in deltas) for n in ("reasoning", "reasoning_content")]
+    else:
+        message: Any = said(client.chat.completions.create(**asked))
+        thought = [message.reasoning, message.reasoning_content]
+    assert thought[0] == thought[1] != ""
+
+
+@STREAMED
+def test_a_clients_tools_are_called_by_the_client(door: Door, stream: bool) -> None:
+    door.stream, door.asks = stream, {"tools": [LOOK]}
+    answer = door.say(instruct(calls("look", at="sky"), words(3)))
+    assert answer.choices[0].finish_reason == "tool_calls"
+    call = call_of(answer)
+    assert call.type == "function"
+    assert (call.function.name, json.loads(call.function.arguments)) == ("look", {"at": "sky"})
+
+    answer = door.go_on({"role": "tool", "tool_call_id": call.id, "content": [{"type": "text", "text": "blue"}]})
+    assert answer.choices[0].finish_reason == "stop"
+    first, second = door.sent
+    assert [tool["function"]["name"] for tool in first["tools"]] == ["look"]
+    asked, result = second["messages"][-2:]
+    assert asked["tool_calls"][0]["function"] == {"index": 0, "name": "look", "arguments": {"at": "sky"}}
+    assert result == {"role": "tool", "content": "blue", "tool_name": "look", "tool_call_id": call.id}
+
+
+def test_tools_are_offered_as_chosen(door: Door) -> None:
+    other = {"type": "function", "function": {"name": "other"}}
+    for choice in ("none", "auto", "required", {"type": "function", "function": {"name": "other"}}):
+        door.say("Hello!", tools=[LOOK, other], tool_choice=choice)
+    offered = [[tool["function"]["name"] for tool in body.get("tools", ())] for body in door.sent]
+    assert offered == [[], ["look", "other"], ["look", "other"], ["other"]]
+
+
+def test_a_call_that_no_tool_may_have_is_not_handed_back(door: Door) -> None:
+    answer = door.say(instruct(calls("look"), words(3)), tools=[LOOK], tool_choice="none")
+    assert (said(answer).tool_calls, answer.choices[0].finish_reason) == (None, "stop")
+
+
+@STREAMED
+def test_tools_of_the_server_run_here(door: Door, stream: bool) -> None:
+    door.stream, door.asks = stream, {"extra_headers": {"X-Mochi-Tools": "add, note"}}
+    answer = door.say(instruct(words(1), calls("add", a=1, b=2), words(2)))
+    assert said(answer).content
+    assert "\n\n" in said(answer).content, "the texts of two rounds run into each other"  # type: ignore[operator]  # it has some
+    assert door.sent[-1]["messages"][-1]["content"] == "3.0"
+
+
+@pytest.mark.parametrize(
+    ("policy", "result"), [(None, "denied"), ("never_confirm", "Noted."), ("always_confirm", "denied")]
+)
+def test_a_call_that_needs_approval_is_denied(door: Door, policy: str | None, result: str) -> None:
+    headers = {"X-Mochi-Tools": "note"} | ({"X-Mochi-Tool-Policy": policy} if policy else {})
+    answer: Any = door.say(instruct(calls("note", text="x"), words(2)), extra_headers=headers)
+    assert result in door.sent[-1]["messages"][-1]["content"]
+    code = answer.mochi["tool_calls_executed"][0]["error_code"]
+    assert code == ("TOOL_EXECUTION_DENIED" if result == "denied" else None)
+
+
+def test_instructions_and_thoughts_are_sent_on(door: Door) -> None:
+    door.messages = [
+        {"role": "developer", "content": [{"type": "text", "text": "Be brief."}]},
+        {"role": "user", "content": "Hi."},
+        {"role": "assistant", "content": "Hello.", "reasoning_content": "A greeting."},
+    ]
+    door.say("Bye.")
+    assert [message["content"] for message in door.sent[-1]["messages"]] == ["Be brief.", "Hi.", "Hello.", "Bye."]
+    assert door.sent[-1]["messages"][0]["role"] == "system"
+
+
+def test_images_go_to_models_that_see(tmp_path: Path) -> None:
+    content = [
+        {"type": "text", "text": "What is this?"},
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}},
+    ]
+    models = [Model("seeing", capabilities=("completion", "vision")), Model("blind")]
+    with (
+        StubServer(models=models, speed=0) as stub,
+        RunningServer(tmp_path, stub.url) as server,
+        client_of(server) as client,
+    ):
+        door = Door(client, stub)
+        door.say(content, model="seeing")
+        assert door.sent[-1]["messages"] == [{"role": "user", "content": "What is this?", "images": [PIXEL]}]
+        refusal = door.refused(messages=door.messages[:1], model="blind")
+        assert (refusal.status_code, refusal.param) == (400, "messages")
+        assert door.refused(model="blind", tools=[LOOK]).param == "tools"
+        door.say("And now?", model="seeing")
+        assert [message.get("images") for message in door.sent[-1]["messages"]] == [[PIXEL], None, None]
+        in_session(door, server.api())
+
+
+def in_session(door: Door, api: Api) -> None:
+    """The first message once more: the session stores its image, and shows it to the model."""
+    session = api.create("seeing")["session_id"]
+    asks: Any = {"model": "seeing", "extra_headers": {"X-Mochi-Session": session}}
+    said_before = door.messages[0]
+    door.messages.clear()
+    door.go_on(said_before, **asks)
+    assert door.sent[-1]["messages"][0]["images"] == [PIXEL]
+    (image,) = api.messages(session)[0]["images"]
+    assert api.http.get(f"/sessions/{session}/blobs/{image['sha256']}").content == base64.b64decode(PIXEL)
+
+
+@pytest.mark.parametrize(
+    ("asks", "status", "param", "code"),
+    [
+        ({"n": 2}, 400, "n", "invalid_value"),
+        ({"logprobs": True}, 400, "logprobs", "invalid_value"),
+        ({"functions": [{"name": "f"}]}, 400, "functions", "invalid_value"),
+        ({"messages": []}, 400, "messages", "invalid_value"),
+        ({"messages": [{"role": "user", "content": 5}]}, 400, "messages[0].content", "invalid_value"),
+        ({"messages": [{"role": "user"}]}, 400, "messages[0].content", "missing_required_parameter"),
+        ({"messages": [{"role": "nobody", "content": ""}]}, 400, "messages[0]", "invalid_value"),
+        ({"temperature": 3}, 400, "temperature", "invalid_value"),
+        ({"stop": 5}, 400, "stop", "invalid_value"),
+        ({"tool_choice": {"type": "allowed_tools"}}, 400, "tool_choice", "invalid_value"),
+        ({"response_format": {"type": "xml"}}, 400, "response_format", "invalid_value"),
+        ({"max_tokens": 0}, 400, "max_tokens", "invalid_value"),
+        ({"tools": [{"type": "custom", "custom": {}}]}, 400, "tools[0].type", "invalid_value"),
+        ({"tool_choice": {"type": "function", "function": {"name": "x"}}}, 400, "tool_choice", "invalid_value"),
+        ({"model": "nowhere"}, 404, "model", "model_not_found"),
+        ({"extra_headers": {"X-Mochi-Tools": "add,dance"}}, 404, None, "tool_not_found"),
+        ({"extra_headers": {"X-Mochi-Tool-Policy": "ask"}}, 400, "X-Mochi-Tool-Policy", "invalid_value"),
+        ({"extra_headers": {"X-Mochi-Session": "0123456789"}}, 404, None, "session_not_found"),
+        ({"extra_headers": {"X-Mochi-Session": "../canary"}}, 404, None, "session_not_found"),
+        ({"extra_headers": {"X-Mochi-Session": ""}}, 404, None, "session_not_found"),
+        ({"metadata": {"session_id": "0123456789"}}, 404, None, "session_not_found"),
+        ({"model": "agent:helper", "tools": [LOOK]}, 400, "tools", "invalid_value"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_is_refused(door: Door, asks: Any, status: int, param: str | None, code: str) -> None:
+    refusal = door.refused(**asks)
+    assert (refusal.status_code, refusal.param, refusal.code) == (status, param, code)
+    assert refusal.type == "invalid_request_error"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://example.org/cat.png",
+        "data:image/png;base64,*",
+        "data:image/png;base64,eA==",
+        "file:///etc/passwd",
+        "data:text/html;base64,eA==",
+    ],
+)
+def test_images_are_neither_fetched_nor_guessed(door: Door, url: str) -> None:
+    refusal = door.refused(messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}])
+    assert refusal.status_code == 400
+    assert str(refusal.param).startswith("messages")
+
+
+def test_refusals_before_any_route_have_openais_form(server: RunningServer) -> None:
+    url = f"{server.url}/v1/chat/completions"
+    for response, status, code in (
+        (httpx.get(f"{server.url}/v1/nothing"), 404, "not_found"),
+        (httpx.get(url), 405, "method_not_allowed"),
+        (httpx.post(url, content="{}"), 400, "invalid_request"),
+        (httpx.post(url, content="{", headers={"Content-Type": "application/json"}), 400, "invalid_json"),
+        (httpx.post(url, json={}, headers={"Origin": "https://evil.example"}), 403, "origin_forbidden"),
+        (httpx.get(url, headers={"X-Long": "x" * 70_000}), 431, "headers_too_large"),
+    ):
+        assert (response.status_code, response.json()["error"]["code"]) == (status, code)
+    assert set(httpx.get(f"{server.url}/api/v1/nothing").json()["error"]) == {"code", "message", "details"}
+
+
+def test_keys_are_bearers(tmp_path: Path, stub: StubServer) -> None:
+    with RunningServer(tmp_path, stub.url, api_keys=("right",)) as server:
+        for key, answers in (("right", True), ("wrong", False)):
+            with client_of(server, key) as client:
+                if answers:
+                    assert client.models.list().data
+                else:
+                    with pytest.raises(openai.AuthenticationError) as caught:
+                        client.models.list()
+                    assert caught.value.code == "invalid_api_key"
+
+
+@STREAMED
+def test_an_ollama_that_is_gone_is_a_502(tmp_path: Path, stream: bool) -> None:
+    with (
+        StubServer() as stub,
+        RunningServer(tmp_path, stub.url) as server,
+        client_of(server) as client,
+    ):
+        stub.stop()
+        refusal = Door(client, stub, stream=stream).refused()
+    assert (refusal.status_code, refusal.code, refusal.type) == (502, "ollama_unreachable", "server_error")
+
+
+def test_a_conversation_that_is_too_long_is_summed_up_and_one_message_that_is_refused(tmp_path: Path) -> None:
+    """However many tokens its characters are, which nobody knows before the first count."""
+    models = [Model("small", capabilities=("completion",), context_length=8192)]
+    long = {"role": "user", "content": "word " * 200}, {"role": "assistant", "content": "yes " * 200}
+    with (
+        StubServer(models=models, speed=0) as stub,
+        RunningServer(tmp_path, stub.url) as server,
+        client_of(server) as client,
+    ):
+        door = Door(client, stub, asks={"model": "small"}, messages=[*long] * 20)
+        answer: Any = door.say("Hi.")
+        (notice,) = answer.mochi["notices"]
+        assert (notice["type"], notice["summary_used"]) == ("context_compacted", True)
+        assert door.refused(messages=[{"role": "user", "content": "x" * 20_000}]).code == "context_length_exceeded"
+
+
+def test_an_answer_that_breaks_off_is_an_error_of_the_stream(tmp_path: Path) -> None:
+    with (
+        StubServer(resolve=lambda _: Reply([Text(["one ", "two "]), Cut()]), speed=0) as stub,
+        RunningServer(tmp_path, stub.url) as server,
+        client_of(server) as client,
+    ):
+        heard = ""
+        chunks = client.chat.completions.create(
+            model="mochi", messages=[{"role": "user", "content": "Hello!"}], stream=True
+        )
+        with pytest.raises(openai.APIError) as caught:  # noqa: PT012 - it is the loop that raises
+            for chunk in chunks:
+                heard += chunk.choices[0].delta.content or ""
+        assert (heard, caught.value.code) == ("one two ", "ollama_error")
+
+
+def test_a_shutdown_ends_an_answer_with_an_error(holding: Holding, tmp_path: Path) -> None:
+    body = {"model": "mochi", "messages": [{"role": "user", "content": "hold"}], "stream": True}
+    with (
+        RunningServer(tmp_path, holding.stub.url, shutdown_grace_seconds=0) as server,
+        httpx.stream("POST", f"{server.url}/v1/chat/completions", json=body, timeout=10) as response,
+    ):
+        heard = response.iter_text()
+        assert any("three" in text for text in heard)
+        server.stop()
+        *_, error, done, rest = "".join(heard).split("\n\n")
+    assert json.loads(error.removeprefix("data: "))["error"]["code"] == "shutting_down"
+    assert (done, rest) == ("data: [DONE]", "")
+
+
+@STREAMED
+def test_a_closed_connection_stops_the_model(holding: Holding, tmp_path: Path, stream: bool) -> None:
+    body = {"model": "mochi", "messages": [{"role": "user", "content": "hold"}], "stream": stream}
+    with RunningServer(tmp_path, holding.stub.url) as server:
+        with httpx.Client(base_url=server.url, timeout=5) as client:
+            if stream:
+                with client.stream("POST", "/v1/chat/completions", json=body) as response:
+                    assert b"three" in next(data for data in response.iter_raw() if b"three" in data)
+            else:
+                with pytest.raises(httpx.ReadTimeout):
+                    client.post("/v1/chat/completions", json=body, timeout=0.3)
+        assert len(holding.chats("cancelled")) == 1
+    assert stored(tmp_path) == []

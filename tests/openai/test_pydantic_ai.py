@@ -1,0 +1,68 @@
+"""An agent library that people use, over its client for OpenAI."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from openai import AsyncOpenAI
+from pydantic_ai import Agent
+from pydantic_ai.messages import ModelMessage
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.providers.openai import OpenAIProvider
+
+from mochi_stub import Prompt, Reply, StubServer, ToolCall
+from tests.support.server import RunningServer
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def looking(prompt: Prompt) -> Reply:
+    """Looks first, then says what it has seen: the library takes the marks out of what the stub is told otherwise."""
+    last = prompt.messages[-1]
+    if last.role == "tool":
+        return Reply.of(f"I have {last.content}.")
+    return Reply.of(tool_calls=[ToolCall("look", {"at": int(last.content)})])
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_five_turns_with_tools(tmp_path: Path, stream: bool) -> None:
+    with StubServer(resolve=looking, speed=0) as stub, RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        session = api.create("mochi")["session_id"]
+        client = AsyncOpenAI(
+            base_url=f"{server.url}/v1", api_key="any", max_retries=0, default_headers={"X-Mochi-Session": session}
+        )
+        async with client:
+            outputs = await five_turns(client, stream=stream)
+        messages = api.messages(session)
+    assert outputs == [f"I have seen {turn}." for turn in range(5)]
+    assert [message["role"] for message in messages] == ["user", "assistant", "tool", "assistant"] * 5
+    assert [message["content"] for message in messages[3::4]] == outputs
+
+
+async def five_turns(client: AsyncOpenAI, *, stream: bool) -> list[str]:
+    agent = Agent(OpenAIChatModel("mochi", provider=OpenAIProvider(openai_client=client)), instructions="Be brief.")
+
+    @agent.tool_plain
+    def look(at: int) -> str:
+        """Look somewhere."""
+        return f"seen {at}"
+
+    outputs: list[str] = []
+    history: list[ModelMessage] = []
+    for turn in range(5):
+        if stream:
+            async with agent.run_stream(str(turn), message_history=history) as streamed:
+                outputs.append(await streamed.get_output())
+                history = streamed.all_messages()
+        else:
+            result = await agent.run(str(turn), message_history=history)
+            outputs.append(result.output)
+            history = result.all_messages()
+    return outputs

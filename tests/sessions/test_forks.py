@@ -1,0 +1,34 @@
+"""What a fork takes along."""
+
+import pytest
+
+from mochi_server.errors import InvalidMessageIndex
+from mochi_server.sessions.forks import forked, index_of
+from tests.sessions.samples import answered, contents, new_session, said
+
+
+def test_a_compaction_comes_along_where_every_message_does_that_it_stands_for() -> None:
+    session = new_session()
+    session.messages = [said("a"), answered("b"), said("c")]
+    session.metadata.compaction = {"text": "t", "covers_through_message_id": session.messages[1]["message_id"]}
+    assert forked(session, 1).metadata.compaction == session.metadata.compaction
+    assert forked(session, 0).metadata.compaction is None
+
+
+def test_calls_without_results_are_left_behind() -> None:
+    session = new_session()
+    calling = answered("")
+    calling["tool_calls"] = [{"id": "1", "function": {"index": 0, "name": "add", "arguments": {}}}]
+    session.messages = [said("a"), answered("b"), said("c"), calling]
+    assert contents(forked(session)) == ["a", "b", "c"]
+    with pytest.raises(InvalidMessageIndex, match="its end is not there yet"):
+        forked(session, 3)
+
+
+def test_an_empty_session_is_forked_empty() -> None:
+    session = new_session()
+    assert forked(session).messages == []
+    with pytest.raises(InvalidMessageIndex):
+        forked(session, 0)
+    with pytest.raises(InvalidMessageIndex):
+        index_of(session, "x")

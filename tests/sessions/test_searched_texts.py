@@ -1,0 +1,123 @@
+"""Searching files through the index: what it holds is never trusted over the files, and can be missing."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from mochi_server.sessions import SessionCreationOptions, SessionManager, texts
+from tests.sessions.samples import answered, file_of, read_count, said
+
+
+@pytest.fixture
+def manager(sessions_dir: Path) -> SessionManager:
+    return SessionManager(sessions_dir)
+
+
+@pytest.fixture
+def index(sessions_dir: Path) -> Path:
+    return sessions_dir / ".index.sqlite"
+
+
+@pytest.fixture
+def ids(manager: SessionManager) -> list[str]:
+    """A session about apples and one about pears; the index knows them."""
+    made = []
+    for text in ("apple", "pear"):
+        made.append(manager.create_session(SessionCreationOptions(model="m")).session_id)
+        manager.append_messages(made[-1], [said(f"{text} and fruit"), answered("c++")])
+    found(manager, "fruit")
+    return made
+
+
+def found(manager: SessionManager, text: str) -> list[str]:
+    return [entry["session_id"] for entry in manager.list_sessions(text=text)]
+
+
+def test_only_what_has_changed_is_read_again_even_by_another_process(
+    manager: SessionManager, ids: list[str], sessions_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = read_count(monkeypatch)
+    assert found(manager, "apple") == found(SessionManager(sessions_dir), "apple") == ids[:1]
+    assert reads() == 0
+    file_of(sessions_dir, ids[0]).touch()
+    assert found(manager, "apple") == ids[:1]
+    assert reads() == 2  # for the list's entry, and for the texts
+
+
+def test_the_list_does_not_read_for_the_search(
+    manager: SessionManager, ids: list[str], sessions_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = read_count(monkeypatch)
+    file_of(sessions_dir, ids[0]).touch()
+    assert len(manager.list_sessions()) == 2
+    assert reads() == 1
+
+
+def test_a_file_changed_by_hand_is_found_by_what_it_says_now(
+    manager: SessionManager, ids: list[str], sessions_dir: Path
+) -> None:
+    path = file_of(sessions_dir, ids[0])
+    path.write_text(path.read_text().replace("apple", "quince"))
+    assert (found(manager, "apple"), found(manager, "quince")) == ([], ids[:1])
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "DROP TABLE texts",
+        "DROP TABLE trigrams",
+        "DROP TABLE searched",
+        "DROP TABLE sessions",
+        "PRAGMA user_version = 1",
+        "DELETE FROM trigrams_data",
+    ],
+)
+def test_a_damaged_index_finds_the_same(manager: SessionManager, ids: list[str], index: Path, damage: str) -> None:
+    database = sqlite3.connect(index)
+    with database:
+        database.execute(damage)
+    database.close()
+    assert found(manager, "pple fruit") == ids[:1]
+    assert found(manager, "c+ fruit") == ids[::-1]
+
+
+def test_a_deleted_index_is_made_again(manager: SessionManager, ids: list[str], index: Path) -> None:
+    index.unlink()
+    assert found(manager, "apple") == ids[:1]
+    assert index.exists()
+
+
+def test_without_a_place_for_the_index_the_files_are_searched(
+    manager: SessionManager, ids: list[str], index: Path
+) -> None:
+    index.unlink()
+    index.mkdir()
+    assert found(manager, "apple fruit") == ids[:1]
+
+
+def test_without_trigrams_every_text_is_looked_at(
+    manager: SessionManager, ids: list[str], index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index.unlink()
+    monkeypatch.setattr(texts, "_TRIGRAMS", "CREATE VIRTUAL TABLE trigrams USING no_such_module (text)")
+    assert found(manager, "apple fruit") == ids[:1]
+    manager.append_messages(ids[1], [said("apple")])
+    assert found(manager, "apple fruit") == ids[::-1]
+
+
+def test_texts_are_taken_in_step_by_step(
+    manager: SessionManager, ids: list[str], index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index.unlink()
+    monkeypatch.setattr(texts, "_STEP_SECONDS", 0)
+    assert found(manager, "fruit") == ids[::-1]
+
+
+def test_texts_of_a_deleted_session_leave_the_index_with_the_next_list(
+    manager: SessionManager, ids: list[str], index: Path
+) -> None:
+    assert b"apple" in index.read_bytes()
+    manager.delete_session(ids[0])
+    manager.list_sessions()
+    assert b"apple" not in index.read_bytes()

@@ -1,0 +1,63 @@
+"""An MCP server over streamable HTTP, by the official SDK, on a real socket in a thread."""
+
+import threading
+
+import uvicorn
+from mcp.server.mcpserver import Context, MCPServer
+from mcp_types import ToolAnnotations
+
+
+def _server() -> MCPServer:
+    server = MCPServer("over HTTP")
+
+    @server.tool(annotations=ToolAnnotations(read_only_hint=True))
+    def shout(text: str) -> str:
+        """Say it loud."""
+        return text.upper()
+
+    @server.tool()
+    def much() -> str:
+        """Say much."""
+        return "x" * 5_000_000
+
+    @server.tool()
+    async def learn(context: Context) -> str:
+        """Learn to whisper."""
+        server.add_tool(whisper)
+        await context.notify_tools_changed()
+        return "learnt"
+
+    def whisper(text: str) -> str:
+        """Say it softly."""
+        return text.lower()
+
+    return server
+
+
+class HttpMcp:
+    """The server; use it as a context manager. ``port`` 0 takes a free one."""
+
+    def __init__(self, port: int = 0) -> None:
+        app = _server().streamable_http_app()
+        self._server = uvicorn.Server(uvicorn.Config(app, port=port, log_config=None, timeout_graceful_shutdown=1))
+        self._thread = threading.Thread(target=self._server.run, daemon=True)
+
+    @property
+    def port(self) -> int:
+        return int(self._server.servers[0].sockets[0].getsockname()[1])
+
+    @property
+    def entry(self) -> dict[str, str]:
+        """What ``mcp.json`` says of it."""
+        return {"type": "http", "url": f"http://127.0.0.1:{self.port}/mcp"}
+
+    def __enter__(self) -> "HttpMcp":
+        self._thread.start()
+        while not self._server.started:
+            assert self._thread.is_alive(), "the MCP server did not start"
+            self._thread.join(0.01)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.should_exit = self._server.force_exit = True
+        self._thread.join(10)

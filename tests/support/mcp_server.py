@@ -1,0 +1,123 @@
+"""A program that is an MCP server: written by hand, so that it starts at once and can do what no SDK would.
+
+Arguments: the tools it offers, or how it fails. What it reads and does goes to the file that JOURNAL names.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+READ_ONLY = {"readOnlyHint": True}
+TEXT = {"type": "object", "properties": {"text": {"type": "string", "description": "Any text"}}, "required": ["text"]}
+
+TOOLS: dict[str, dict[str, Any]] = {
+    "echo": {"description": "Say it again.", "inputSchema": TEXT, "annotations": READ_ONLY},
+    "note": {"description": "Write a note.", "inputSchema": TEXT},
+    "both": {"annotations": {"readOnlyHint": True, "destructiveHint": True}},
+    "files/read.all": {"title": "Read all files"},
+    "broken": {"inputSchema": {"type": "object", "properties": {"a": {"type": "nonsense"}}}},
+    "x" * 65: {},
+}
+
+
+def text(said: str, *, is_error: bool = False) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": said}], "isError": is_error}
+
+
+RESULTS: dict[str, dict[str, Any]] = {
+    "fail": text("It did not work.", is_error=True),
+    "much": text("x" * 5_000_000),
+    "structured": {"content": [], "structuredContent": {"degrees": 21}},
+    "nonsense": {"content": "no list"},
+    "env": text(" ".join(sorted(os.environ))),
+    "bytes": {
+        "content": [
+            {"type": "image", "mimeType": "image/png", "data": "AAAA" * 1000},
+            {"type": "resource", "resource": {"uri": "file:///a.bin", "mimeType": "application/x-a", "blob": "AAAA"}},
+        ]
+    },
+}
+
+
+def journal(*words: object) -> None:
+    with Path(os.environ["JOURNAL"]).open("a") as file:
+        file.write(" ".join(map(str, words)) + "\n")
+
+
+def send(**message: Any) -> None:
+    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+    sys.stdout.flush()
+
+
+def call(name: str, arguments: dict[str, Any], offered: list[str]) -> dict[str, Any] | None:
+    """A call's result; None when it is never answered."""
+    journal("call", name)
+    match name:
+        case "die":
+            os._exit(3)
+        case "hang":
+            return None
+        case "flood":
+            os.write(1, b"x" * 20 * 1024 * 1024)
+        case "grow":
+            offered.append("echo")
+            send(method="notifications/tools/list_changed")
+    return RESULTS.get(name) or text(str(arguments.get("text", name)))
+
+
+def answer(message: dict[str, Any], offered: list[str]) -> dict[str, Any] | None:
+    match message["method"]:
+        case "initialize":
+            return {
+                "protocolVersion": "2025-06-18",
+                "capabilities": {"tools": {"listChanged": True}},
+                "serverInfo": {"name": "by hand", "version": "1"},
+            }
+        case "tools/list":
+            listed = [{"name": name, "inputSchema": {"type": "object"}, **TOOLS.get(name, {})} for name in offered]
+            return {"tools": listed}
+        case "tools/call":
+            return call(message["params"]["name"], message["params"].get("arguments", {}), offered)
+    raise LookupError
+
+
+def serve(offered: list[str]) -> None:
+    sys.stdout.write("This line is no message.\n")
+    for line in sys.stdin:
+        message = json.loads(line)
+        journal(message["method"])
+        if "id" not in message:
+            continue
+        try:
+            result = answer(message, offered)
+        except LookupError:
+            send(id=message["id"], error={"code": -32601, "message": "Method not found"})
+            continue
+        if result is not None:
+            send(id=message["id"], result=result)
+
+
+def main() -> None:
+    journal("started", os.getpid())
+    sys.stderr.write(f"The key is {os.environ.get('SECRET')}\n")
+    match sys.argv[1:]:
+        case ["silent"]:
+            sys.stdin.read()
+        case ["ended"]:
+            sys.exit(1)
+        case ["stubborn"]:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            with subprocess.Popen(["sleep", "60"]) as child:
+                journal("started", child.pid)
+                serve(["echo"])
+                signal.pause()
+        case offered:
+            serve(offered)
+
+
+if __name__ == "__main__":
+    main()

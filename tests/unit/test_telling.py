@@ -1,0 +1,43 @@
+"""What clients of OpenAI's API are told of a run that says more than its log keeps."""
+
+import orjson
+
+from mochi_server.chat.eventlog import Batch
+from mochi_server.events import (
+    ChatEvent,
+    ContentDelta,
+    Done,
+    Snapshot,
+    Status,
+    ThinkingDelta,
+    ToolContinuationStart,
+    TurnWarning,
+)
+from mochi_server.openai.telling import Piece, Telling
+
+
+def told(telling: Telling, *events: ChatEvent) -> list[Piece]:
+    lines = tuple(event.type.encode() + b" " + orjson.dumps(event) for event in events)
+    return list(telling.pieces(Batch(1, lines)))
+
+
+def test_a_snapshot_is_told_from_where_it_is_new() -> None:
+    telling = Telling()
+    assert told(telling, ThinkingDelta("hm"), ContentDelta("one ")) == [("reasoning", "hm"), ("content", "one ")]
+    assert told(telling, Snapshot("one two ", "hm, so")) == [("reasoning", ", so"), ("content", "two ")]
+    assert told(telling, ContentDelta("three"), Done("0123456789")) == [("content", "three")]
+
+
+def test_rounds_are_set_apart_where_both_say_something() -> None:
+    telling = Telling()
+    assert told(telling, ToolContinuationStart(), ContentDelta("one")) == [("content", "one")]
+    assert told(telling, ToolContinuationStart(), ThinkingDelta("hm"), ContentDelta("two")) == [
+        ("reasoning", "hm"),
+        ("content", "\n\ntwo"),
+    ]
+
+
+def test_warnings_are_kept_for_the_end_and_waiting_is_not_told() -> None:
+    telling = Telling()
+    assert told(telling, Status("loading_model", 1.0), TurnWarning("ANSWER_CUT", "Too long.")) == []
+    assert telling.notices == [{"type": "warning", "code": "ANSWER_CUT", "message": "Too long."}]
