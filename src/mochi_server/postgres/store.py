@@ -56,7 +56,7 @@ class PostgresSessionStore:
             await connection.execute("SELECT 1")
 
     async def create(self, session: ChatSession) -> ChatSession:
-        """Store a new session, under another id should its own be taken; its times are the database's."""
+        """Store a new session, maybe under another id; unless it has a past elsewhere, its times are the database's."""
         return await finished(self._create(ChatSession.from_dict(settle(session.to_dict()))))
 
     async def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
@@ -157,7 +157,10 @@ class PostgresSessionStore:
     async def _create(self, fresh: ChatSession) -> ChatSession:
         async with self._database.transaction("create a session") as connection:
             moment = await tables.now(connection)
-            fresh.metadata.created_at = fresh.metadata.updated_at = as_text(moment)
+            if _has_a_past(fresh):
+                moment = min(moment, datetime.fromtimestamp(timestamp(fresh.metadata.updated_at), timezone.utc))
+            else:
+                fresh.metadata.created_at = fresh.metadata.updated_at = as_text(moment)
             while not await self._table.create(connection, fresh, moment):
                 fresh.metadata.session_id = new_id()
         return await self.load(fresh.session_id)
@@ -305,6 +308,11 @@ class PostgresSessionStore:
 
     def _key(self, session_id: str) -> int:
         return lock_key(self._collection, session_id)
+
+
+def _has_a_past(session: ChatSession) -> bool:
+    """Whether a new session comes from elsewhere, with times of its own."""
+    return any(message["role"] != "system" for message in session.messages)
 
 
 def _require_id(session_id: str) -> None:
