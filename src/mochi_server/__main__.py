@@ -19,6 +19,7 @@ _FLAGS = {
     "host": ("HOST", "address to listen on (default: 127.0.0.1)"),
     "port": ("PORT", f"port to listen on, 0 takes a free one (default: 8000, in test mode {TEST_PORT})"),
     "ollama_host": ("URL", "Ollama to use (default: http://localhost:11434)"),
+    "workers": ("N", "server processes; more than one need MOCHI_STORE_URL (default: 1)"),
     "data_dir": ("DIR", "where sessions, tools, agents and prompts are (default: the current directory)"),
     "log_level": ("LEVEL", "DEBUG, INFO, WARNING, ERROR or CRITICAL (default: INFO)"),
     "log_format": ("FORMAT", "text, or json: an object a line (default: text)"),
@@ -40,16 +41,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _init(arguments.directory, given)
     if arguments.command == "openapi":
         return _openapi()
+    if arguments.command == "store":
+        return _copy(arguments.source, arguments.target)
     from pydantic import ValidationError
 
     from mochi_server.config import MochiServerSettings
 
     try:
         settings = MochiServerSettings(**given)
-        if arguments.test_mode or settings.env == "test":
-            return _test_mode(given, insecure=arguments.insecure, stub_speed=arguments.stub_speed)
+        if arguments.command == "migrate":
+            return _migrate(settings)
+        return _serve_as_asked(arguments, settings, given)
     except ValidationError as error:
         return _wrong_setting(error, given)
+
+
+def _serve_as_asked(arguments: argparse.Namespace, settings: "MochiServerSettings", given: dict[str, Any]) -> int:
+    if arguments.test_mode or settings.env == "test":
+        return _test_mode(given, insecure=arguments.insecure, stub_speed=arguments.stub_speed)
     if arguments.stub_speed is not None:
         return _complain("--stub-speed goes with --test-mode")
     return _serve(settings, insecure=arguments.insecure)
@@ -65,6 +74,14 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", parser_class=_Parser)
     text = "make tools, agents, system_prompts and chat_sessions in a directory, with samples; nothing is overwritten"
     init = commands.add_parser("init", help=text, description=text.capitalize() + ".", allow_abbrev=False)
+    text = "bring the database of MOCHI_STORE_URL up to date, as every start does"
+    commands.add_parser("migrate", help=text, description=text.capitalize() + ".", allow_abbrev=False)
+    store = commands.add_parser("store", help="move sessions between files and a database", allow_abbrev=False)
+    actions = store.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=_Parser)
+    text = "copy all sessions; what is there already is compared, so it can be ended and begun again"
+    copied = actions.add_parser("copy", help=text, description=text.capitalize() + ".", allow_abbrev=False)
+    for name, direction in (("source", "FROM"), ("target", "TO")):
+        copied.add_argument(name, metavar=direction, help="a data directory, or postgresql://…")
     commands.add_parser("openapi", help="print the OpenAPI document", allow_abbrev=False)
     init.add_argument("directory", metavar="DIR", nargs="?", default=".", help="default: the current directory")
     parser.add_argument("--version", action="version", version=f"mochi-server {__version__}")
@@ -107,6 +124,8 @@ def _test_mode(given: dict[str, Any], *, insecure: bool, stub_speed: float | Non
     """Serve on a bundled LLM and a session store that disappears at exit."""
     if "ollama_host" in given:
         return _complain("--ollama-host cannot be combined with test mode, which brings its own LLM")
+    if "workers" in given:
+        return _complain("--workers cannot be combined with test mode, which is one process")
     import logging
     from tempfile import TemporaryDirectory
 
@@ -120,17 +139,66 @@ def _test_mode(given: dict[str, Any], *, insecure: bool, stub_speed: float | Non
         StubServer(port=STUB_PORT, fall_back_to_free_port=True, speed=speed) as stub,
     ):
         ours = {"port": TEST_PORT, **given, "ollama_host": stub.url}
-        ours |= {"sessions_dir": sessions, "agent_chats_dir": f"{sessions}/agent_chats"}
+        ours |= {"sessions_dir": sessions, "agent_chats_dir": f"{sessions}/agent_chats", "store_url": "", "workers": 1}
         return _serve(MochiServerSettings(**ours), insecure=insecure, test_mode=True)
 
 
 def _serve(settings: "MochiServerSettings", *, insecure: bool, test_mode: bool = False) -> int:
+    from mochi_server.errors import StorageFailed
     from mochi_server.serve import serve
 
     try:
         return serve(settings, insecure=insecure, test_mode=test_mode)
+    except StorageFailed as error:
+        return _complain(error.message, code=1)
     except OSError as error:
         return _complain(f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}", code=1)
+
+
+def _migrate(settings: "MochiServerSettings") -> int:
+    import asyncio
+
+    from mochi_server.errors import StorageFailed
+    from mochi_server.wiring import prepare_store
+
+    if not settings.store_url:
+        return _complain("MOCHI_STORE_URL is not set; files need no migration")
+    try:
+        print(f"mochi-server: {asyncio.run(prepare_store(settings))}")
+    except StorageFailed as error:
+        return _complain(error.message, code=1)
+    return 0
+
+
+def _copy(source: str, target: str) -> int:
+    import asyncio
+    from pathlib import Path
+
+    from pydantic import ValidationError
+
+    from mochi_server.copying import Copied, copy, is_url
+    from mochi_server.errors import MochiError
+
+    def show(so_far: Copied, total: int) -> None:
+        done = so_far.sessions + len(so_far.different)
+        if done % 100 == 0 or sys.stderr.isatty():
+            print(f"{done} of {total} sessions", end="\r" if sys.stderr.isatty() else "\n", file=sys.stderr)
+
+    if not is_url(source) and not Path(source).is_dir():
+        return _complain(f"there is no directory {source}")
+    try:
+        result = asyncio.run(copy(source, target, show))
+    except MochiError as error:
+        return _complain(error.message, code=1)
+    except ValidationError as error:
+        return _wrong_setting(error, {})
+    print(
+        f"copied {result.copied}, there already {result.there}, different {len(result.different)}; "
+        f"{result.sessions} sessions with {result.messages} messages are the same in both, hash {result.hash}"
+    )
+    for session_id in result.different:
+        print(f"left as it is, for it is newer in the target or did not arrive whole: {session_id}", file=sys.stderr)
+    return 1 if result.different else 0
 
 
 def _wrong_setting(error: "ValidationError", given: dict[str, Any]) -> int:

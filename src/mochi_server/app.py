@@ -1,6 +1,6 @@
 """The application: services built once, routes, error handlers, and who may ask."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -21,6 +21,7 @@ from mochi_server.routers import aliases, api, openai_api
 from mochi_server.routers.errors import add_handlers
 from mochi_server.routers.health import WITHOUT_KEY
 from mochi_server.security import LOCAL_ORIGINS, HostGuard, KeyGuard, OriginGuard, host_of
+from mochi_server.sessions.store import Stores
 from mochi_server.wiring import build_services
 
 
@@ -48,7 +49,7 @@ def create_app(settings: MochiServerSettings | None = None, *, insecure: bool = 
         version=__version__,
         description="A headless chat backend for Ollama.",
         lifespan=lifespan,
-        middleware=_middleware(settings, insecure),
+        middleware=[*_middleware(settings, insecure), *_between_servers(settings, lambda: app.state.services.stores)],
         generate_unique_id_function=lambda route: route.name,
         docs_url=None,
         redoc_url=None,
@@ -74,6 +75,14 @@ class _App(FastAPI):
 
     def _ended(self, method: str, status: int | None, error: str | None) -> None:
         self.state.services.metrics.request_ended(method, status, error)
+
+
+def _between_servers(settings: MochiServerSettings, stores: Callable[[], Stores]) -> list[Middleware]:
+    if not settings.store_url:
+        return []
+    from mochi_server.forwarding import Forwarding, peers_of  # noqa: PLC0415 - not everybody has its driver
+
+    return [Middleware(Forwarding, peers=lambda: peers_of(stores()))]
 
 
 def _middleware(settings: MochiServerSettings, insecure: bool) -> list[Middleware]:

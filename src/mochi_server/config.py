@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from mochi_server.constants import SUMMARY_UNSUPPORTED_MODELS
@@ -41,6 +41,13 @@ class MochiServerSettings(BaseSettings):
     )
 
     data_dir: Directory = Field(".", description="Base directory for all data.")
+    store_url: str = Field(
+        "",
+        repr=False,
+        description="`postgresql://…` keeps sessions in that database, which several servers may share; "
+        "unset, they are files.",
+    )
+    workers: int = Field(1, ge=1, le=1000, description="Server processes; more than one need `MOCHI_STORE_URL`.")
     sessions_dir: Directory = Field("chat_sessions", description="Session storage directory.")
     tools_dir: Directory = Field("tools", description="Tools directory.")
     agents_dir: Directory = Field("agents", description="Agents directory.")
@@ -115,6 +122,23 @@ class MochiServerSettings(BaseSettings):
             raise ValueError("not an http:// or https:// URL")
         return url.rstrip("/")
 
+    @field_validator("store_url")
+    @classmethod
+    def _is_database(cls, value: str) -> str:
+        value = value.strip()
+        if value and not re.match(r"postgres(ql)?://", value):
+            raise ValueError("not a URL such as postgresql://user:password@host/database")
+        return value
+
+    @field_validator("workers")
+    @classmethod
+    def _share_a_database(cls, value: int, info: ValidationInfo) -> int:
+        if value > 1 and not info.data.get("store_url"):
+            raise ValueError(
+                "more than one need a database, which MOCHI_STORE_URL=postgresql://… sets; files do not do"
+            )
+        return value
+
     @field_validator("data_dir")
     @classmethod
     def _is_directory(cls, value: str) -> str:
@@ -178,6 +202,7 @@ class MochiServerSettings(BaseSettings):
 
 def without_credentials(url: str) -> str:
     """A URL, or what was meant to be one, that may be shown to anyone."""
+    url = re.sub(r"(password=)[^&]*", rf"\1{MASK}", url)
     return re.sub(r"^(\w+://)?.*@", rf"\1{MASK}@", url, flags=re.DOTALL)
 
 

@@ -4,6 +4,7 @@ MochiError
 ├── SessionNotFound        SESSION_NOT_FOUND      404   no such session
 ├── SessionBusy            SESSION_BUSY           409   a turn is running on the session
 ├── SessionConflict        SESSION_CONFLICT       409   somebody else changed the session first
+├── SessionTaken           SESSION_CONFLICT       409   the server lost its hold of the session during a turn
 ├── InvalidMessageIndex    INVALID_MESSAGE_INDEX  400   no message there that can be edited, or forked from
 ├── BlobNotFound           BLOB_NOT_FOUND         404   no message of the session has such an image
 ├── EmptyHistory           EMPTY_HISTORY          400   nothing to answer again
@@ -84,6 +85,16 @@ class SessionConflict(MochiError):
 
     def __init__(self, session_id: str) -> None:
         super().__init__(f"Session {session_id!r} was changed by somebody else meanwhile.", session_id=session_id)
+
+
+class SessionTaken(MochiError):
+    code, status = "SESSION_CONFLICT", HTTPStatus.CONFLICT
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(
+            f"The server lost the database and with it its hold of session {session_id!r}; the turn was ended.",
+            session_id=session_id,
+        )
 
 
 class InvalidMessageIndex(MochiError):

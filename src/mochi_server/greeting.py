@@ -105,9 +105,9 @@ async def _problems(
     tools = [*(catalogue.problems if catalogue else ()), *services.mcp.config.problems]
     found = [f"{start.tools_dir / problem.name}: {problem.message}" for problem in tools]
     found += [f"{start.agents_dir / a.name}: {a.error_message}" for a in (agents or {}).values() if not a.valid]
-    found += [f"process {other} serves the same sessions; only one should" for other in services.store.others]
+    found += services.stores.problems
     try:
-        await services.store.check()
+        await services.stores.check()
     except MochiError as error:
         found.append(error.message)
     return [_one_line(problem) for problem in found]

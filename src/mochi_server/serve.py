@@ -9,8 +9,9 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from types import FrameType
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import uvicorn
 from fastapi import FastAPI
@@ -21,22 +22,59 @@ from mochi_server.config import MochiServerSettings
 from mochi_server.greeting import Start, greeting
 from mochi_server.ollama.requests import endpoint, is_loopback
 from mochi_server.protocol import Connection
-from mochi_server.wiring import Services
+from mochi_server.wiring import Services, prepare_store
+from mochi_server.workers import supervise
 
 _AFTER_GRACE_SECONDS = 1
 _PATIENT_SIGNALS = 2
 
 
 def serve(settings: MochiServerSettings, *, insecure: bool = False, test_mode: bool = False) -> int:
-    """Serve until a signal ends it; returns the exit code. Raises ``OSError`` when it cannot listen."""
+    """Serve until a signal ends it; returns the exit code.
+
+    Raises ``OSError`` when it cannot listen, and ``StorageFailed`` when there is nothing to keep sessions in.
+    """
     key = None
     if not (settings.api_keys or insecure or is_loopback(settings.host)):
         key = secrets.token_urlsafe(24)
         settings = settings.model_copy(update={"api_keys": (key,)})
     _log(settings)
+    if settings.store_url:
+        asyncio.run(prepare_store(settings))
     listener = _listen(settings.host, settings.port)
-    app = create_app(settings, insecure=insecure)
-    config = uvicorn.Config(
+    job = _Job(settings, key, insecure, test_mode)
+    return supervise(settings.workers, job, listener) if settings.workers > 1 else job(listener, greets=True)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What to serve; a value, so that it can go to another process."""
+
+    settings: MochiServerSettings
+    key: str | None
+    insecure: bool
+    test_mode: bool
+
+    def __call__(self, listener: socket.socket, greets: bool) -> int:
+        """Serve on a socket until a signal ends it; returns the exit code."""
+        _log(self.settings)
+        app = create_app(self.settings, insecure=self.insecure)
+        return _Server(_uvicorn(app), app, self._start(listener) if greets else None).serve_until_signal(listener)
+
+    def _start(self, listener: socket.socket) -> Start:
+        settings = self.settings
+        return Start(
+            address=_address(settings.host, listener),
+            tools_dir=settings.resolved_tools_dir,
+            agents_dir=settings.resolved_agents_dir,
+            key=self.key,
+            is_open=not settings.api_keys and not is_loopback(settings.host),
+            test_mode=self.test_mode,
+        )
+
+
+def _uvicorn(app: FastAPI) -> uvicorn.Config:
+    return uvicorn.Config(
         app,
         http=Connection,
         ws="none",
@@ -45,15 +83,6 @@ def serve(settings: MochiServerSettings, *, insecure: bool = False, test_mode: b
         server_header=False,
         timeout_graceful_shutdown=_AFTER_GRACE_SECONDS,
     )
-    start = Start(
-        address=_address(settings.host, listener),
-        tools_dir=settings.resolved_tools_dir,
-        agents_dir=settings.resolved_agents_dir,
-        key=key,
-        is_open=not settings.api_keys and not is_loopback(settings.host),
-        test_mode=test_mode,
-    )
-    return _Server(config, app, start).serve_until_signal(listener)
 
 
 def _log(settings: MochiServerSettings) -> None:
@@ -67,8 +96,9 @@ def _log(settings: MochiServerSettings) -> None:
 def _secrets(settings: MochiServerSettings) -> Iterator[str]:
     yield from settings.api_keys
     yield os.environ.get("OLLAMA_API_KEY", "")
-    password = urlsplit(settings.ollama_host).password or ""
-    yield from (password, unquote(password))
+    for url in (settings.ollama_host, settings.store_url):
+        password = urlsplit(url).password or ""
+        yield from (password, unquote(password), *parse_qs(urlsplit(url).query).get("password", ()))
     for value in endpoint(settings.ollama_host).headers.values():
         yield value.partition(" ")[2]
 
@@ -76,7 +106,7 @@ def _secrets(settings: MochiServerSettings) -> Iterator[str]:
 class _Server(uvicorn.Server):
     """A uvicorn that tells the app of a shutdown when it begins, and a person when it is ready."""
 
-    def __init__(self, config: uvicorn.Config, app: FastAPI, start: Start) -> None:
+    def __init__(self, config: uvicorn.Config, app: FastAPI, start: Start | None) -> None:
         super().__init__(config)
         self._app = app
         self._start = start
@@ -96,7 +126,8 @@ class _Server(uvicorn.Server):
         if self.started:
             self._loop = asyncio.get_running_loop()
             _spare_collector()
-            print(await greeting(self._start, self._services), flush=True)  # noqa: T201 - for a person
+            if self._start is not None:
+                print(await greeting(self._start, self._services), flush=True)  # noqa: T201 - for a person
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """The first signal lets turns end while new ones are still told that they come too late; the next ends them."""

@@ -1,6 +1,8 @@
 """The services of one server, built from settings. The only reader of settings; knows no web framework."""
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -30,7 +32,8 @@ from mochi_server.services.summarization import SummarizationService
 from mochi_server.services.summary_model import SummaryModelManager
 from mochi_server.services.system_prompts import SystemPromptService
 from mochi_server.services.transfer import TransferService
-from mochi_server.sessions.files import FileSessionStore
+from mochi_server.sessions.files import FileStores
+from mochi_server.sessions.store import SessionStore, Stores
 from mochi_server.tools.discovery import ToolDiscoveryService
 from mochi_server.tools.execution import ToolExecutionService
 from mochi_server.tools.library import ToolLibrary
@@ -41,7 +44,8 @@ class Services:
     """Everything routes need; belongs to one event loop. Open it where it serves, close it when done."""
 
     client: AsyncOllamaClient
-    store: FileSessionStore
+    stores: Stores
+    store: SessionStore
     windows: WindowRegistry
     prompts: SystemPromptService
     sessions: SessionService
@@ -51,7 +55,7 @@ class Services:
     execution: ToolExecutionService
     confirmations: ConfirmationBroker
     agents: AgentLibrary
-    agent_chats: FileSessionStore
+    agent_chats: SessionStore
     instructor: AsyncInstructorOllamaClient
     summaries: SummarizationService
     compare: CompareService
@@ -63,8 +67,11 @@ class Services:
     metrics: Metrics
 
     async def open(self) -> None:
-        """Be known to other processes that serve the same directory, warn of those; begin to connect to MCP servers."""
-        await self.store.open()
+        """Be known to others that serve the same sessions, and begin to connect to MCP servers.
+
+        Raises ``MochiError`` where nothing can be stored.
+        """
+        await self.stores.open()
         await self.mcp.open()
 
     async def check_ready(self) -> None:
@@ -72,7 +79,7 @@ class Services:
         if self.runs.shutdown.is_set():
             raise ShuttingDown
         try:
-            await self.store.check()
+            await self.stores.check()
         except StorageFailed as error:
             raise NotReady(error.message) from error
 
@@ -90,8 +97,7 @@ class Services:
         await self.mcp.aclose()
         await self.summaries.aclose()
         await self.instructor.aclose()
-        await self.store.aclose()
-        await self.agent_chats.aclose()
+        await self.stores.aclose()
         await self.client.aclose()
 
 
@@ -105,7 +111,8 @@ def build_services(settings: MochiServerSettings) -> Services:
         connect_timeout=settings.ollama_connect_timeout_seconds,
         stall_timeout=settings.ollama_stall_timeout_seconds,
     )
-    store = FileSessionStore(settings.resolved_sessions_dir)
+    stores = build_stores(settings)
+    store, agent_chats = stores.chats, stores.agents
     windows = WindowRegistry(client.loaded_windows, dynamic=settings.dynamic_context_window_enabled, watch=metrics)
     mcp = McpServers(settings.resolved_tools_dir, reserved=[NAME])
     library = ToolLibrary(ToolDiscoveryService(settings.resolved_tools_dir), mcp)
@@ -115,7 +122,6 @@ def build_services(settings: MochiServerSettings) -> Services:
     broker = ConfirmationBroker(timeout=settings.tool_confirmation_timeout_seconds)
     limits = Limits(rounds=settings.max_tool_iterations, identical_calls=settings.max_identical_tool_calls)
     agents = AgentLibrary(AgentDiscoveryService(settings.resolved_agents_dir, settings.resolved_agent_chats_dir))
-    agent_chats = FileSessionStore(settings.resolved_agent_chats_dir)
     execution_of_agents = partial(
         AgentExecutionService,
         client,
@@ -149,6 +155,7 @@ def build_services(settings: MochiServerSettings) -> Services:
         shutdown_grace=settings.shutdown_grace_seconds,
         ended=partial(turn_ended, metrics),
     )
+    stores.when_lost(runs.lose)
     passing = Passing()
     passing_runs = RunRegistry(
         passing.sessions,
@@ -163,11 +170,12 @@ def build_services(settings: MochiServerSettings) -> Services:
     def running() -> list[Run]:
         return runs.running() + passing_runs.running()
 
-    metrics.watch(lambda: len(running()), lambda: sum(run.listeners for run in running()))
+    metrics.watch(lambda: len(running()), lambda: sum(run.listeners for run in running()), lambda: stores.connected)
     prompts = SystemPromptService(settings.resolved_system_prompts_dir)
     sessions = SessionService(store, client, windows, prompts)
     return Services(
         client=client,
+        stores=stores,
         store=store,
         windows=windows,
         prompts=prompts,
@@ -198,3 +206,33 @@ def build_services(settings: MochiServerSettings) -> Services:
         ),
         metrics=metrics,
     )
+
+
+async def prepare_store(settings: MochiServerSettings) -> str:
+    """Bring what sessions are kept in up to date before anybody serves; what that is now, in words.
+
+    Raises ``StorageFailed``.
+    """
+    if not settings.store_url:
+        return "files need no migration"
+    with _driver():
+        from mochi_server.postgres.migrating import prepare  # noqa: PLC0415 - whose driver not everybody installs
+    return f"the database's schema is version {await prepare(settings.store_url)}"
+
+
+def build_stores(settings: MochiServerSettings) -> Stores:
+    """What keeps sessions. Opens nothing yet. Raises ``StorageFailed`` where a driver is missing."""
+    if not settings.store_url:
+        return FileStores(settings.resolved_sessions_dir, settings.resolved_agent_chats_dir)
+    with _driver():
+        from mochi_server.postgres.stores import PostgresStores  # noqa: PLC0415 - whose driver not everybody installs
+    return PostgresStores(settings.store_url)
+
+
+@contextmanager
+def _driver() -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        reason = "its driver is missing, which `pip install 'mochi-server[postgres]'` brings"
+        raise StorageFailed("use the database of MOCHI_STORE_URL", OSError(0, reason)) from error

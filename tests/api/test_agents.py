@@ -333,6 +333,7 @@ def test_after_a_stop_both_sessions_go_on(api: Api, server: RunningServer, tmp_p
     assert len(chats(api)) == 1
 
 
+@pytest.mark.one_process("it is about files")
 def test_the_agents_chats_are_ordinary_session_files(api: Api, tmp_path: Path) -> None:
     session_id = session_with(api)
     api.chat(session_id, nested(delegate(words(2)), words(2)))

@@ -85,6 +85,7 @@ def test_ordinary_names_in_other_scripts_are_fine(api: Api) -> None:
         assert api.ok(api.http.get(f"/system-prompts/{name}"))["filename"] == name
 
 
+@pytest.mark.one_process("it is about files")
 @pytest.mark.parametrize("folder", ["chat_sessions", "agents/agent_chats"])
 def test_links_to_sessions_elsewhere_are_not_followed(api: Api, outside: Outside, folder: str) -> None:
     session_id = api.create("mochi", system_prompt=CANARY)["session_id"]
@@ -107,6 +108,7 @@ def test_links_to_sessions_elsewhere_are_not_followed(api: Api, outside: Outside
     assert not (outside.root / "new.sqlite").exists()
 
 
+@pytest.mark.one_process("it is about files")
 @pytest.mark.parametrize("target", ["canary", "new.sqlite", "database.sqlite"])
 def test_a_link_in_place_of_the_index_is_replaced(api: Api, outside: Outside, target: str) -> None:
     database = outside.root / "database.sqlite"
@@ -123,6 +125,7 @@ def test_a_link_in_place_of_the_index_is_replaced(api: Api, outside: Outside, ta
     assert outside.is_untouched()
 
 
+@pytest.mark.one_process("it is about files")
 def test_a_link_in_place_of_a_turns_log_is_not_written_to(api: Api, outside: Outside) -> None:
     session_id = api.create("mochi")["session_id"]
     (outside.data / "chat_sessions" / f".{session_id}.turn.jsonl").symlink_to(outside.root / "canary")

@@ -64,6 +64,7 @@ class Talk:
         return start + "word " * self.chance.randint(20, 110)
 
 
+@pytest.mark.one_process("each server has windows of its own")
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_long_conversation_reloads_three_times_at_most_and_is_never_truncated(tmp_path: Path, seed: int) -> None:
     talk = Talk(seed)
@@ -201,6 +202,7 @@ def test_what_another_program_has_loaded_larger_is_taken_over(tmp_path: Path, st
         assert reloads(stub) == 0
 
 
+@pytest.mark.one_process("each server has windows of its own")
 def test_a_model_that_does_not_fit_into_memory_gets_a_smaller_window(tmp_path: Path) -> None:
     models = (Model("big", context_length=40960, out_of_memory_above=10_000),)
     with StubServer(speed=0, models=models) as stub, RunningServer(tmp_path, stub.url) as server:

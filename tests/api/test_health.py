@@ -18,6 +18,7 @@ def test_a_server_is_alive_and_ready_whether_or_not_there_is_an_ollama(tmp_path:
         assert api.ok(api.http.get("/health"))["ollama_connected"] is False
 
 
+@pytest.mark.one_process("it is about files")
 def test_a_directory_that_cannot_be_written_is_not_ready_and_alive(api: Api, tmp_path: Path) -> None:
     sessions = tmp_path / "chat_sessions"
     shutil.rmtree(sessions)

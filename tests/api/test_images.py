@@ -40,6 +40,7 @@ def looking(api: Api, *images: bytes, message: str = "Look!") -> str:
     return session_id
 
 
+@pytest.mark.one_process("it is about files")
 def test_an_image_is_named_by_its_message_and_served_as_it_was_sent(api: Api, server: RunningServer) -> None:
     session_id = looking(api, PNG, GIF)
 
@@ -182,6 +183,7 @@ def test_after_a_change_to_a_model_that_cannot_see_it_answers_without_and_says_s
     assert seen(stub)[0] == [encoded(PNG)]
 
 
+@pytest.mark.one_process("it is about files")
 def test_an_image_that_somebody_took_away_is_left_out_and_told_of(
     api: Api, server: RunningServer, stub: StubServer
 ) -> None:
@@ -195,6 +197,7 @@ def test_an_image_that_somebody_took_away_is_left_out_and_told_of(
     assert error_of(missing) == (404, "BLOB_NOT_FOUND")
 
 
+@pytest.mark.one_process("it is about files")
 def test_an_image_is_shown_to_those_only_whose_session_names_it(api: Api, server: RunningServer) -> None:
     looking(api, PNG)
     other = looking(api, GIF)
@@ -208,6 +211,7 @@ def test_an_image_is_shown_to_those_only_whose_session_names_it(api: Api, server
     assert error_of(api.http.get(f"/sessions/{other}/blobs/{name_of(GIF)}")) == (404, "BLOB_NOT_FOUND")
 
 
+@pytest.mark.one_process("it is about files")
 def test_a_link_in_place_of_an_image_is_not_followed(api: Api, server: RunningServer, tmp_path: Path) -> None:
     session_id = looking(api, PNG)
     path = server.settings.resolved_sessions_dir / "blobs" / name_of(PNG)
@@ -222,6 +226,7 @@ def test_a_link_in_place_of_an_image_is_not_followed(api: Api, server: RunningSe
     assert secret.read_bytes() == PNG
 
 
+@pytest.mark.one_process("it is about files")
 def test_an_image_goes_with_the_last_message_that_needs_it(api: Api, server: RunningServer) -> None:
     one, two = looking(api, PNG, GIF), looking(api, PNG)
     assert blobs(server) == {name_of(PNG), name_of(GIF)}
@@ -238,6 +243,7 @@ def test_an_image_goes_with_the_last_message_that_needs_it(api: Api, server: Run
     assert blobs(server) == set()
 
 
+@pytest.mark.one_process("it is about files")
 def test_answers_given_again_and_new_prompts_keep_what_the_messages_name(
     api: Api, server: RunningServer, stub: StubServer
 ) -> None:
@@ -250,6 +256,7 @@ def test_answers_given_again_and_new_prompts_keep_what_the_messages_name(
     assert seen(stub) == [[encoded(PNG)]]
 
 
+@pytest.mark.one_process("it is about files")
 def test_a_session_that_goes_during_its_turn_leaves_no_image(api: Api, server: RunningServer) -> None:
     session_id = api.create("slow-stream")["session_id"]
     with api.open_stream(session_id, "Look!", images=[encoded(PNG)]) as events:

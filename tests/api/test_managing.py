@@ -125,6 +125,7 @@ def test_a_fork_of_everything_keeps_the_summary_and_one_of_a_part_does_not(api: 
     assert api.ok(api.http.post(f"/sessions/{session_id}/fork", json={"message_index": 1}), 201)["summary"] is None
 
 
+@pytest.mark.one_process("it is about files")
 @pytest.mark.parametrize(
     "where", [{"message_index": -1}, {"message_index": 2}, {"message_index": 10**9}, {"message_id": "none"}]
 )
@@ -179,6 +180,7 @@ def test_a_running_session_is_forked_as_far_as_it_is_whole(tmp_path: Path, stub:
         assert api.chat(fork["session_id"])["message"]["content"]
 
 
+@pytest.mark.one_process("it is about files")
 def test_an_export_imported_again_is_an_equal_session(tmp_path: Path, stub: StubServer) -> None:
     write_tools(tmp_path, ADD)
     with RunningServer(tmp_path, stub.url) as server:
@@ -355,6 +357,7 @@ def test_a_file_over_the_limit_is_413_and_one_that_is_not_declared_as_json_422(a
     assert error_of(api.http.post("/sessions/import", content=orjson.dumps(GOOD)))[0] == 422
 
 
+@pytest.mark.one_process("it is about files")
 def test_an_import_that_cannot_be_stored_whole_is_taken_back(
     api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

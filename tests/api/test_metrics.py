@@ -15,6 +15,8 @@ from tests.support.instructions import instruct, words
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
 
+pytestmark = pytest.mark.one_process("each server counts for itself")
+
 TOOLS = """
     def add(a: int, b: int) -> str:
         "Add."

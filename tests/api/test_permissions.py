@@ -30,6 +30,7 @@ def talk_to_it(api: Api) -> None:
     api.ok(api.http.post("/system-prompts", json={"filename": "mine.md", "content": "Be secret."}), 201)
 
 
+@pytest.mark.one_process("it is about files")
 def test_what_the_server_makes_is_its_owners_alone(tmp_path: Path, stub: StubServer) -> None:
     write_agent(tmp_path)
     before = os.umask(0o022)
@@ -43,6 +44,7 @@ def test_what_the_server_makes_is_its_owners_alone(tmp_path: Path, stub: StubSer
         assert readable_by_others(tmp_path / folder) == []
 
 
+@pytest.mark.one_process("it is about files")
 def test_in_an_open_directory_the_files_are_private_all_the_same(tmp_path: Path, stub: StubServer) -> None:
     write_agent(tmp_path)
     folders = [tmp_path / name for name in ("chat_sessions", "agents/agent_chats", "system_prompts")]

@@ -19,6 +19,8 @@ from tests.support.server import RunningServer
 from tests.support.talk import talk
 from tests.support.tools import write_tools
 
+pytestmark = pytest.mark.one_process("it reads the log of its own process")
+
 HEADER = "X-Request-ID"
 
 

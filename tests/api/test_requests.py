@@ -231,6 +231,7 @@ def test_a_key_in_the_query_is_none(tmp_path: Path, stub: StubServer) -> None:
             assert error_of(httpx.get(server.url + path))[0] == 401
 
 
+@pytest.mark.one_process("it looks into the process")
 def test_every_key_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[tuple[bytes, bytes]] = []
 

@@ -132,6 +132,7 @@ def test_within_the_grace_somebody_can_come_back(tmp_path: Path, holding: Holdin
         assert heard(server.api(), session_id, last.id)[-2].type == "message_complete"
 
 
+@pytest.mark.one_process("it looks into the process")
 def test_what_is_no_longer_kept_comes_as_a_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(eventlog, "MAX_BYTES", 20_000)
     pieces = [f"w{number} " for number in range(500)]
@@ -153,6 +154,7 @@ def test_what_is_no_longer_kept_comes_as_a_snapshot(tmp_path: Path, monkeypatch:
     assert [event.type for event in rest[-2:]] == ["message_complete", "done"]
 
 
+@pytest.mark.one_process("it looks into the process")
 def test_a_slow_reader_neither_stops_others_nor_misses_anything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,6 +176,7 @@ def test_a_slow_reader_neither_stops_others_nor_misses_anything(
     assert [event.type for event in seen[-2:]] == ["message_complete", "done"]
 
 
+@pytest.mark.one_process("it looks into the process")
 def test_a_stream_that_waits_is_kept_open_by_comments(
     api: Api, holding: Holding, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -145,6 +145,7 @@ def test_who_gives_up_waiting_is_not_posted(api: Api, server: RunningServer, hol
     assert [m["content"] for m in api.messages(session_id) if m["role"] == "user"] == ["hold", "Next"]
 
 
+@pytest.mark.one_process("it is about files")
 def test_a_turn_can_be_stopped_whatever_became_of_its_file(api: Api, holding: Holding, tmp_path: Path) -> None:
     session_id = api.create("mochi")["session_id"]
     with api.open_stream(session_id, "hold") as events:

@@ -63,6 +63,7 @@ def test_the_specifications_create_example_works(api: Api) -> None:
     )
 
 
+@pytest.mark.one_process("it is about files")
 def test_the_stored_file_is_that_of_the_specification(api: Api, tmp_path: Path) -> None:
     session_id = api.create("mochi", system_prompt="Be brief.")["session_id"]
     api.chat(session_id, "Hello!")
@@ -154,6 +155,7 @@ def test_a_window_is_set_by_a_whole_number_and_nothing_else(api: Api, window: ob
     assert api.ok(api.http.get(f"{path}/status"))["context_window"]["current_window"] == 8192
 
 
+@pytest.mark.one_process("each server has windows of its own")
 def test_a_window_that_was_set_by_hand_goes_with_its_session(api: Api) -> None:
     tiny, other = api.create("mochi")["session_id"], api.create("mochi")["session_id"]
     api.ok(api.http.patch(f"/sessions/{tiny}", json={"context_window": {"current_window": 1}}))
@@ -209,6 +211,7 @@ def test_a_switched_model_gets_its_own_window(api: Api) -> None:
     assert patched["context_window_config"]["last_adjustment"] == "model_change"
 
 
+@pytest.mark.one_process("each server has windows of its own")
 def test_a_window_set_by_hand_is_capped_used_and_released(api: Api, stub: StubServer) -> None:
     session_id = api.create("mochi")["session_id"]
     patch = f"/sessions/{session_id}"
@@ -265,6 +268,7 @@ def test_status_has_every_field_of_the_specification(api: Api) -> None:
     }
 
 
+@pytest.mark.one_process("each server has windows of its own")
 def test_a_window_set_in_one_session_is_that_of_all_sessions_of_the_model(api: Api) -> None:
     first, second = (api.create("mochi")["session_id"] for _ in range(2))
     api.ok(api.http.patch(f"/sessions/{first}", json={"context_window": {"current_window": 4000}}))
@@ -286,6 +290,7 @@ def test_an_empty_patch_changes_nothing(api: Api) -> None:
     assert api.session(session_id) == before
 
 
+@pytest.mark.one_process("it is about files")
 @pytest.mark.parametrize(
     "metadata",
     [
@@ -411,6 +416,7 @@ def test_sessions_survive_a_restart(tmp_path: Path, stub: StubServer) -> None:
         assert len(api.messages(session_id)) == 4
 
 
+@pytest.mark.one_process("it is about files")
 def test_a_file_that_cannot_be_read_is_set_aside_and_the_rest_is_served(api: Api, tmp_path: Path) -> None:
     kept, broken = (api.create("mochi")["session_id"] for _ in range(2))
     (tmp_path / "chat_sessions" / f"{broken}.json").write_text('{"metadata": ')

@@ -81,6 +81,7 @@ def test_the_next_summary_builds_on_the_last_and_what_is_new(api: Api, stub: Stu
     summary_of(api, session_id, lambda s: "Otto" in str(s["summary"]))
 
 
+@pytest.mark.one_process("a summary yields to who speaks at its own server")
 def test_a_summary_yields_when_the_user_speaks_and_is_made_later(tmp_path: Path) -> None:
     gate, asked = Gate(), []
 

@@ -117,6 +117,7 @@ def test_one_tool_comes_with_the_schema_that_models_get(api: Api) -> None:
     assert error_of(api.http.get("/tools/none")) == (404, "TOOL_NOT_FOUND")
 
 
+@pytest.mark.one_process("each server reads the files when it is first asked for them")
 def test_a_reload_takes_up_changes_and_reports_problems(api: Api, tmp_path: Path) -> None:
     assert "add" in api.ok(api.http.get("/tools"))["tools"]
     write_tools(tmp_path, "def broken(:")
@@ -479,6 +480,7 @@ def test_whoever_leaves_while_asked_leaves_a_valid_history(api: Api, server: Run
     assert error_of(asked.decide(approved=True)) == (404, "CONFIRMATION_NOT_FOUND")
 
 
+@pytest.mark.one_process("each server counts for itself")
 def test_runs_are_remembered_with_statistics(api: Api) -> None:
     session_id = session_with(api)
     api.chat(session_id, instruct(calls("add", a=1, b=2), calls("boom")))

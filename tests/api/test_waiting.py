@@ -53,6 +53,7 @@ def test_a_loaded_model_that_is_slow_to_begin_processes_the_prompt(tmp_path: Pat
     assert [event.type for event in rest] == ["content_delta", "message_complete", "done"]
 
 
+@pytest.mark.one_process("each server knows of its own requests")
 def test_who_stands_behind_another_is_queued(tmp_path: Path) -> None:
     gate = Gate()
 

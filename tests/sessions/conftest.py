@@ -1,14 +1,16 @@
 """The stores under test, and sessions to put into them."""
 
-from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from mochi_server.postgres.database import Database
+from mochi_server.postgres.migrating import migrate
+from mochi_server.postgres.process import Process
+from mochi_server.postgres.store import PostgresSessionStore
 from mochi_server.sessions import FileSessionStore, MemorySessionStore, SessionStore
-
-StoreFactory = Callable[[Path], AbstractAsyncContextManager[SessionStore]]
 
 
 @asynccontextmanager
@@ -21,11 +23,20 @@ async def file_store(directory: Path) -> AsyncGenerator[FileSessionStore, None]:
 
 
 @asynccontextmanager
-async def memory_store(_: Path) -> AsyncGenerator[MemorySessionStore, None]:
-    yield MemorySessionStore()
+async def postgres_store(url: str) -> AsyncGenerator[PostgresSessionStore, None]:
+    database = Database(url)
+    process = Process(database)
+    await database.open()
+    try:
+        await migrate(database)
+        await process.open()
+        yield PostgresSessionStore(database, process)
+    finally:
+        await process.aclose()
+        await database.aclose()
 
 
-STORES: dict[str, StoreFactory] = {"files": file_store, "memory": memory_store}
+STORES = ["files", "memory", "postgres"]
 
 
 @pytest.fixture
@@ -36,7 +47,11 @@ def anyio_backend() -> str:
 @pytest.fixture(params=STORES)
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[SessionStore, None]:
     """Any store; a test that takes it is part of the contract."""
-    async with STORES[request.param](tmp_path) as opened:
+    if request.param == "memory":
+        yield MemorySessionStore()
+        return
+    opening = file_store(tmp_path) if request.param == "files" else postgres_store(request.getfixturevalue("database"))
+    async with opening as opened:
         yield opened
 
 

@@ -39,6 +39,16 @@ async def test_a_taken_id_is_replaced_and_the_first_session_stays(store: Session
     assert (await store.load(second.session_id)).model == "other"
 
 
+async def test_a_session_that_is_put_is_as_it_was_also_in_place_of_another(store: SessionStore) -> None:
+    session = new_session(system_prompt="Be brief.")
+    session.metadata.updated_at = "2024-05-06T07:08:09.123456+00:00"
+    assert await store.put(session) == await store.load(session.session_id) == session
+    session.messages.append(said("Hello"))
+    session.metadata.message_count = 2
+    assert await store.put(session) == await store.load(session.session_id) == session
+    assert (await store.list(SessionQuery())).entries == [session.summary_object()]
+
+
 @pytest.mark.parametrize("session_id", NO_IDS)
 async def test_every_verb_says_not_found_for_what_is_not_there(store: SessionStore, session_id: str) -> None:
     for verb in (

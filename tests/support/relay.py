@@ -45,15 +45,19 @@ class CuttingRelay:
         with suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
-                server = socket.create_connection(self._target)
+                try:
+                    server = socket.create_connection(self._target)
+                except OSError:
+                    client.close()
+                    continue
                 limit = self._cuts[self.connections] if self.connections < len(self._cuts) else None
                 self.connections += 1
                 self._ends += [client, server]
-                threading.Thread(target=_pass_on, args=(client, server, None), daemon=True).start()
-                threading.Thread(target=_pass_on, args=(server, client, limit), daemon=True).start()
+                threading.Thread(target=pass_on, args=(client, server, None), daemon=True).start()
+                threading.Thread(target=pass_on, args=(server, client, limit), daemon=True).start()
 
 
-def _pass_on(source: socket.socket, target: socket.socket, limit: int | None) -> None:
+def pass_on(source: socket.socket, target: socket.socket, limit: int | None = None) -> None:
     """Until one of them ends, or the limit is reached."""
     with suppress(OSError):
         while limit != 0 and (data := source.recv(65536 if limit is None else min(limit, 65536))):

@@ -1,16 +1,23 @@
-"""The server under test: a real uvicorn on a free port, in a thread."""
+"""The server under test: a real uvicorn on a free port, in a thread; or several, each a process, over one database."""
 
 import asyncio
+import os
 import threading
 from pathlib import Path
 from typing import Any
 
+import httpx
 import uvicorn
+from fastapi import FastAPI
 
 from mochi_server.app import create_app
 from mochi_server.config import MochiServerSettings
 from mochi_server.protocol import Connection
 from tests.support.api import Api
+from tests.support.cluster import Cluster
+
+SERVERS = "MOCHI_TEST_SERVERS"
+"""How many processes a server under test is, sharing a PostgreSQL behind a round robin; unset, a thread on files."""
 
 
 class RunningServer:
@@ -18,38 +25,74 @@ class RunningServer:
 
     def __init__(self, data_dir: Path, ollama_host: str, **settings: Any) -> None:
         self.settings = MochiServerSettings(data_dir=str(data_dir), ollama_host=ollama_host, **settings)
+        number = int(os.environ.get(SERVERS, "0"))
+        arguments = (str(data_dir), ollama_host)
+        self._server = Cluster(number, *arguments, **settings) if number else ThreadedServer(*arguments, **settings)
+        self._clients: list[Api] = []
+
+    @property
+    def app(self) -> FastAPI:
+        """The app of a server in this process."""
+        assert isinstance(self._server, ThreadedServer)
+        return self._server.app
+
+    @property
+    def url(self) -> str:
+        return self._server.url
+
+    def api(self, **client: Any) -> Api:
+        """A client of its own, closed with the server."""
+        if isinstance(self._server, Cluster):  # each request is for the next server
+            client = {"limits": httpx.Limits(max_keepalive_connections=0), **client}
+        self._clients.append(Api(self.url, **client))
+        return self._clients[-1]
+
+    def stop(self) -> None:
+        """As a signal would: running turns get their grace. Returns when the server is gone."""
+        self._server.stop()
+
+    def __enter__(self) -> "RunningServer":
+        self._server.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for client in self._clients:
+            client.http.close()
+        self._server.__exit__()
+
+
+class ThreadedServer:
+    """One server, in a thread of this process."""
+
+    def __init__(self, data_dir: str, ollama_host: str, **settings: Any) -> None:
+        self.settings = MochiServerSettings(data_dir=data_dir, ollama_host=ollama_host, **settings)
         self.app = create_app(self.settings)
         config = uvicorn.Config(
             self.app, port=0, http=Connection, ws="none", log_config=None, access_log=False, timeout_graceful_shutdown=5
         )
         self._server = _Server(config)
         self._thread = threading.Thread(target=self._server.run, daemon=True)
-        self._clients: list[Api] = []
+
+    @property
+    def port(self) -> int:
+        return int(self._server.servers[0].sockets[0].getsockname()[1])
 
     @property
     def url(self) -> str:
-        port = self._server.servers[0].sockets[0].getsockname()[1]
-        return f"http://127.0.0.1:{port}"
-
-    def api(self, **client: Any) -> Api:
-        """A client of its own, closed with the server."""
-        self._clients.append(Api(self.url, **client))
-        return self._clients[-1]
+        return f"http://127.0.0.1:{self.port}"
 
     def stop(self) -> None:
-        """As a signal would: running turns get their grace. Returns when the server is gone."""
+        """As a signal would."""
         self._server.leave()
         self._thread.join(10)
         assert not self._thread.is_alive(), "the server did not stop"
 
-    def __enter__(self) -> "RunningServer":
+    def __enter__(self) -> "ThreadedServer":
         self._thread.start()
         assert self._server.ready.wait(10), "the server did not start"
         return self
 
     def __exit__(self, *_: object) -> None:
-        for client in self._clients:
-            client.http.close()
         if self._thread.is_alive():
             self.stop()
 

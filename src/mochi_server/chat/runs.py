@@ -12,7 +12,7 @@ from mochi_server.chat.engine import ChatEngine
 from mochi_server.chat.run import Run, RunState
 from mochi_server.chat.shelf import KEPT_SECONDS, RunShelf
 from mochi_server.chat.turn import TurnRequest
-from mochi_server.errors import InternalError, MochiError, SessionNotFound, ShuttingDown
+from mochi_server.errors import InternalError, MochiError, SessionNotFound, SessionTaken, ShuttingDown
 from mochi_server.events import Done, TurnError
 from mochi_server.sessions.session import new_id
 from mochi_server.sessions.store import SessionStore
@@ -140,6 +140,12 @@ class RunRegistry:
         for run in running:
             run.turn.failure = ShuttingDown()
         await asyncio.gather(*(_cancel(run) for run in running))
+
+    def lose(self) -> None:
+        """End running turns, because others may have their sessions by now."""
+        for run in self._shelf.running():
+            run.turn.failure = SessionTaken(run.session_id)
+            run.cancel()
 
     async def aclose(self) -> None:
         """Cancel what still runs and wait until it is stored."""

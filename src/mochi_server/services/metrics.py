@@ -59,6 +59,7 @@ class Metrics(WindowWatch):
         self._answered = self._counter("http_requests", "Requests that were answered.", "method", "status")
         self._running = self._gauge("running_turns", "Turns under way.")
         self._listeners = self._gauge("open_streams", "Requests that wait for what a running turn brings.")
+        self._store = self._gauge("store_connected", "1; 0 while the database of the sessions cannot be reached.")
         self._gauge("build_info", "Always 1; the label says which version.", "version").labels(__version__).set(1)
         ProcessCollector(registry=self.registry)
 
@@ -66,10 +67,11 @@ class Metrics(WindowWatch):
         """All of it in Prometheus' text format."""
         return generate_latest(self.registry)
 
-    def watch(self, running: Callable[[], int], listeners: Callable[[], int]) -> None:
+    def watch(self, running: Callable[[], int], listeners: Callable[[], int], store: Callable[[], bool]) -> None:
         """Where to look when somebody asks how much is going on."""
         self._running.set_function(running)
         self._listeners.set_function(listeners)
+        self._store.set_function(store)
 
     def turn_ended(self, outcome: str, seconds: float, messages: Sequence[Message], error: str | None) -> None:
         """A turn has ended with these messages stored, and with this error's code if it failed."""

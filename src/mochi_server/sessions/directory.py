@@ -7,27 +7,24 @@ its end; what comes between are lines of the turn log, which reading lays over t
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
-
 from mochi_server.errors import SessionConflict, SessionNotFound, StorageFailed
+from mochi_server.sessions.changes import settled_fields, settled_message
 from mochi_server.sessions.disk import Signature
 from mochi_server.sessions.encoding import settle
 from mochi_server.sessions.folder import SessionFolder, Stored, storage
 from mochi_server.sessions.images import Image, images_in
 from mochi_server.sessions.index import SessionIndex
 from mochi_server.sessions.search import pieces
-from mochi_server.sessions.session import ChatSession, SessionMetadata, complete, new_id, now
+from mochi_server.sessions.session import ChatSession, new_id, now
 from mochi_server.sessions.turnlog import Record, fields_line, partial_line, tail_line
 from mochi_server.sessions.types import Message, SessionPage, SessionQuery
 
 _log = logging.getLogger(__name__)
-_NOT_FOR_PATCHING = {"session_id", "created_at", "updated_at", "message_count", "format_version", "extra"}
-_PATCHABLE = frozenset(f.name for f in fields(SessionMetadata)) - _NOT_FOR_PATCHING
 
 
 @dataclass
@@ -61,6 +58,19 @@ class SessionDirectory:
                 fresh.metadata.session_id = new_id()
         return fresh
 
+    def put(self, session: ChatSession, images: Sequence[Image] = ()) -> ChatSession:
+        """Store a session as it is, in place of one that is there."""
+        record = Record.of(ChatSession.from_dict(settle(session.to_dict())))
+        with storage(f"save session {session.session_id}"):
+            self._folder.make()
+            with self._folder.blobs.keeping(session.messages, images):
+                if self._folder.create(session.session_id, record):
+                    return self.load(session.session_id)
+        with self._writing(session.session_id) as stored, self._folder.blobs.keeping(session.messages, images):
+            put = self._remember(session.session_id, self._folder.save(session.session_id, stored, record)).session()
+        self.sweep()
+        return put
+
     def load(self, session_id: str) -> ChatSession:
         """The session as it is now."""
         with storage(f"read session {session_id}"):
@@ -93,7 +103,7 @@ class SessionDirectory:
 
         With a turn log there, the change becomes a line of it: the turn may be another process's, and go on.
         """
-        values, moment = patch_values(changes), now()
+        values, moment = settled_fields(changes), now()
         with self._writing(session_id) as stored:
             self._expect(session_id, stored, revision)
             after = stored.record.with_fields(values, moment)
@@ -122,7 +132,7 @@ class SessionDirectory:
 
     def _unfinished(self, stored: Stored, unfinished: Message) -> tuple[Record, bytes]:
         """What is stored with an unfinished answer, and the line that says so."""
-        message = _settled(unfinished, len(stored.record.messages))
+        message = settled_message(unfinished, len(stored.record.messages))
         after = stored.record.with_partial(message, self._folder.presence.name)
         return after, partial_line(after)
 
@@ -204,7 +214,7 @@ class SessionDirectory:
         with self._writing(session_id) as stored:
             before = self._expect(session_id, stored, revision)
             start = len(before.messages) if from_index is None else before.position(from_index)
-            new = [_settled(message, start + offset) for offset, message in enumerate(messages)]
+            new = [settled_message(message, start + offset) for offset, message in enumerate(messages)]
             after = before.with_tail(start, new, moment)
             turn = self._turns.get(session_id)
             line = partial(tail_line, before, start, after) if turn and turn.has_spoken else None
@@ -297,22 +307,3 @@ class SessionDirectory:
             _log.warning("session file %s is left out of the list: %s", session_id, error)
             return None
         return visible, None if stored.log else stored.file
-
-
-def patch_values(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Metadata fields to be set, as they will be read back. Raises ValueError for what is no field to be set."""
-    if unknown := set(changes) - _PATCHABLE:
-        raise ValueError(f"no metadata fields to be set: {', '.join(sorted(unknown))}")
-    if "model" in changes and not (isinstance(changes["model"], str) and changes["model"]):
-        raise ValueError("a session needs a model")
-    values: dict[str, Any] = settle({name: _plain(value) for name, value in changes.items()})
-    return values
-
-
-def _plain(value: object) -> object:
-    return value.model_dump(mode="json") if isinstance(value, BaseModel) else value
-
-
-def _settled(message: Message, index: int) -> Message:
-    """A message as it will be read back."""
-    return complete(settle(message), index, now())

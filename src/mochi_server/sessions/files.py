@@ -10,11 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-import anyio
 import anyio.to_thread
 
 from mochi_server.errors import SessionNotFound, StorageFailed
 from mochi_server.sessions.directory import SessionDirectory
+from mochi_server.sessions.finishing import finished
 from mochi_server.sessions.images import Image
 from mochi_server.sessions.locks import Holds
 from mochi_server.sessions.session import ChatSession, is_session_id
@@ -66,6 +66,10 @@ class FileSessionStore:
     async def create(self, session: ChatSession) -> ChatSession:
         """Store a new session; its id is replaced by a fresh one should it be taken."""
         return await self._run(partial(self._directory.create, session))
+
+    async def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
+        """Store a session as it is, in place of one that is there."""
+        return await self._run(partial(self._directory.put, session, images))
 
     async def load(self, session_id: str) -> ChatSession:
         """The session as it is now, what a running or crashed turn has brought so far included."""
@@ -137,15 +141,35 @@ class FileSessionStore:
 
     async def _run(self, work: Callable[[], _Result]) -> _Result:
         """Do blocking work in a thread; a cancellation is heard when the work is done."""
-        future = asyncio.get_running_loop().run_in_executor(self._threads, copy_context().run, work)
-        cancelled: asyncio.CancelledError | None = None
-        with anyio.CancelScope(shield=True):
-            while not future.done():
-                try:
-                    await asyncio.wait([future])
-                except asyncio.CancelledError as error:
-                    cancelled = error
-        if cancelled is not None:
-            future.exception()
-            raise cancelled
-        return future.result()
+        return await finished(asyncio.get_running_loop().run_in_executor(self._threads, copy_context().run, work))
+
+
+class FileStores:
+    """The ``Stores`` of two directories."""
+
+    connected = True
+
+    def __init__(self, sessions_dir: str | Path, agent_chats_dir: str | Path) -> None:
+        self.chats = FileSessionStore(sessions_dir)
+        self.agents = FileSessionStore(agent_chats_dir)
+
+    @property
+    def problems(self) -> Sequence[str]:
+        """Other processes that serve the same directory."""
+        return [f"process {other} serves the same sessions; only one should" for other in self.chats.others]
+
+    async def open(self) -> None:
+        """Be known to other processes that serve the same directory, and warn of those."""
+        await self.chats.open()
+
+    async def check(self) -> None:
+        """See whether the directory can be written. Raises ``StorageFailed``."""
+        await self.chats.check()
+
+    def when_lost(self, _: Callable[[], None]) -> None:
+        """Nobody takes a session that this process holds."""
+
+    async def aclose(self) -> None:
+        """End their threads."""
+        await self.chats.aclose()
+        await self.agents.aclose()

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from mochi_server.errors import BlobNotFound, SessionConflict, SessionNotFound
-from mochi_server.sessions.directory import patch_values
+from mochi_server.sessions.changes import settled_fields
 from mochi_server.sessions.encoding import settle
 from mochi_server.sessions.images import Image, images_in
 from mochi_server.sessions.locks import Holds
@@ -34,6 +34,13 @@ class MemorySessionStore:
             fresh.metadata.session_id = new_id()
         self._sessions[fresh.session_id] = fresh
         return _copy(fresh)
+
+    async def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
+        """Keep a session as it is, in place of one that is there."""
+        self._images.update({image.sha256: image.data for image in images})
+        self._sessions[session.session_id] = _copy(session)
+        self._sweep()
+        return _copy(session)
 
     async def load(self, session_id: str) -> ChatSession:
         """The session as it is now."""
@@ -69,7 +76,7 @@ class MemorySessionStore:
 
     async def patch(self, session_id: str, fields: Mapping[str, Any], *, revision: str | None = None) -> ChatSession:
         """Set metadata fields by name. Raises ValueError for names that are not fields to be set."""
-        values = patch_values(fields)
+        values = settled_fields(fields)
         return self._change(self._find(session_id, revision), {"metadata": values})
 
     async def checkpoint(self, session_id: str, partial: Message) -> None:

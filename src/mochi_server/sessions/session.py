@@ -233,13 +233,17 @@ class ChatSession:
         return flat | {"title": title, "message_count": len(self.messages), "preview": preview(self.messages)}
 
 
-def revision_of(messages: list[Message]) -> str:
+def revision_of(messages: Sequence[Message]) -> str:
     """The revision of a history; see ``ChatSession.revision``."""
-    if not messages:
+    return revision_at(len(messages), messages[-1] if messages else None)
+
+
+def revision_at(count: int, last: Message | None) -> str:
+    """The revision of a history of so many messages, of which this is the last."""
+    if last is None:
         return "0"
-    last = messages[-1]
     content = zlib.crc32(str(last.get("content")).encode("utf-8", "surrogatepass"))
-    return f"{len(messages)}-{last.get('message_id')}-{content:08x}"
+    return f"{count}-{last.get('message_id')}-{content:08x}"
 
 
 def previous_model(messages: Sequence[Message]) -> str | None:

@@ -1,6 +1,6 @@
 """What keeping sessions means, whoever keeps them. One contract test suite runs over every implementation."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
@@ -20,6 +20,10 @@ class SessionStore(Protocol):
 
     async def create(self, session: ChatSession) -> ChatSession:
         """Store a new session; its id is replaced by a fresh one should it be taken."""
+        ...
+
+    async def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
+        """Store a session as it is, id and times included, in place of one that is there; with images it names."""
         ...
 
     async def load(self, session_id: str) -> ChatSession:
@@ -78,4 +82,44 @@ class SessionStore(Protocol):
         Without a ``run_id`` the hold is a short one (an edit), which others wait for. What a turn changes is
         durable when its hold ends. Only ``patch`` may be used without holding.
         """
+        ...
+
+
+class Stores(Protocol):
+    """The stores of a server, which open and close together."""
+
+    @property
+    def chats(self) -> SessionStore:
+        """The sessions of users."""
+        ...
+
+    @property
+    def agents(self) -> SessionStore:
+        """The sessions of agents."""
+        ...
+
+    @property
+    def connected(self) -> bool:
+        """Whether what keeps the sessions can be reached, as far as is known."""
+        ...
+
+    @property
+    def problems(self) -> Sequence[str]:
+        """What a person should know, found when they were opened."""
+        ...
+
+    async def open(self) -> None:
+        """Be known to others that use the same stores. Raises ``MochiError`` where nothing can be stored."""
+        ...
+
+    async def check(self) -> None:
+        """See whether sessions can be stored. Raises ``StorageFailed``."""
+        ...
+
+    def when_lost(self, tell: Callable[[], None]) -> None:
+        """What to call when others may take the sessions that are held here, though nobody has let go of them."""
+        ...
+
+    async def aclose(self) -> None:
+        """Finish what was begun, and close."""
         ...

@@ -1,0 +1,120 @@
+"""Moving sessions between files and a database: each one whole, compared when it has arrived.
+
+Can be ended and begun again: what is there already is only compared. The source stays as it is.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+
+import orjson
+
+from mochi_server.config import MochiServerSettings
+from mochi_server.errors import SessionNotFound
+from mochi_server.sessions.encoding import clean
+from mochi_server.sessions.images import Image, images_in
+from mochi_server.sessions.session import ChatSession, timestamp
+from mochi_server.sessions.store import SessionStore, Stores
+from mochi_server.sessions.types import SessionQuery
+from mochi_server.wiring import build_stores
+
+_TIMES = ("created_at", "updated_at")
+_PAGE = 500
+
+
+@dataclass
+class Copied:
+    """What a copy came to; ``hashes`` are of everything that was compared."""
+
+    copied: int = 0
+    there: int = 0
+    messages: int = 0
+    different: list[str] = field(default_factory=list)
+    """Sessions that the target has in a later state, or that did not arrive as they were; left as they are."""
+    hashes: list[str] = field(default_factory=list)
+
+    @property
+    def sessions(self) -> int:
+        """How many are the same in both."""
+        return self.copied + self.there
+
+    @property
+    def hash(self) -> str:
+        """One hash of all of them."""
+        return sha256("".join(sorted(self.hashes)).encode()).hexdigest()[:16]
+
+
+async def copy(source: str, target: str, progress: Callable[[Copied, int], None]) -> Copied:
+    """Copy all sessions, those of agents too. Places are data directories or URLs. Raises ``MochiError``."""
+    result = Copied()
+    async with _opened(source) as from_stores, _opened(target) as to_stores:
+        for mine, theirs in ((from_stores.chats, to_stores.chats), (from_stores.agents, to_stores.agents)):
+            ids = await _ids(mine)
+            for session_id in ids:
+                await _copy_one(mine, theirs, session_id, result)
+                progress(result, len(ids))
+    return result
+
+
+def is_url(place: str) -> bool:
+    """Whether a place is a database."""
+    return place.startswith(("postgresql://", "postgres://"))
+
+
+def hash_of(session: ChatSession) -> str:
+    """Names a session's content; times count as moments, however they are written."""
+    data = session.to_dict()
+    data["metadata"] |= {name: timestamp(data["metadata"].get(name)) for name in _TIMES}
+    return sha256(orjson.dumps(clean(data), option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+async def _copy_one(source: SessionStore, target: SessionStore, session_id: str, result: Copied) -> None:
+    try:
+        session = await source.load(session_id)
+    except SessionNotFound:  # deleted meanwhile
+        return
+    wanted, found = hash_of(session), await _find(target, session_id)
+    if found is not None and hash_of(found) == wanted:
+        result.there += 1
+    elif found is not None and timestamp(found.metadata.updated_at) > timestamp(session.metadata.updated_at):
+        result.different.append(session_id)
+        return
+    else:
+        images = [Image.of(await source.load_image(name)) for name in sorted(images_in(session.messages))]
+        arrived = await target.put(session, images=images)
+        if hash_of(arrived) != wanted:
+            result.different.append(session_id)
+            return
+        result.copied += 1
+    result.messages += len(session.messages)
+    result.hashes.append(wanted)
+
+
+async def _find(store: SessionStore, session_id: str) -> ChatSession | None:
+    try:
+        return await store.load(session_id)
+    except SessionNotFound:
+        return None
+
+
+async def _ids(store: SessionStore) -> list[str]:
+    """Every session, the last changed first; one that changes its place meanwhile is not missed."""
+    ids: dict[str, None] = {}
+    offset = 0
+    while page := (await store.list(SessionQuery(limit=_PAGE, offset=offset))).entries:
+        ids |= dict.fromkeys(entry["session_id"] for entry in page)
+        offset += _PAGE
+    return list(ids)
+
+
+@asynccontextmanager
+async def _opened(place: str) -> AsyncIterator[Stores]:
+    given: dict[str, Any] = {"store_url": place} if is_url(place) else {"data_dir": place, "store_url": ""}
+    stores = build_stores(MochiServerSettings(**given, workers=1))
+    try:
+        await stores.open()
+        yield stores
+    finally:
+        await stores.aclose()

@@ -1,0 +1,58 @@
+"""Foreign exception → MochiError, the only place. Never the database's own text, which may quote a conversation."""
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+from psycopg import errors
+from psycopg_pool import PoolClosed, PoolTimeout
+
+from mochi_server.errors import StorageFailed
+
+UNREACHABLE = "the database cannot be reached"
+_REASONS: tuple[tuple[type[Exception], str], ...] = (
+    (errors.DiskFull, "the database's disk is full"),
+    (errors.OutOfMemory, "the database is out of memory"),
+    (errors.TooManyConnections, "the database has no connections left"),
+    (errors.QueryCanceled, "the database took too long"),
+    (errors.LockNotAvailable, "the database took too long"),
+    (errors.ReadOnlySqlTransaction, "the database is read-only"),
+    (errors.InvalidPassword, "the database refuses the user or the password"),
+    (errors.InvalidAuthorizationSpecification, "the database refuses the user or the password"),
+    (errors.InvalidCatalogName, "there is no database of that name"),
+    (errors.InsufficientPrivilege, "the database's user has no right to"),
+    (errors.UndefinedTable, "the database lacks tables; `mochi-server migrate` makes them"),
+    (errors.UndefinedColumn, "the database's schema is another version's; `mochi-server migrate` brings it up to date"),
+    (PoolTimeout, "the database did not answer in time"),
+    (PoolClosed, "the connections to the database are closed"),
+    (TimeoutError, "the database did not answer in time"),
+    (psycopg.OperationalError, UNREACHABLE),
+    (psycopg.InterfaceError, UNREACHABLE),
+)
+
+
+def reason_of(error: Exception) -> str:
+    """What is wrong, in words that may be shown to anyone."""
+    known = next((text for kind, text in _REASONS if isinstance(error, kind)), None)
+    if known == UNREACHABLE and "password authentication failed" in str(error):  # which has no code of its own here
+        return "the database refuses the user or the password"
+    if known == UNREACHABLE and "does not exist" in str(error) and "database" in str(error):
+        return "there is no database of that name"
+    state = getattr(error, "sqlstate", None)
+    return known or f"the database refuses it{f' (SQLSTATE {state})' if state else ''}"
+
+
+def failure(doing: str, error: Exception) -> StorageFailed:
+    """The error that clients get."""
+    number = errno.ENOSPC if isinstance(error, errors.DiskFull) else errno.EIO
+    return StorageFailed(doing, OSError(number, reason_of(error)))
+
+
+@contextmanager
+def storage(doing: str) -> Iterator[None]:
+    """Whatever the database does wrong becomes StorageFailed."""
+    try:
+        yield
+    except (psycopg.Error, PoolTimeout, PoolClosed, TimeoutError) as error:
+        raise failure(doing, error) from error

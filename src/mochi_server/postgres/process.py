@@ -1,0 +1,143 @@
+"""This process among those that share a database: one connection holds all its locks, for as long as it lives.
+
+PostgreSQL frees the locks of a connection that ends, however it ends: with its process, its host or the network.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+import psycopg
+
+from mochi_server.errors import StorageFailed
+from mochi_server.postgres import tables
+from mochi_server.postgres.database import Connection, Database
+from mochi_server.postgres.errors import UNREACHABLE, failure
+from mochi_server.sessions.session import new_id
+
+NAMESPACES = {"chats": 0x6D01, "agents": 0x6D02, "processes": 0x6D03}
+"""Of advisory locks, which are 64-bit numbers; ids are 40 bits of them."""
+
+_LOOK_SECONDS = 1.0
+_ANSWER_SECONDS = 10.0
+_RETRY_SECONDS = 0.5
+_HELD = (
+    "SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 "
+    "AND granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+)
+
+_log = logging.getLogger(__name__)
+
+
+def lock_key(namespace: str, name: str) -> int:
+    """The number of the lock that stands for a session or a process; names are ten hex digits."""
+    return NAMESPACES[namespace] << 40 | int(name, 16)
+
+
+class Process:
+    """This process and its locks. Belongs to one event loop."""
+
+    def __init__(self, database: Database) -> None:
+        self.name = new_id()
+        self.on_loss: list[Callable[[], None]] = []
+        """Called when the locks are gone without having been released."""
+        self._database = database
+        self._connection: Connection | None = None
+        self._in_use = asyncio.Lock()
+        self._watching: asyncio.Task[None] | None = None
+
+    @property
+    def connected(self) -> bool:
+        """Whether locks can be had."""
+        return self._connection is not None
+
+    async def open(self) -> None:
+        """Be there for others. Raises ``StorageFailed``."""
+        try:
+            await self._connect()
+        except psycopg.Error as error:
+            raise failure("keep locks in the database", error) from error
+        self._watching = asyncio.get_running_loop().create_task(self._watch())
+
+    async def take(self, key: int) -> bool:
+        """Try to get a lock; whoever holds it keeps it. Raises ``StorageFailed``."""
+        return await self._ask("SELECT pg_try_advisory_lock(%s)", key)
+
+    async def release(self, key: int) -> None:
+        """Give a lock back. Where that fails, it is free already."""
+        with suppress(StorageFailed):
+            await self._ask("SELECT pg_advisory_unlock(%s)", key)
+
+    @staticmethod
+    async def held(connection: Connection, keys: Iterable[int]) -> set[int]:
+        """Those of some locks that somebody holds, in whatever process."""
+        rows = await (await connection.execute(_HELD)).fetchall()
+        return set(keys) & {row[0] for row in rows}
+
+    async def bury(self) -> None:
+        """Remove what dead processes have left. Raises ``StorageFailed``."""
+        async with self._database.connection("tidy up") as connection:
+            names = {name: lock_key("processes", name) for name in await tables.processes(connection)}
+            held = await self.held(connection, names.values())
+            await tables.tidy(connection, [name for name, key in names.items() if key not in held])
+
+    async def aclose(self) -> None:
+        """Release everything."""
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.wait([self._watching])
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+    async def _connect(self) -> None:
+        connection = await self._database.connect()
+        try:
+            await connection.execute("SELECT pg_advisory_lock(%s)", [lock_key("processes", self.name)])
+            await connection.execute("INSERT INTO processes VALUES (%s) ON CONFLICT DO NOTHING", [self.name])
+        except BaseException:
+            await connection.close()
+            raise
+        self._connection = connection
+        self._database.reachable = True
+
+    async def _ask(self, statement: str, key: int) -> bool:
+        async with self._in_use:
+            if self._connection is None:
+                raise StorageFailed("hold a session", OSError(5, UNREACHABLE))
+            try:
+                rows = await self._connection.execute(statement, [key])
+                row = await rows.fetchone()
+            except psycopg.Error as error:
+                self._lose()
+                raise failure("hold a session", error) from error
+        return bool(row and row[0])
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS if self.connected else _RETRY_SECONDS)
+            async with self._in_use:
+                if self._connection is None:
+                    with suppress(psycopg.Error, TimeoutError, asyncio.TimeoutError):
+                        await asyncio.wait_for(self._connect(), _ANSWER_SECONDS)
+                        _log.warning("locks in the database can be had again")
+                elif not await self._answers(self._connection):
+                    self._lose()
+
+    async def _answers(self, connection: Connection) -> bool:
+        try:
+            await asyncio.wait_for(connection.execute("SELECT 1"), _ANSWER_SECONDS)
+        except (psycopg.Error, TimeoutError, asyncio.TimeoutError):
+            return False
+        return True
+
+    def _lose(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        _log.error("the connection that holds the locks is lost: turns under way are ended")
+        self._database.reachable = False
+        connection.pgconn.finish()
+        for tell in self.on_loss:
+            tell()

@@ -1,0 +1,320 @@
+"""Sessions as rows: a turn writes what is new, and reads what this process has not read before."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from datetime import datetime, timezone
+from typing import Any
+
+from mochi_server.errors import BlobNotFound, SessionBusy, SessionConflict, SessionNotFound, StorageFailed
+from mochi_server.postgres import pictures, tables
+from mochi_server.postgres.database import Connection, Database
+from mochi_server.postgres.errors import UNREACHABLE
+from mochi_server.postgres.news import tell
+from mochi_server.postgres.process import Process, lock_key
+from mochi_server.postgres.rows import Head, Histories, History, as_text
+from mochi_server.sessions.changes import settled_fields, settled_message
+from mochi_server.sessions.encoding import decode, settle
+from mochi_server.sessions.finishing import finished
+from mochi_server.sessions.images import Image, is_sha256
+from mochi_server.sessions.locks import Holds
+from mochi_server.sessions.search import words
+from mochi_server.sessions.session import ChatSession, is_session_id, new_id, timestamp
+from mochi_server.sessions.types import Message, SessionPage, SessionQuery
+
+_RETRY_SECONDS = 0.25
+
+_log = logging.getLogger(__name__)
+
+
+class PostgresSessionStore:
+    """A ``SessionStore`` over the tables of one database; ``collection`` tells chats from agents' sessions.
+
+    What it has begun to write it finishes, also when the caller is cancelled meanwhile.
+    """
+
+    others: tuple[int, ...] = ()
+    """Others that serve the same sessions are no problem here."""
+
+    def __init__(self, database: Database, process: Process, collection: str = "chats") -> None:
+        self._database = database
+        self._process = process
+        self._collection = collection
+        self._table = tables.SessionTable(collection)
+        self._holds = Holds()
+        self._fences: dict[str, tuple[int, str | None]] = {}
+        """Of the sessions that this process holds, with their runs: it may write until somebody raises them."""
+        self._histories = Histories()
+        self._freed: dict[str, asyncio.Event] = {}
+
+    async def check(self) -> None:
+        """See whether sessions can be stored. Raises ``StorageFailed``."""
+        if not self._process.connected:
+            raise StorageFailed("hold sessions", OSError(5, UNREACHABLE))
+        async with self._database.connection("store sessions") as connection:
+            await connection.execute("SELECT 1")
+
+    async def create(self, session: ChatSession) -> ChatSession:
+        """Store a new session, maybe under another id; unless it has a past elsewhere, its times are the database's."""
+        return await finished(self._create(ChatSession.from_dict(settle(session.to_dict()))))
+
+    async def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
+        """Store a session as it is, in place of one that is there."""
+        _require_id(session.session_id)
+        return await finished(self._put(ChatSession.from_dict(settle(session.to_dict())), images))
+
+    async def load_image(self, sha256: str) -> bytes:
+        """The bytes of an image that a message names. Raises ``BlobNotFound``."""
+        async with self._database.connection("read an image") as connection:
+            data = await pictures.load(connection, sha256) if is_sha256(sha256) else None
+        if data is None:
+            raise BlobNotFound(sha256)
+        return data
+
+    async def load(self, session_id: str) -> ChatSession:
+        """The session as it is now, what a running or crashed turn has brought so far included."""
+        head, history, partial = await self._read(session_id)
+        if partial is not None and await self._is_left(session_id):
+            await self.fold(session_id)
+            head, history, _ = await self._read(session_id)
+        return head.session(history.messages)
+
+    async def append(
+        self,
+        session_id: str,
+        messages: Sequence[Message],
+        *,
+        revision: str | None = None,
+        ends_turn: bool = False,
+        images: Sequence[Image] = (),
+    ) -> ChatSession:
+        """Add messages at the end, with the images that they name."""
+        del ends_turn
+        return await finished(self._replace_tail(session_id, None, messages, revision, images))
+
+    async def replace_tail(
+        self, session_id: str, from_index: int, messages: Sequence[Message], *, revision: str | None = None
+    ) -> ChatSession:
+        """Replace everything from a position on (0: the whole history)."""
+        return await finished(self._replace_tail(session_id, from_index, messages, revision))
+
+    async def patch(self, session_id: str, fields: Mapping[str, Any], *, revision: str | None = None) -> ChatSession:
+        """Set metadata fields by name. Raises ValueError for names that are not fields to be set."""
+        return await finished(self._patch(session_id, settled_fields(fields), revision))
+
+    async def checkpoint(self, session_id: str, partial: Message) -> None:
+        """Note how far an answer has come."""
+        await finished(self._checkpoint(session_id, settled_message(partial, 0)))
+
+    async def delete(self, session_id: str) -> None:
+        """Remove the session, whoever holds it."""
+        await finished(self._delete(session_id))
+
+    async def list(self, query: SessionQuery) -> SessionPage:
+        """Sessions by their last change, newest first; those that are found, where the query has a text."""
+        async with self._database.connection("list the sessions") as connection:
+            heads, total = await self._table.page(connection, words(query.text), query.limit, query.offset)
+        return SessionPage([head.entry() for head in heads], total)
+
+    @asynccontextmanager
+    async def hold(self, session_id: str, *, run_id: str | None = None, wait: bool = False) -> AsyncIterator[None]:
+        """Be the one writer of the history while inside, of all processes."""
+        _require_id(session_id)
+        async with self._holds.hold(session_id, run_id=run_id, wait=wait):
+            try:
+                while not await finished(self._take(session_id, run_id)):
+                    await self._until_free(session_id, wait=wait)
+                yield
+            finally:
+                if session_id in self._fences:
+                    await finished(self._let_go(session_id))
+
+    def holds(self, session_id: str) -> bool:
+        """Whether this process does."""
+        return session_id in self._fences
+
+    async def fold(self, session_id: str) -> None:
+        """Make an unfinished answer a message, marked as interrupted, when the server that wrote it is dead."""
+        with suppress(SessionNotFound):
+            async with self._changing(session_id, f"save session {session_id}"):
+                pass
+
+    async def fold_all(self) -> None:
+        """The same for every session that has one. Raises ``StorageFailed``."""
+        async with self._database.connection("look for interrupted answers") as connection:
+            left = [session_id for session_id in await self._table.left(connection) if session_id not in self._fences]
+            held = await self._process.held(connection, [self._key(session_id) for session_id in left])
+        for session_id in left:
+            if self._key(session_id) not in held:
+                await self.fold(session_id)
+
+    def freed(self, session_id: str) -> None:
+        """Another process has let go of a session."""
+        if (event := self._freed.get(session_id)) is not None:
+            event.set()
+
+    async def _create(self, fresh: ChatSession) -> ChatSession:
+        async with self._database.transaction("create a session") as connection:
+            moment = await tables.now(connection)
+            if _has_a_past(fresh):
+                moment = min(moment, datetime.fromtimestamp(timestamp(fresh.metadata.updated_at), timezone.utc))
+            else:
+                fresh.metadata.created_at = fresh.metadata.updated_at = as_text(moment)
+            while not await self._table.create(connection, fresh, moment):
+                fresh.metadata.session_id = new_id()
+        return await self.load(fresh.session_id)
+
+    async def _put(self, session: ChatSession, images: Sequence[Image]) -> ChatSession:
+        moment = datetime.fromtimestamp(timestamp(session.metadata.updated_at), timezone.utc)
+        async with self._database.transaction(f"save session {session.session_id}") as connection:
+            named = await self._table.remove(connection, session.session_id)
+            if not await self._table.create(connection, session, moment, images):
+                raise SessionConflict(session.session_id)
+            await pictures.sweep(connection, named)
+        return await self.load(session.session_id)
+
+    async def _replace_tail(
+        self,
+        session_id: str,
+        from_index: int | None,
+        messages: Sequence[Message],
+        revision: str | None,
+        images: Sequence[Image] = (),
+    ) -> ChatSession:
+        async with self._changing(session_id, f"save session {session_id}", revision) as (connection, head):
+            end = head.message_count
+            start = end if from_index is None else max(0, min(from_index, end))
+            new = [settled_message(message, start + offset) for offset, message in enumerate(messages)]
+            await tables.replace_tail(connection, head, start, new, images=images)
+        return await self.load(session_id)
+
+    async def _patch(self, session_id: str, fields: Mapping[str, Any], revision: str | None) -> ChatSession:
+        async with self._changing(session_id, f"save session {session_id}", revision) as (connection, head):
+            await tables.set_fields(connection, head, fields)
+        return await self.load(session_id)
+
+    async def _checkpoint(self, session_id: str, partial: Message) -> None:
+        _require_id(session_id)
+        fence, _ = self._fences.get(session_id, (None, None))
+        async with self._database.connection(f"save session {session_id}") as connection:
+            if not await self._table.checkpoint(connection, session_id, partial, fence):
+                if await self._table.read(connection, session_id, 0) is None:
+                    raise SessionNotFound(session_id)
+                raise SessionConflict(session_id)
+
+    async def _delete(self, session_id: str) -> None:
+        _require_id(session_id)
+        async with self._database.transaction(f"delete session {session_id}") as connection:
+            if not await self._table.delete(connection, session_id):
+                raise SessionNotFound(session_id)
+        self._histories.forget(session_id)
+
+    @asynccontextmanager
+    async def _changing(
+        self, session_id: str, doing: str, revision: str | None = None, *, alone: bool = False
+    ) -> AsyncIterator[tuple[Connection, Head]]:
+        """A transaction that is alone with a session, whose unfinished answer of a dead server is a message by now.
+
+        ``alone``: this process has the lock and writes no answer yet, so an unfinished one is a dead server's.
+        Raises ``SessionConflict`` where this process held the session and another one has taken it over.
+        """
+        _require_id(session_id)
+        async with self._database.transaction(doing) as connection:
+            found = await self._table.lock(connection, session_id)
+            if found is None:
+                raise SessionNotFound(session_id)
+            head, partial = found
+            if session_id in self._fences and self._fences[session_id][0] != head.fence:
+                raise SessionConflict(session_id)
+            if partial is not None and (alone or await self._is_left(session_id, connection)):
+                cut_off: Message = decode(partial.encode())
+                cut_off["interrupted"] = True
+                head = await tables.replace_tail(connection, head, head.message_count, [cut_off], touch=False)
+            if revision is not None and revision != await tables.revision(connection, head):
+                raise SessionConflict(session_id)
+            yield connection, head
+
+    async def _read(self, session_id: str) -> tuple[Head, History, str | None]:
+        """A session's head, its messages, and an unfinished answer."""
+        _require_id(session_id)
+        async with self._database.connection(f"read session {session_id}") as connection:
+            for known in (self._histories.get(session_id), None):
+                found = await self._table.read(connection, session_id, known.change if known else 0)
+                if found is None:
+                    self._histories.forget(session_id)
+                    raise SessionNotFound(session_id)
+                before = known or History(found.head.key)
+                history = before.brought_up_to(found.head, found.positions, found.bodies)
+                if history is not None:
+                    self._histories.keep(session_id, history)
+                    return found.head, history, found.partial
+        raise StorageFailed(f"read session {session_id}", OSError(5, "its messages are not all there"))
+
+    async def _is_left(self, session_id: str, connection: Connection | None = None) -> bool:
+        """Whether nobody holds a session, so that what is unfinished of it stays so."""
+        if session_id in self._fences:
+            return False
+        key = self._key(session_id)
+        if connection is not None:
+            return key not in await self._process.held(connection, [key])
+        async with self._database.connection("see who holds a session") as another:
+            return key not in await self._process.held(another, [key])
+
+    async def _take(self, session_id: str, run_id: str | None) -> bool:
+        """Try to hold a session; False when another process does."""
+        if not await self._process.take(self._key(session_id)):
+            return False
+        try:
+            async with self._changing(session_id, f"hold session {session_id}", alone=True) as (connection, _):
+                fence = await self._table.hold(connection, session_id, run_id)
+                if run_id is not None and self._collection == "chats":
+                    await tables.note_run(connection, run_id, session_id, self._process.name)
+        except BaseException:
+            await self._process.release(self._key(session_id))
+            raise
+        self._fences[session_id] = fence, run_id
+        return True
+
+    async def _let_go(self, session_id: str) -> None:
+        """End a hold. The database failing is no error here: it frees what it cannot hear of."""
+        fence, run_id = self._fences.pop(session_id)
+        try:
+            async with self._database.transaction(f"let go of session {session_id}") as connection:
+                await self._table.let_go(connection, session_id, fence)
+                if run_id is not None:
+                    await tables.note_end(connection, run_id)
+        except StorageFailed as error:
+            _log.warning("%s", error.message)
+        finally:
+            await self._process.release(self._key(session_id))
+        with suppress(StorageFailed):
+            async with self._database.connection(f"let go of session {session_id}") as connection:
+                await tell(connection, None, "freed", session_id)
+
+    async def _until_free(self, session_id: str, *, wait: bool) -> None:
+        """Rest until another process may have let go. Raises ``SessionBusy`` at a turn that is not to be waited for."""
+        async with self._database.connection(f"hold session {session_id}") as connection:
+            run_id = await self._table.holder(connection, session_id)
+        if run_id is not None and not wait:
+            raise SessionBusy(session_id, run_id)
+        event = self._freed.setdefault(session_id, asyncio.Event())
+        try:
+            await asyncio.wait_for(event.wait(), _RETRY_SECONDS)
+        except (TimeoutError, asyncio.TimeoutError):
+            return
+        finally:
+            self._freed.pop(session_id, None)
+
+    def _key(self, session_id: str) -> int:
+        return lock_key(self._collection, session_id)
+
+
+def _has_a_past(session: ChatSession) -> bool:
+    """Whether a new session comes from elsewhere, with times of its own."""
+    return any(message["role"] != "system" for message in session.messages)
+
+
+def _require_id(session_id: str) -> None:
+    if not is_session_id(session_id):
+        raise SessionNotFound(session_id)

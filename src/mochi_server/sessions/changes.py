@@ -1,0 +1,33 @@
+"""What may be changed of a session and how it is written, whoever keeps it. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from pydantic import BaseModel
+
+from mochi_server.sessions.encoding import settle
+from mochi_server.sessions.session import SessionMetadata, complete, now
+from mochi_server.sessions.types import Message
+
+_NOT_FOR_PATCHING = {"session_id", "created_at", "updated_at", "message_count", "format_version", "extra"}
+_PATCHABLE = frozenset(f.name for f in fields(SessionMetadata)) - _NOT_FOR_PATCHING
+
+
+def settled_fields(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Metadata fields as JSON will give them back. Raises ValueError for what is no field to be set."""
+    if unknown := set(changes) - _PATCHABLE:
+        raise ValueError(f"no metadata fields to be set: {', '.join(sorted(unknown))}")
+    if "model" in changes and not (isinstance(changes["model"], str) and changes["model"]):
+        raise ValueError("a session needs a model")
+    values: dict[str, Any] = settle({name: _plain(value) for name, value in changes.items()})
+    return values
+
+
+def settled_message(message: Message, index: int) -> Message:
+    """A message as it will be read back."""
+    return complete(settle(message), index, now())
+
+
+def _plain(value: object) -> object:
+    return value.model_dump(mode="json") if isinstance(value, BaseModel) else value

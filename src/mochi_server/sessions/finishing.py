@@ -1,0 +1,25 @@
+"""Work that is not left half done: a cancellation is heard when it has ended."""
+
+import asyncio
+from collections.abc import Awaitable
+from typing import TypeVar
+
+import anyio
+
+_Result = TypeVar("_Result")
+
+
+async def finished(work: Awaitable[_Result]) -> _Result:
+    """The result of ``work``, or its error; when the caller is cancelled meanwhile, the work is finished first."""
+    future = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    with anyio.CancelScope(shield=True):
+        while not future.done():
+            try:
+                await asyncio.wait([future])
+            except asyncio.CancelledError as error:
+                cancelled = error
+    if cancelled is not None:
+        future.exception()
+        raise cancelled
+    return future.result()

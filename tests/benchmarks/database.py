@@ -1,0 +1,112 @@
+"""What a turn costs the database, by the length of its session: `uv run python -m tests.benchmarks.database`.
+
+A turn is what the server does with the store for one: it holds the session, loads it, stores the question, notes how
+far the answer has come, stores the answer, lets go. Rows are those that PostgreSQL itself counts as read and written;
+the figures are of a process that has read the session before, and of one that has not.
+"""
+
+import asyncio
+import sys
+import time
+from dataclasses import dataclass
+
+import psycopg
+
+from mochi_server.postgres.stores import PostgresStores
+from mochi_server.sessions import ChatSession, Message, SessionCreationOptions
+from mochi_server.sessions.session import new_id, now, user_message
+from tests.benchmarks.figures import median
+from tests.support import postgres
+
+LENGTHS = (10, 1_000, 100_000)
+_TURNS = 10
+_CHARACTERS = 200
+_COUNTED = (
+    "SELECT coalesce(sum(seq_tup_read + coalesce(idx_tup_fetch, 0)), 0), "
+    "coalesce(sum(n_tup_ins + n_tup_upd + n_tup_del), 0) FROM pg_stat_user_tables WHERE schemaname = current_schema()"
+)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one turn: rows read and written, and how long the store took, in milliseconds."""
+
+    read: float
+    written: float
+    milliseconds: float
+
+
+async def turn_costs(url: str, length: int, turns: int = _TURNS) -> tuple[Cost, Cost]:
+    """The first turn of a process on a session of so many messages, and the median of those that follow."""
+    session_id = await _stored(url, length)
+    stores = PostgresStores(url)
+    await stores.open()
+    try:
+        first = await _cost(url, stores, session_id)
+        more = [await _cost(url, stores, session_id) for _ in range(turns)]
+    finally:
+        await stores.aclose()
+    usual = Cost(
+        median(more, lambda cost: cost.read),
+        median(more, lambda cost: cost.written),
+        median(more, lambda cost: cost.milliseconds),
+    )
+    return first, usual
+
+
+async def _stored(url: str, length: int) -> str:
+    stores = PostgresStores(url)
+    await stores.open()
+    try:
+        session = ChatSession.create(SessionCreationOptions("mochi"))
+        session.messages = [_answer() if number % 2 else user_message("x" * _CHARACTERS) for number in range(length)]
+        return (await stores.chats.put(session)).session_id
+    finally:
+        await stores.aclose()
+
+
+def _answer() -> Message:
+    content = "x" * _CHARACTERS
+    return {"role": "assistant", "content": content, "model": "mochi", "message_id": new_id(), "timestamp": now()}
+
+
+async def _cost(url: str, stores: PostgresStores, session_id: str) -> Cost:
+    before, began = _counted(url), time.perf_counter()
+    async with stores.chats.hold(session_id, run_id=new_id()):
+        await stores.chats.load(session_id)
+        await stores.chats.append(session_id, [user_message("x" * _CHARACTERS)])
+        await stores.chats.checkpoint(session_id, _answer())
+        await stores.chats.append(session_id, [_answer()], ends_turn=True)
+    took = time.perf_counter() - began
+    await asyncio.sleep(1.1)  # as often as a connection tells what it has done
+    await stores.check()
+    read, written = (after - earlier for after, earlier in zip(_counted(url), before, strict=True))
+    return Cost(read, written, took * 1000)
+
+
+def _counted(url: str) -> tuple[int, int]:
+    with psycopg.connect(url, autocommit=True) as connection:
+        row = connection.execute(_COUNTED).fetchone()
+        assert row is not None
+        return int(row[0]), int(row[1])
+
+
+def _write(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+
+
+def main() -> None:
+    """Print a table."""
+    postgres.begin_run()
+    try:
+        _write("| messages | | rows read | rows written | ms |\n| --- | --- | --- | --- | --- |")
+        for length in LENGTHS:
+            with postgres.fresh_schema(postgres.of_this_run().url()) as url:
+                for kind, cost in zip(("first", "later"), asyncio.run(turn_costs(url, length)), strict=True):
+                    _write(f"| {length:,} | {kind} | {cost.read:.0f} | {cost.written:.0f} | {cost.milliseconds:.1f} |")
+    finally:
+        postgres.end_run()
+
+
+if __name__ == "__main__":
+    main()

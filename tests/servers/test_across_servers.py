@@ -1,0 +1,147 @@
+"""A turn runs at one server; everything about it can be asked of the other."""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+
+from tests.servers.conftest import Start
+from tests.support.api import Api, Event, error_of, read_events, text_of
+from tests.support.cluster import Member
+from tests.support.holding import Holding
+
+
+@contextmanager
+def attached(api: Api, session_id: str, **headers: str) -> Iterator[Iterator[Event]]:
+    with api.http.stream("GET", f"/chat/{session_id}/stream", headers=headers) as response:
+        assert response.status_code == 200
+        yield read_events(response)
+
+
+def test_a_session_is_the_same_everywhere(a: Api, b: Api) -> None:
+    session_id = a.create("mochi", title="Ours")["session_id"]
+    b.chat(session_id, "Hello")
+    a.chat(session_id, "Again")
+    assert a.session(session_id) == b.session(session_id)
+    assert [message["content"] for message in b.messages(session_id)] == ["Hello", "Fine.", "Again", "Fine."]
+
+
+def test_a_running_turn_is_heard_at_another_server_from_wherever_one_was(a: Api, b: Api, holding: Holding) -> None:
+    session_id = a.create("mochi")["session_id"]
+    with a.open_stream(session_id, "hold") as events:
+        first = [next(events) for _ in range(2)]
+        with attached(b, session_id) as whole, attached(b, session_id, **{"Last-Event-ID": first[0].id}) as rest:
+            assert [next(whole).id, next(whole).id, next(rest).id] == [first[0].id, first[1].id, first[1].id]
+            holding.gate.open()
+            first += events
+            assert [*first[2:]] == list(whole) == list(rest)
+    with attached(b, session_id) as ended:
+        assert list(ended) == first
+    assert text_of(first) == "one two three four"
+
+
+def test_a_turn_is_stopped_by_another_server(a: Api, b: Api) -> None:
+    session_id = a.create("mochi")["session_id"]
+    with a.open_stream(session_id, "hold") as events:
+        next(events)
+        run = b.ok(b.http.get(f"/chat/{session_id}/run"))
+        assert run["state"] == "running"
+        assert b.ok(b.http.post(f"/chat/{session_id}/stop")) == {"run_id": run["run_id"], "state": "stopped"}
+        assert list(events)[-1].type == "done"
+    assert b.messages(session_id)[-1]["interrupted"]
+
+
+def test_a_session_that_answers_elsewhere_is_busy_or_waited_for(a: Api, b: Api, holding: Holding) -> None:
+    session_id = a.create("mochi")["session_id"]
+    with ThreadPoolExecutor(1) as pool, a.open_stream(session_id, "hold") as events:
+        run_id = next(events).id.partition(":")[0]
+        for response in (
+            b.http.post(f"/chat/{session_id}", json={"message": "Hi"}),
+            b.http.put(f"/sessions/{session_id}/messages/0", json={"content": "Hi"}),
+        ):
+            assert error_of(response) == (409, "SESSION_BUSY")
+            assert response.json()["error"]["details"]["run_id"] == run_id
+        waiting = pool.submit(b.chat, session_id, "Next", if_busy="wait")
+        holding.gate.open()
+        list(events)
+        assert waiting.result()["message"]["content"] == "Fine."
+    assert [message["role"] for message in a.messages(session_id)] == ["user", "assistant"] * 2
+
+
+def test_a_session_is_deleted_at_another_server_than_that_of_its_turn(a: Api, b: Api, holding: Holding) -> None:
+    session_id = a.create("mochi")["session_id"]
+    with a.open_stream(session_id, "hold") as events:
+        next(events)
+        assert b.http.delete(f"/sessions/{session_id}").status_code == 204
+        assert [event.type for event in events][-2:] == ["error", "done"]
+    assert holding.chats("cancelled")
+    for api in (a, b):
+        assert error_of(api.http.get(f"/sessions/{session_id}")) == (404, "SESSION_NOT_FOUND")
+        assert error_of(api.http.get(f"/chat/{session_id}/stream")) == (404, "SESSION_NOT_FOUND")
+
+
+def test_a_repeated_request_hears_the_turn_that_the_first_began_elsewhere(a: Api, b: Api, holding: Holding) -> None:
+    session_id = a.create("mochi")["session_id"]
+    body, key = {"message": "hold"}, {"Idempotency-Key": "k1"}
+    with ThreadPoolExecutor(2) as pool:
+        answers = [pool.submit(api.http.post, f"/chat/{session_id}", json=body, headers=key) for api in (a, b)]
+        assert holding.stub.wait_for(lambda exchanges: any(e.path == "/api/chat" for e in exchanges), 5)
+        holding.gate.open()
+        first, second = (answer.result().json() for answer in answers)
+    assert first == second
+    assert len(a.messages(session_id)) == 2
+    other = b.http.post(f"/chat/{session_id}", json={"message": "Other"}, headers=key)
+    assert error_of(other) == (422, "IDEMPOTENCY_KEY_REUSED")
+
+
+def test_the_last_listener_counts_wherever_it_is(a: Api, b: Api, holding: Holding) -> None:
+    session_id = a.create("mochi")["session_id"]
+    with attached_elsewhere(a, b, session_id) as events:
+        next(events)
+        assert b.ok(b.http.get(f"/chat/{session_id}/run"))["state"] == "running"
+    assert holding.chats("cancelled")
+
+
+@contextmanager
+def attached_elsewhere(a: Api, b: Api, session_id: str) -> Iterator[Iterator[Event]]:
+    """Listen at B to a turn at A, whose own client has left."""
+    with a.open_stream(session_id, "hold") as mine:
+        next(mine)
+        context = attached(b, session_id)
+        events = context.__enter__()
+        next(events)
+    try:
+        yield events
+    finally:
+        context.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize("how", ["kill", "stop"])
+def test_a_server_that_ends_frees_its_sessions_at_once(
+    a: Api, b: Api, servers: tuple[Member, Member], how: str
+) -> None:
+    session_id = a.create("mochi")["session_id"]
+    with ThreadPoolExecutor(1) as pool, a.open_stream(session_id, "hold") as events:
+        next(events)
+        waiting = pool.submit(b.chat, session_id, "Next", if_busy="wait")
+        threading.Thread(target=getattr(servers[0], how)).start()
+        assert waiting.result(12)["message"]["content"] == "Fine."
+    assert b.http.get(f"/chat/{session_id}/run").status_code == 200
+
+
+def test_tools_that_are_read_again_are_read_again_everywhere(a: Api, b: Api, tmp_path_factory: object) -> None:
+    assert b.ok(b.http.get("/tools"))["tools"] == {}
+    a.ok(a.http.post("/tools/reload"))
+    assert b.ok(b.http.get("/tools"))["tools"] == {}
+
+
+def test_no_server_is_needed_for_what_another_began(start: Start, a: Api, servers: tuple[Member, Member]) -> None:
+    session_id = a.create("mochi")["session_id"]
+    a.chat(session_id, "Hello")
+    for member in servers:
+        member.kill()
+    with Api(start().url) as c:
+        assert len(c.messages(session_id)) == 2
+        assert c.chat(session_id, "Again")["message"]["content"] == "Fine."

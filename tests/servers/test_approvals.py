@@ -1,0 +1,63 @@
+"""Calls that are asked about at one server and approved of at another run exactly once each.
+
+MOCHI_FAULT_ROUNDS=200 makes it two hundred of them.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from mochi_stub import StubServer
+from tests.faults.rounds import share
+from tests.servers.conftest import Start
+from tests.support.api import Api, error_of
+from tests.support.instructions import calls, instruct
+from tests.support.tools import write_tools
+
+TURNS, CALLS = share(1) if share(1) > 1 else 2, 20
+TOOLS = """
+    from pathlib import Path
+
+    def note(text: str) -> str:
+        "Write a line."
+        with (Path(__file__).parent / "notes.txt").open("a") as notes:
+            notes.write(text + "\\n")
+        return "Noted."
+
+    __all__ = ["note"]
+"""
+
+
+@pytest.fixture
+def stub() -> StubServer:
+    return StubServer(speed=0)
+
+
+def test_calls_of_one_server_are_approved_of_at_the_other(start: Start, stub: StubServer, tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOLS)
+    with stub, Api(start(stub.url).url) as a, Api(start(stub.url).url) as b, ThreadPoolExecutor(4) as pool:
+        wanted = list(pool.map(lambda turn: approved_of_elsewhere(a, b, turn), range(TURNS)))
+    noted = (tmp_path / "tools" / "notes.txt").read_text().split()
+    assert len(noted) == TURNS * CALLS
+    assert sorted(noted) == sorted(text for texts in wanted for text in texts)
+
+
+def approved_of_elsewhere(a: Api, b: Api, turn: int) -> list[str]:
+    """What the calls of a turn at A note, each approved of at B, and decided once more at A."""
+    session_id = a.create("mochi", tool_settings={"tools": ["note"], "execution_policy": "always_confirm"})[
+        "session_id"
+    ]
+    texts = [f"{turn}-{number}" for number in range(CALLS)]
+    plan = [call for text in texts for call in calls("note", text=text)["tool_call"]]
+    asked = 0
+    with a.open_stream(session_id, instruct({"tool_call": plan})) as events:
+        for event in events:
+            if event.type == "tool_call_confirmation_required":
+                body = {"confirmation_id": event.data["confirmation_id"], "approved": True}
+                b.ok(b.http.post(f"/chat/{session_id}/confirm-tool", json=body))
+                again = (a if asked % 2 else b).http.post(f"/chat/{session_id}/confirm-tool", json=body)
+                assert error_of(again) == (409, "CONFIRMATION_RESOLVED")
+                asked += 1
+    assert asked == CALLS
+    return texts

@@ -1,0 +1,121 @@
+"""A database that is gone, comes back, is slow, is another version's, or lets nobody in."""
+
+import time
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+
+from tests.servers.conftest import Start
+from tests.support import postgres
+from tests.support.api import Api, error_of, text_of
+from tests.support.holding import Holding
+from tests.support.process import run
+from tests.support.relay import CuttingRelay
+
+WRONG = "wrong-password"
+
+
+@pytest.fixture
+def relayed(database: str) -> tuple[CuttingRelay, str]:
+    """A relay before the database, and the URL by way of it."""
+    port = urlsplit(database).port
+    relay = CuttingRelay(f"http://127.0.0.1:{port}")
+    return relay, database.replace(f":{port}/", f":{urlsplit(relay.url).port}/")
+
+
+def test_a_database_lost_in_mid_turn_ends_the_turn_and_keeps_what_was_said(
+    start: Start, holding: Holding, relayed: tuple[CuttingRelay, str]
+) -> None:
+    relay, url = relayed
+    with relay, Api(start(store_url=url).url) as api:
+        session_id = api.create("mochi")["session_id"]
+        with api.open_stream(session_id, "hold") as events:
+            seen = [next(events) for _ in range(3)]
+            relay.cut()
+            seen += events
+        assert [(event.type, event.data.get("code")) for event in seen[-2:]] == [
+            ("error", "SESSION_CONFLICT"),
+            ("done", None),
+        ]
+        ready(api)
+        said, partial = api.messages(session_id)
+        assert (said["content"], partial["content"], partial["interrupted"]) == ("hold", text_of(seen), True)
+        assert api.chat(session_id, "Again")["message"]["content"] == "Fine."
+
+
+def test_a_session_that_was_taken_over_is_not_written_by_who_lost_it(
+    start: Start, holding: Holding, relayed: tuple[CuttingRelay, str]
+) -> None:
+    relay, url = relayed
+    with relay, Api(start(store_url=url).url) as loser, Api(start().url) as other:
+        session_id = loser.create("mochi")["session_id"]
+        with loser.open_stream(session_id, "hold") as events:
+            next(events)
+            relay.turn_to("http://127.0.0.1:9")
+            relay.cut()
+            assert other.chat(session_id, "Mine now", if_busy="wait")["message"]["content"] == "Fine."
+            list(events)
+        before = other.messages(session_id)
+        relay.turn_to(f"http://127.0.0.1:{postgres.of_this_run().port}")
+        ready(loser)
+        assert loser.messages(session_id) == other.messages(session_id) == before
+        assert [message["content"] for message in before] == ["hold", "Mine now", "Fine."]
+
+
+def test_without_its_database_a_server_is_not_ready_and_says_so(
+    start: Start, relayed: tuple[CuttingRelay, str]
+) -> None:
+    relay, url = relayed
+    with relay, Api(start(store_url=url).url, timeout=40) as api:
+        ready(api)
+        relay.turn_to("http://127.0.0.1:9")
+        relay.cut()
+        response = api.http.get("/health/ready")
+        assert error_of(response) == (503, "NOT_READY")
+        assert api.http.get("/health/live").status_code == 200
+        assert error_of(api.http.post("/sessions", json={"model": "mochi"})) == (500, "STORAGE_FAILED")
+
+
+def ready(api: Api) -> None:
+    deadline = time.monotonic() + 20
+    while api.http.get("/health/ready").status_code != 200:
+        assert time.monotonic() < deadline
+
+
+@pytest.mark.parametrize("command", [[], ["migrate"]])
+def test_a_server_without_its_database_says_so_in_one_line(tmp_path: Path, command: list[str]) -> None:
+    url = f"postgresql://me:{WRONG}@127.0.0.1:9/x"
+    code, said = run("mochi_server", *command, cwd=tmp_path, MOCHI_STORE_URL=url)
+    assert (code, said) == (
+        1,
+        "mochi-server: Cannot use the database of MOCHI_STORE_URL: the database cannot be reached.\n",
+    )
+
+
+def test_a_wrong_password_is_told_of_and_never_printed(tmp_path: Path) -> None:
+    url = postgres.of_this_run().url(postgres.LOCKED, WRONG)
+    code, said = run("mochi_server", cwd=tmp_path, MOCHI_STORE_URL=url, MOCHI_LOG_LEVEL="DEBUG")
+    reason = "the database refuses the user or the password"
+    assert (code, f"Cannot use the database of MOCHI_STORE_URL: {reason}." in said) == (1, True)
+    assert WRONG not in said
+
+
+def test_a_newer_schema_is_refused_and_an_older_one_brought_up_to_date(tmp_path: Path, database: str) -> None:
+    said = run("mochi_server", "migrate", cwd=tmp_path, MOCHI_STORE_URL=database)
+    assert said == (0, "mochi-server: the database's schema is version 3\n")
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("DROP TABLE processes, runs, idempotency_keys, requests, parts, images, named_images")
+        connection.execute("DELETE FROM mochi_schema WHERE version > 1")
+        assert run("mochi_server", "migrate", cwd=tmp_path, MOCHI_STORE_URL=database) == said
+        connection.execute("INSERT INTO mochi_schema VALUES (1000, now())")
+    code, refused = run("mochi_server", cwd=tmp_path, MOCHI_STORE_URL=database)
+    assert (code, refused.count("\n")) == (1, 1)
+    assert "schema is version 1000, this mochi-server knows 3" in refused
+
+
+def test_workers_need_a_database(tmp_path: Path) -> None:
+    code, said = run("mochi_server", "--workers", "2", cwd=tmp_path)
+    assert (code, said.count("\n")) == (2, 1)
+    assert "MOCHI_STORE_URL=postgresql://" in said

@@ -1,0 +1,118 @@
+"""Servers are killed under streaming sessions; the others go on with these, and nothing that was stored is lost.
+
+The command's own tests do it for a moment; MOCHI_FAULT_ROUNDS makes it as many kills.
+"""
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+import httpx
+import pytest
+
+from mochi_stub import StubServer
+from tests.faults.rounds import share
+from tests.servers.conftest import Start
+from tests.support.api import Api, error_of, read_events
+from tests.support.balancer import Balancer
+from tests.support.cluster import Member
+from tests.support.instructions import instruct, words
+
+SERVERS = 3
+PAUSE_SECONDS = 2.5
+LOCKED_SECONDS = 5.0
+STARTING_SECONDS = 20.0
+
+
+@pytest.fixture
+def stub() -> Iterator[StubServer]:
+    with StubServer(speed=1) as stub:
+        yield stub
+
+
+class Talk:
+    """A client that talks in one session through the balancer, whatever happens to servers."""
+
+    def __init__(self, url: str) -> None:
+        self.api = Api(url, limits=httpx.Limits(max_keepalive_connections=0))
+        self.session_id = self._created()
+        self.acknowledged: dict[str, str] = {}
+        """Contents of whole answers by id, once the server has said that they are stored."""
+        self.locked = 0.0
+        """The longest that a session was busy without a server that was at it."""
+
+    def _created(self) -> str:
+        while True:
+            with suppress(httpx.HTTPError):
+                return str(self.api.create("mochi")["session_id"])
+
+    def until(self, over: threading.Event) -> None:
+        while not over.is_set():
+            with suppress(httpx.HTTPError, AssertionError):
+                self._turn()
+
+    def _turn(self) -> None:
+        asked = time.monotonic()
+        while True:
+            body = {"message": instruct(words(150))}
+            with self.api.http.stream("POST", f"/chat/{self.session_id}/stream", json=body) as response:
+                if response.status_code == 409:
+                    response.read()
+                    assert error_of(response)[1] == "SESSION_BUSY"
+                    self.locked = max(self.locked, time.monotonic() - asked)
+                    time.sleep(0.1)
+                    continue
+                self._read(response)
+                return
+
+    def _read(self, response: httpx.Response) -> None:
+        text = ""
+        for event in read_events(response):
+            if event.type == "content_delta":
+                text += event.data["content"]
+            elif event.type == "message_complete":
+                self.acknowledged[event.data["message_id"]] = text
+
+
+def test_killing_servers_loses_nothing_and_leaves_no_session_locked(
+    start: Start, stub: StubServer, database: str
+) -> None:
+    kills, number = share(2), 100 if share(2) > 2 else 12
+    members = [start(stub.url) for _ in range(SERVERS)]
+    with Balancer([member.port for member in members]) as balancer, ThreadPoolExecutor(number) as pool:
+        over = threading.Event()
+        talks = list(pool.map(Talk, [balancer.url] * number))
+        running = [pool.submit(talk.until, over) for talk in talks]
+        for kill in range(kills):
+            time.sleep(PAUSE_SECONDS)
+            balancer.ports[kill % SERVERS] = _replaced(members, kill % SERVERS, start, stub).port
+        time.sleep(PAUSE_SECONDS)
+        over.set()
+        for ended in running:
+            ended.result(60)
+        histories = {talk.session_id: _history(talk) for talk in talks}
+    assert sum(len(talk.acknowledged) for talk in talks) > number / 2
+    assert max(talk.locked for talk in talks) < LOCKED_SECONDS
+    for talk in talks:
+        stored = {message["message_id"]: message["content"] for message in histories[talk.session_id]}
+        assert {message_id: stored.get(message_id) for message_id in talk.acknowledged} == talk.acknowledged
+    cut_off = [message for messages in histories.values() for message in messages if message.get("interrupted")]
+    assert cut_off, "no answer was cut off: nothing was tried"
+
+
+def _replaced(members: list[Member], index: int, start: Start, stub: StubServer) -> Member:
+    members[index].kill()
+    members[index] = start(stub.url)
+    return members[index]
+
+
+def _history(talk: Talk) -> list[dict[str, Any]]:
+    deadline = time.monotonic() + STARTING_SECONDS
+    while True:
+        try:
+            return talk.api.messages(talk.session_id)
+        except httpx.HTTPError:
+            assert time.monotonic() < deadline

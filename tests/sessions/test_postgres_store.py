@@ -1,0 +1,134 @@
+"""What the store in PostgreSQL does beside the contract: changes read, answers interrupted, clocks, copies."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from mochi_server.copying import copy, hash_of
+from mochi_server.errors import SessionBusy
+from mochi_server.postgres.stores import PostgresStores
+from mochi_server.sessions import ChatSession, FileSessionStore, SessionManager, SessionQuery
+from mochi_server.sessions.session import timestamp
+from tests.benchmarks.database import turn_costs
+from tests.sessions.samples import answered, contents, new_session, said, stored_session
+
+pytestmark = pytest.mark.anyio
+
+
+@asynccontextmanager
+async def opened(url: str) -> AsyncIterator[PostgresStores]:
+    stores = PostgresStores(url)
+    await stores.open()
+    try:
+        yield stores
+    finally:
+        await stores.aclose()
+
+
+async def test_a_history_that_another_process_changed_is_read_as_it_is_now(database: str) -> None:
+    async with opened(database) as here, opened(database) as there:
+        session_id = (await stored_session(here.chats, said("a"), answered("b"), said("c"))).session_id
+        await there.chats.load(session_id)
+        await here.chats.replace_tail(session_id, 1, [answered("B")])
+        assert contents(await there.chats.load(session_id)) == ["a", "B"]
+        await here.chats.append(session_id, [said("d"), answered("e")])
+        await here.chats.replace_tail(session_id, 3, [answered("E"), said("f")])
+        assert contents(await there.chats.load(session_id)) == ["a", "B", "d", "E", "f"]
+        await here.chats.delete(session_id)
+        fresh = new_session()
+        fresh.metadata.session_id = session_id
+        await here.chats.create(fresh)
+        assert contents(await there.chats.load(session_id)) == []
+
+
+async def test_an_answer_in_progress_becomes_a_message_when_its_process_has_ended(database: str) -> None:
+    async with opened(database) as here:
+        session = await stored_session(here.chats, said("a"))
+        async with opened(database) as there:
+            hold = there.chats.hold(session.session_id, run_id="r")
+            await hold.__aenter__()
+            await there.chats.checkpoint(session.session_id, answered("so f"))
+            assert contents(await here.chats.load(session.session_id)) == ["a"]
+            with pytest.raises(SessionBusy):
+                async with here.chats.hold(session.session_id, run_id="s"):
+                    pass
+        loaded = await here.chats.load(session.session_id)
+        assert contents(loaded) == ["a", "so f"]
+        assert loaded.messages[-1]["interrupted"]
+        assert (await here.chats.list(SessionQuery())).entries[0]["message_count"] == 2
+
+
+async def test_times_are_those_of_the_database(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with psycopg.connect(database) as connection:
+        row = connection.execute("SELECT clock_timestamp()").fetchone()
+    assert row is not None
+    ahead = (datetime.now(timezone.utc) + timedelta(days=400)).isoformat()
+    monkeypatch.setattr("mochi_server.sessions.session.now", lambda: ahead)
+    async with opened(database) as stores:
+        session = await stores.chats.create(new_session())
+        changed = await stores.chats.append(session.session_id, [said("a")])
+    for moment in (session.metadata.created_at, changed.metadata.updated_at):
+        assert 0 <= timestamp(moment) - row[0].timestamp() < 60
+
+
+async def test_what_no_column_of_text_takes_is_kept(database: str) -> None:
+    async with opened(database) as stores:
+        session = await stored_session(stores.chats, said("a\0b"), answered("\0"))
+        await stores.chats.patch(session.session_id, {"title": "\0t"})
+        loaded = await stores.chats.load(session.session_id)
+        assert (contents(loaded), loaded.metadata.title) == (["a\0b", "\0"], "\0t")
+        assert (await stores.chats.list(SessionQuery(text="b"))).total == 1
+
+
+async def test_agents_and_chats_are_apart(database: str) -> None:
+    async with opened(database) as stores:
+        session = await stores.agents.create(new_session())
+        assert (await stores.chats.list(SessionQuery())).total == 0
+        assert (await stores.agents.load(session.session_id)).session_id == session.session_id
+
+
+async def test_a_turn_reads_and_writes_few_rows_of_a_long_session_that_was_read_before(database: str) -> None:
+    first, later = await turn_costs(database, 1000, 1)
+    assert first.read > 1000
+    assert later.read < 100
+    assert max(first.written, later.written) < 30
+
+
+async def test_sessions_move_to_the_database_and_back_unchanged(tmp_path: Path, database: str) -> None:
+    manager = SessionManager(tmp_path / "here" / "chat_sessions")
+    sessions = []
+    for number in range(5):
+        session = new_session(system_prompt="Be brief." if number % 2 else None)
+        session.metadata.extra["unknown"] = {"key": [1, 2.5, None, "\0"]}
+        session.messages += [said(f"{number} \U0001f600"), answered("b")]
+        session.extra["beside"] = number
+        sessions.append(await _put(tmp_path / "here" / "chat_sessions", session))
+    agents = await _put(tmp_path / "here" / "agents" / "agent_chats", new_session())
+
+    first = await copy(str(tmp_path / "here"), database, lambda *_: None)
+    manager.append_messages(sessions[0], [said("later")])
+    again = await copy(str(tmp_path / "here"), database, lambda *_: None)
+    back = await copy(database, str(tmp_path / "there"), lambda *_: None)
+
+    assert (first.copied, first.there, first.different) == (6, 0, [])
+    assert (again.copied, again.there, again.different) == (1, 5, [])
+    assert (back.copied, back.hash, back.messages) == (6, again.hash, again.messages)
+    for session_id in sessions:
+        moved = SessionManager(tmp_path / "there" / "chat_sessions").load_session(session_id)
+        assert hash_of(moved) == hash_of(manager.load_session(session_id))
+    assert SessionManager(tmp_path / "there" / "agents" / "agent_chats").load_session(agents)
+    async with opened(database) as stores:
+        await stores.chats.patch(sessions[1], {"title": "newer"})
+    assert (await copy(str(tmp_path / "here"), database, lambda *_: None)).different == [sessions[1]]
+
+
+async def _put(directory: Path, session: ChatSession) -> str:
+    store = FileSessionStore(directory)
+    try:
+        return (await store.put(session)).session_id
+    finally:
+        await store.aclose()

