@@ -20,7 +20,7 @@ from mochi_server.chat.shelf import MAX_KEPT_BYTES
 from tests.benchmarks.processes import python
 from tests.soak.load import Job, Result
 from tests.soak.stage import FAST, PACED, allow_descriptors, mochi, said, stub
-from tests.soak.verdict import Measured, problems, table
+from tests.soak.verdict import Measured, missed, problems, table
 from tests.soak.watch import Watch, descriptors, percentile, settled_descriptors, typical_memory
 
 _WORDS_PER_TOKEN = 0.6
@@ -42,6 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     measured, complaints = _soak(arguments)
     sys.stdout.write(table(measured) + "\n")
     complaints += problems(measured)
+    sys.stdout.writelines(f"MISSED: {line}\n" for line in missed(measured))
     sys.stdout.writelines(f"BROKEN: {line}\n" for line in complaints)
     return 1 if complaints else 0
 

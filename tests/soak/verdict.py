@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 HEALTH_MS = 100
-"""Within which `/health` answers, at the 99th percentile."""
+"""Within which `/health` should answer, at the 99th percentile."""
 GROWTH = 0.05
 GROWTH_MIB = 8
 """What memory may grow from the first stretch to the last, the larger of the two: what the allocator does with the same
 load is not quite the same every minute. One kilobyte lost for every turn would be more than that."""
 PACE = 0.9
-"""Of the turns that were planned for the time, so many must have been: else the load was not what was asked for."""
+"""Of the turns that were planned for the time, so many should have been: else the load was not what was asked for."""
 
 
 @dataclass(frozen=True)
@@ -41,16 +41,23 @@ def problems(measured: Measured) -> list[str]:
     held = {
         f"{measured.broken} of {measured.streams} streams did not end well": not measured.broken,
         "no turn was completed": measured.turns > 0,
-        f"only {measured.pace:.0%} of the planned turns took place": measured.pace >= PACE,
         f"memory grew by {growth:.1f} MiB; {allowed:.1f} are allowed": growth <= allowed,
         f"{measured.descriptors_after - measured.descriptors_before} descriptors were not closed": (
             measured.descriptors_after <= measured.descriptors_before
         ),
-        f"/health took {measured.health_p99:.0f} ms at the 99th percentile; {HEALTH_MS} are allowed": (
+    }
+    return [line for line, holds in held.items() if not holds]
+
+
+def missed(measured: Measured) -> list[str]:
+    """The aims that are missed, each in a line: how fast it went, which the machine has its part in."""
+    met = {
+        f"only {measured.pace:.0%} of the planned turns took place": measured.pace >= PACE,
+        f"/health took {measured.health_p99:.0f} ms at the 99th percentile; the aim is {HEALTH_MS}": (
             measured.health_p99 < HEALTH_MS
         ),
     }
-    return [line for line, holds in held.items() if not holds]
+    return [line for line, holds in met.items() if not holds]
 
 
 def table(measured: Measured) -> str:
