@@ -69,6 +69,7 @@ def test_a_session_that_rests_is_summarized_with_the_chats_own_window(api: Api, 
     assert not any(e.reload for e in stub.exchanges())
 
 
+@pytest.mark.one_process("a server knows the summaries that it has made; the first one of each begins afresh")
 def test_the_next_summary_builds_on_the_last_and_what_is_new(api: Api, stub: StubServer) -> None:
     session_id = api.create("mochi")["session_id"]
     api.chat(session_id, "My boat is called Wanda.")

@@ -22,6 +22,8 @@ STATEMENT_SECONDS = 15
 _CONNECT_SECONDS = 5
 _START_SECONDS = 5
 _PATIENCE_SECONDS = 10
+_HURRY_SECONDS = 3
+"""While nobody gets through: long enough for a connection that is just made again, to store what was said."""
 """How long a request waits for a free connection."""
 
 _LIMITS = f"SET statement_timeout = '{STATEMENT_SECONDS}s'; SET idle_in_transaction_session_timeout = '15s'"
@@ -67,7 +69,9 @@ class Database:
     async def connection(self, doing: str) -> AsyncIterator[Connection]:
         """A connection in autocommit mode. Raises ``StorageFailed``, which says what was being done."""
         with storage(doing):
-            async with self._pool.connection(timeout=_PATIENCE_SECONDS if self.reachable else 1) as connection:
+            async with self._pool.connection(
+                timeout=_PATIENCE_SECONDS if self.reachable else _HURRY_SECONDS
+            ) as connection:
                 yield connection
 
     @asynccontextmanager
