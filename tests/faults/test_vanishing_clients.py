@@ -28,9 +28,9 @@ def in_the_body(client: RudeClient, here: World, session_id: str) -> None:
 
 
 def before_the_first_event(client: RudeClient, here: World, session_id: str) -> None:
-    asked = here.asked()
+    here.nothing_asked()
     client.posts(f"/chat/{session_id}/stream", {"message": "wait"})
-    until(lambda: here.asked() > asked)
+    until(here.asked)
 
 
 def at_once(client: RudeClient, here: World, session_id: str) -> None:
@@ -60,9 +60,9 @@ def during_a_tool_call(client: RudeClient, here: World, session_id: str) -> None
 
 
 def waiting_for_a_whole_answer(client: RudeClient, here: World, session_id: str) -> None:
-    asked = here.asked()
+    here.nothing_asked()
     client.posts(f"/chat/{session_id}", {"message": "half"})
-    until(lambda: here.asked() > asked)
+    until(here.asked)
 
 
 Stage = Callable[[RudeClient, World, str], None]

@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
+
 from mochi_stub import StubServer
 from mochi_stub.prompt import Prompt
 from mochi_stub.reply import Gate, Reply, Text
@@ -67,9 +69,13 @@ class World:
         self.api.ok(self.api.http.get("/health"))
         return time.monotonic() - begun < HEALTHY_SECONDS
 
-    def asked(self) -> int:
-        """How many requests the model has had."""
-        return len([exchange for exchange in self.stub.exchanges() if exchange.path == "/api/chat"])
+    def nothing_asked(self) -> None:
+        """From now on: the journal is bounded, so what is new in it cannot be counted for ever."""
+        httpx.delete(f"{self.stub.url}/stub/requests").raise_for_status()
+
+    def asked(self) -> bool:
+        """Whether the model has had a request."""
+        return any(exchange.path == "/api/chat" for exchange in self.stub.exchanges())
 
     def comes_to_rest(self) -> None:
         """Nothing runs any more, here or in Ollama, and what was opened is closed."""
