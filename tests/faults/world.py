@@ -80,7 +80,8 @@ class World:
     def comes_to_rest(self) -> None:
         """Nothing runs any more, here or in Ollama, and what was opened is closed."""
         until(lambda: all(exchange.outcome != "running" for exchange in self.stub.exchanges()))
-        until(lambda: self.descriptors() <= self._rests_with + 1)  # a pooled connection to Ollama may come or go
+        # Pooled connections to Ollama are closed when they have been idle for up to half a minute; one may come or go.
+        until(lambda: self.descriptors() <= self._rests_with + 1, 2 * DEADLINE)
 
     def state(self, session_id: str) -> str | None:
         state: str | None = self.api.ok(self.api.http.get(f"/chat/{session_id}/run"))["state"]
@@ -111,9 +112,9 @@ def world(directory: Path) -> Iterator[World]:
         never.open()
 
 
-def until(holds: Callable[[], bool]) -> None:
+def until(holds: Callable[[], bool], seconds: float = DEADLINE) -> None:
     """Wait for it, and not for ever."""
-    deadline = time.monotonic() + DEADLINE
+    deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, "it never came to that"
         time.sleep(0.01)
