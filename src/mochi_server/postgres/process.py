@@ -22,6 +22,7 @@ NAMESPACES = {"chats": 0x6D01, "agents": 0x6D02, "processes": 0x6D03}
 _LOOK_SECONDS = 1.0
 _ANSWER_SECONDS = 10.0
 _RETRY_SECONDS = 0.5
+_CLOSE_SECONDS = 1.0
 _HELD = (
     "SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 "
     "AND granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
@@ -83,12 +84,14 @@ class Process:
             await tables.tidy(connection, [name for name, key in names.items() if key not in held])
 
     async def aclose(self) -> None:
-        """Release everything."""
+        """Release everything, at once: a connection that only ends has its locks for a moment more."""
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.wait([self._watching])
         connection, self._connection = self._connection, None
         if connection is not None:
+            with suppress(psycopg.Error, TimeoutError, asyncio.TimeoutError):
+                await asyncio.wait_for(connection.execute("SELECT pg_advisory_unlock_all()"), _CLOSE_SECONDS)
             await connection.close()
 
     async def _connect(self) -> None:
