@@ -3,7 +3,6 @@
 import re
 from typing import Annotated, Any
 
-import orjson
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 from pydantic.config import JsonDict
 from pydantic.json_schema import SkipJsonSchema
@@ -22,6 +21,7 @@ from mochi_server.models.common import (
 )
 from mochi_server.services.sessions import SessionState
 from mochi_server.services.summarization import Summarized
+from mochi_server.sessions.pages import SessionPage
 from mochi_server.sessions.session import ChatSession, last_answer, usage_tokens
 from mochi_server.sessions.types import AgentSettings, SessionCreationOptions, ToolSettings
 
@@ -186,10 +186,9 @@ class SessionList(BaseModel):
     sessions: list[Session]
 
     @staticmethod
-    def encoded(entries: list[dict[str, Any]]) -> bytes:
+    def encoded(page: SessionPage) -> bytes:
         """As JSON. Entries are what stores have written themselves: checking thousands of them again takes too long."""
-        names = tuple(Session.model_fields)
-        return orjson.dumps({"sessions": [{name: entry[name] for name in names} for entry in entries]})
+        return b'{"sessions":' + page.encoded + b"}"
 
 
 class MessageList(BaseModel):

@@ -19,9 +19,10 @@ from mochi_server.sessions.encoding import decode, settle
 from mochi_server.sessions.finishing import finished
 from mochi_server.sessions.images import Image, is_sha256
 from mochi_server.sessions.locks import Holds
+from mochi_server.sessions.pages import SessionPage
 from mochi_server.sessions.search import words
 from mochi_server.sessions.session import ChatSession, is_session_id, new_id, timestamp
-from mochi_server.sessions.types import Message, SessionPage, SessionQuery
+from mochi_server.sessions.types import Message, SessionQuery
 
 _RETRY_SECONDS = 0.25
 
@@ -115,7 +116,7 @@ class PostgresSessionStore:
         """Sessions by their last change, newest first; those that are found, where the query has a text."""
         async with self._database.connection("list the sessions") as connection:
             heads, total = await self._table.page(connection, words(query.text), query.limit, query.offset)
-        return SessionPage([head.entry() for head in heads], total)
+        return SessionPage.of([head.entry() for head in heads], total)
 
     @asynccontextmanager
     async def hold(self, session_id: str, *, run_id: str | None = None, wait: bool = False) -> AsyncIterator[None]:

@@ -13,6 +13,7 @@ from mochi_server.services.session_file import SessionFile
 from mochi_server.sessions.encoding import decode, encode, encode_file
 from mochi_server.sessions.forks import forked, index_of
 from mochi_server.sessions.markdown import as_markdown
+from mochi_server.sessions.pages import SessionPage
 from mochi_server.sessions.session import ChatSession, new_id
 from mochi_server.sessions.store import SessionStore
 
@@ -39,8 +40,8 @@ class TransferService:
         session = await self._store.load(session_id)
         return await asyncio.to_thread(_written, session, form)
 
-    async def import_sessions(self, data: bytes) -> list[dict[str, Any]]:
-        """Store the sessions of a file under new ids: all or, when one is none, none. Their list entries, in order."""
+    async def import_sessions(self, data: bytes) -> SessionPage:
+        """Store the sessions of a file under new ids: all or, when one is none, none. They are listed in its order."""
         async with self._importing:
             sessions = await asyncio.to_thread(read_sessions, data)
             stored: list[dict[str, Any]] = []
@@ -50,7 +51,7 @@ class TransferService:
             except BaseException:
                 await self._take_back(stored)
                 raise
-            return stored
+            return await asyncio.to_thread(SessionPage.of, stored, len(stored))
 
     async def _take_back(self, stored: list[dict[str, Any]]) -> None:
         for entry in stored:

@@ -19,10 +19,11 @@ from mochi_server.sessions.encoding import settle
 from mochi_server.sessions.folder import SessionFolder, Stored, storage
 from mochi_server.sessions.images import Image, images_in
 from mochi_server.sessions.index import SessionIndex
+from mochi_server.sessions.pages import SessionPage
 from mochi_server.sessions.search import pieces
 from mochi_server.sessions.session import ChatSession, new_id, now
 from mochi_server.sessions.turnlog import Record, fields_line, partial_line, tail_line
-from mochi_server.sessions.types import Message, SessionPage, SessionQuery
+from mochi_server.sessions.types import Message, SessionQuery
 
 _log = logging.getLogger(__name__)
 

@@ -27,16 +27,16 @@ class Signature(NamedTuple):
         return cls(status.st_ino, status.st_mtime_ns, status.st_size)
 
 
-def signature(path: Path) -> Signature | None:
+def signature(path: str | Path) -> Signature | None:
     """A regular file's signature; None for anything else, symlinks included. Raises OSError."""
     try:
-        status = path.lstat()
+        status = os.lstat(path)
     except FileNotFoundError:
         return None
     return Signature.of(status) if stat.S_ISREG(status.st_mode) else None
 
 
-def read(path: Path) -> tuple[bytes, Signature] | None:
+def read(path: str | Path) -> tuple[bytes, Signature] | None:
     """A regular file's content; None for anything else, symlinks included. Raises OSError."""
     if signature(path) is None:
         return None
@@ -44,9 +44,11 @@ def read(path: Path) -> tuple[bytes, Signature] | None:
         descriptor = os.open(path, os.O_RDONLY | OPEN_SAFELY)
     except FileNotFoundError:
         return None
-    with os.fdopen(descriptor, "rb", buffering=0) as file:
+    try:
         found = Signature.of(os.fstat(descriptor))
-        return file.readall(), found
+        return _read_all(descriptor, found.size), found
+    finally:
+        os.close(descriptor)
 
 
 def write(path: Path, data: bytes) -> Signature:
@@ -145,6 +147,14 @@ def _write_new(path: Path, data: bytes) -> None:
     # The kernel's clock ticks every few milliseconds and inodes are reused: only this makes signatures differ.
     moment = time.time_ns()
     os.utime(path, ns=(moment, moment))
+
+
+def _read_all(descriptor: int, size: int) -> bytes:
+    """A file's content, in one call where it is as long as it said."""
+    parts = [os.read(descriptor, size + 1)]
+    while len(parts[0]) != size and parts[-1]:
+        parts.append(os.read(descriptor, size + 1))
+    return b"".join(parts)
 
 
 def _append(descriptor: int, line: bytes, *, durably: bool) -> None:

@@ -17,8 +17,9 @@ from mochi_server.sessions.directory import SessionDirectory
 from mochi_server.sessions.finishing import finished
 from mochi_server.sessions.images import Image
 from mochi_server.sessions.locks import Holds
+from mochi_server.sessions.pages import SessionPage
 from mochi_server.sessions.session import ChatSession, is_session_id
-from mochi_server.sessions.types import Message, SessionPage, SessionQuery
+from mochi_server.sessions.types import Message, SessionQuery
 
 _Result = TypeVar("_Result")
 _THREADS = 4

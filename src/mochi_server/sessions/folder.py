@@ -4,13 +4,13 @@ import logging
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from mochi_server.errors import SessionNotFound, StorageFailed
-from mochi_server.posix import sync_directory
+from mochi_server.posix import scanning, sync_directory
 from mochi_server.sessions import disk
 from mochi_server.sessions.blobs import BlobFolder
 from mochi_server.sessions.encoding import decode_file
@@ -32,6 +32,14 @@ class Stored:
     record: Record
     file: disk.Signature
     log: disk.Signature | None
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Ids of sessions whose files are new or not as they were, or have a turn log beside them; and of those gone."""
+
+    changed: set[str]
+    gone: set[str]
 
 
 class _Unreadable(Exception):
@@ -133,32 +141,33 @@ class SessionFolder:
         disk.remove_for_good(*files)
         return had_images
 
-    def scan(self) -> dict[str, disk.Signature | None]:
-        """The ids there are, with their files' signatures; None for those that have a turn log as well."""
-        files: dict[str, disk.Signature | None] = {}
+    def scan(self, known: Mapping[str, disk.Signature | None]) -> Changes:
+        """What has changed since the sessions' files had these signatures."""
+        unchanged: list[str] = []
+        changed: list[str] = []
         logs: list[str] = []
-        with suppress(FileNotFoundError), os.scandir(self._path) as entries:
+        with suppress(FileNotFoundError), scanning(self._path) as entries:
+            # Directories are long: for a file that has not changed, this is the look at it and little else.
             for entry in entries:
-                if entry.name.startswith("."):
-                    self._look_at_hidden(entry, logs)
-                elif entry.name.endswith(_FILE) and is_session_id(entry.name[: -len(_FILE)]):
-                    self._look_at_file(entry, files)
-        for session_id in logs:
-            if session_id in files:
-                files[session_id] = None
-            else:
-                _sweep(self._log(session_id))
-        return files
+                name = entry.name
+                if not name.endswith(_FILE):
+                    self._look_at_other(entry, logs)
+                    continue
+                try:
+                    status = entry.stat(follow_symlinks=False)
+                except FileNotFoundError:
+                    continue
+                session_id = name[: -len(_FILE)]
+                if known.get(session_id) == (status.st_ino, status.st_mtime_ns, status.st_size):
+                    unchanged.append(session_id)
+                elif is_session_id(session_id) and stat.S_ISREG(status.st_mode):
+                    changed.append(session_id)
+        there = {*unchanged, *changed}
+        for session_id in set(logs) - there:
+            _sweep(self._log(session_id))
+        return Changes({*changed, *there.intersection(logs)}, known.keys() - there)
 
-    def _look_at_file(self, entry: os.DirEntry[str], files: dict[str, disk.Signature | None]) -> None:
-        try:
-            status = entry.stat(follow_symlinks=False)
-        except FileNotFoundError:
-            return
-        if stat.S_ISREG(status.st_mode):
-            files[entry.name[: -len(_FILE)]] = disk.Signature.of(status)
-
-    def _look_at_hidden(self, entry: os.DirEntry[str], logs: list[str]) -> None:
+    def _look_at_other(self, entry: os.DirEntry[str], logs: list[str]) -> None:
         if entry.name.endswith(disk.TEMPORARY):
             _sweep(self._path / entry.name)
         elif entry.name.endswith(_LOG) and is_session_id(entry.name[1 : -len(_LOG)]):
@@ -170,8 +179,8 @@ class SessionFolder:
 
     def _read(self, session_id: str) -> Stored:
         # The log first: should it go into the file in between, its lines find that they are there already.
-        log = disk.read(self._log(session_id))
-        file = disk.read(self._file(session_id))
+        log = disk.read(f"{self._path}{os.sep}.{session_id}{_LOG}")
+        file = disk.read(f"{self._path}{os.sep}{session_id}{_FILE}")
         if file is None:
             raise SessionNotFound(session_id)
         try:

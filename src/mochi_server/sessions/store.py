@@ -5,8 +5,9 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
 from mochi_server.sessions.images import Image
+from mochi_server.sessions.pages import SessionPage
 from mochi_server.sessions.session import ChatSession
-from mochi_server.sessions.types import Message, SessionPage, SessionQuery
+from mochi_server.sessions.types import Message, SessionQuery
 
 
 class SessionStore(Protocol):
