@@ -14,6 +14,10 @@ from mochi_server.posix import OPEN_SAFELY, sync_directory
 TEMPORARY = ".tmp"
 """Suffix of files that are being written; one of a killed process may be removed at any time."""
 
+_REFUSES_LINKS = hasattr(os, "O_NOFOLLOW")
+_IS_NO_FILE = {errno.ENOENT, errno.ELOOP, errno.EMLINK, errno.ENXIO}
+"""What opening nothing, a symlink (its own number on some systems) or a socket fails with."""
+
 
 class Signature(NamedTuple):
     """Tells one state of a file from another without reading it."""
@@ -38,15 +42,17 @@ def signature(path: str | Path) -> Signature | None:
 
 def read(path: str | Path) -> tuple[bytes, Signature] | None:
     """A regular file's content; None for anything else, symlinks included. Raises OSError."""
-    if signature(path) is None:
+    if not _REFUSES_LINKS and signature(path) is None:
         return None
     try:
         descriptor = os.open(path, os.O_RDONLY | OPEN_SAFELY)
-    except FileNotFoundError:
-        return None
+    except OSError as error:
+        if error.errno in _IS_NO_FILE:
+            return None
+        raise
     try:
-        found = Signature.of(os.fstat(descriptor))
-        return _read_all(descriptor, found.size), found
+        status = os.fstat(descriptor)
+        return (_read_all(descriptor, status.st_size), Signature.of(status)) if stat.S_ISREG(status.st_mode) else None
     finally:
         os.close(descriptor)
 

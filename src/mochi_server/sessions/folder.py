@@ -4,12 +4,13 @@ import logging
 import os
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from mochi_server.errors import SessionNotFound, StorageFailed
+from mochi_server.inotify import DirectoryWatch
 from mochi_server.posix import scanning, sync_directory
 from mochi_server.sessions import disk
 from mochi_server.sessions.blobs import BlobFolder
@@ -21,6 +22,8 @@ from mochi_server.sessions.turnlog import Record, overlay
 
 _log = logging.getLogger(__name__)
 _FILE, _LOG = ".json", ".turn.jsonl"
+_LOOK_AT_ALL_SECONDS = 60.0
+"""How long it is relied on that the system tells of every change."""
 _STALE_SECONDS = 3600.0
 """Age from which a file that a killed process has left is swept away."""
 
@@ -66,6 +69,8 @@ class SessionFolder:
         self._locks = WriteLocks(path / ".locks")
         self.presence = Presence(path / ".locks")
         self.blobs = BlobFolder(path, self._locks)
+        self._watch = DirectoryWatch(path)
+        self._looked_at_all = -_LOOK_AT_ALL_SECONDS
         self._warned: set[tuple[str, disk.Signature | None]] = set()
 
     def make(self) -> None:
@@ -141,8 +146,28 @@ class SessionFolder:
         disk.remove_for_good(*files)
         return had_images
 
-    def scan(self, known: Mapping[str, disk.Signature | None]) -> Changes:
-        """What has changed since the sessions' files had these signatures."""
+    def scan(self, known: Mapping[str, disk.Signature | None], *, thoroughly: bool) -> Changes:
+        """What has changed since the sessions' files had these signatures.
+
+        Where the system tells of changes, only what it told of since the last time is looked at, unless ``thoroughly``.
+        """
+        names, moment = self._watch.changed(), time.monotonic()
+        if thoroughly or names is None or moment - self._looked_at_all > _LOOK_AT_ALL_SECONDS:
+            self._looked_at_all = moment
+            return self._scan_all(known)
+        unsettled = {session_id for session_id, signature in known.items() if signature is None}
+        return self._look_at({session_id for name in names if (session_id := _id_in(name))} | unsettled, known)
+
+    def _look_at(self, session_ids: Iterable[str], known: Mapping[str, disk.Signature | None]) -> Changes:
+        there = {session_id: disk.signature(self._file(session_id)) for session_id in session_ids}
+        changed = {
+            session_id
+            for session_id, signature in there.items()
+            if signature and (signature != known.get(session_id) or disk.signature(self._log(session_id)))
+        }
+        return Changes(changed, {session_id for session_id, signature in there.items() if not signature} & known.keys())
+
+    def _scan_all(self, known: Mapping[str, disk.Signature | None]) -> Changes:
         unchanged: list[str] = []
         changed: list[str] = []
         logs: list[str] = []
@@ -151,7 +176,7 @@ class SessionFolder:
             for entry in entries:
                 name = entry.name
                 if not name.endswith(_FILE):
-                    self._look_at_other(entry, logs)
+                    self._look_at_other(name, logs)
                     continue
                 try:
                     status = entry.stat(follow_symlinks=False)
@@ -167,11 +192,13 @@ class SessionFolder:
             _sweep(self._log(session_id))
         return Changes({*changed, *there.intersection(logs)}, known.keys() - there)
 
-    def _look_at_other(self, entry: os.DirEntry[str], logs: list[str]) -> None:
-        if entry.name.endswith(disk.TEMPORARY):
-            _sweep(self._path / entry.name)
-        elif entry.name.endswith(_LOG) and is_session_id(entry.name[1 : -len(_LOG)]):
-            logs.append(entry.name[1 : -len(_LOG)])
+    def _look_at_other(self, name: str, logs: list[str]) -> None:
+        if not name.startswith("."):
+            return
+        if name.endswith(disk.TEMPORARY):
+            _sweep(self._path / name)
+        elif session_id := _id_in(name):
+            logs.append(session_id)
 
     def _require(self, session_id: str) -> None:
         if not is_session_id(session_id) or disk.signature(self._file(session_id)) is None:
@@ -218,6 +245,17 @@ class SessionFolder:
 
     def _log(self, session_id: str) -> Path:
         return self._path / f".{session_id}{_LOG}"
+
+
+def _id_in(name: str) -> str | None:
+    """The session that a file, or a turn log, is of."""
+    if name.endswith(_FILE):
+        session_id = name[: -len(_FILE)]
+    elif name.startswith(".") and name.endswith(_LOG):
+        session_id = name[1 : -len(_LOG)]
+    else:
+        return None
+    return session_id if is_session_id(session_id) else None
 
 
 def _sweep(path: Path) -> None:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from mochi_server.sessions.disk import Signature
 from mochi_server.sessions.encoding import encode
@@ -25,8 +25,12 @@ from mochi_server.sessions.session import timestamp
 from mochi_server.sessions.texts import Read, SearchedTexts
 from mochi_server.sessions.types import SessionQuery
 
-Scan = Callable[[Mapping[str, Signature | None]], Changes]
-"""What has changed since the files had these signatures."""
+
+class Scan(Protocol):
+    """What has changed since the files had these signatures; by looking at all of them, or at what is told of."""
+
+    def __call__(self, known: Mapping[str, Signature | None], *, thoroughly: bool) -> Changes: ...
+
 
 Summarise = Callable[[str], tuple[dict[str, Any], Signature | None] | None]
 """A session's list entry with the signature of what was read; None for what is no session."""
@@ -57,6 +61,8 @@ class SessionIndex:
         """Rows of the list that the file lacks; None is to be removed."""
         self._seen: Signature | None = None
         """The file's own signature when it held what the list holds."""
+        self._is_behind = True
+        """Whether a change may have been told of that the list does not show."""
         self._lock = threading.Lock()
 
     def list(self, query: SessionQuery) -> SessionPage:
@@ -92,17 +98,20 @@ class SessionIndex:
         missing = {session_id: row for session_id, row in known.items() if session_id not in stored}
         self._listing = Listing({**missing, **stored})
         self._unsaved.update(missing)
+        self._is_behind = True
 
     def _refresh(self) -> None:
         """Bring the list up to date with the files."""
         rows = self._listing.rows
-        changes = self._scan(self._listing.signatures)
+        thoroughly, self._is_behind = self._is_behind, True
+        changes = self._scan(self._listing.signatures, thoroughly=thoroughly)
         read = {session_id: self._row(session_id) for session_id in changes.changed}
         fresh = {session_id: row for session_id, row in read.items() if row is not None and row != rows.get(session_id)}
         gone = changes.gone | {session_id for session_id, row in read.items() if row is None and session_id in rows}
         if fresh or gone:
             self._listing.take(fresh, gone)
             self._unsaved |= {**dict.fromkeys(gone), **fresh}
+        self._is_behind = None in read.values()
 
     def _row(self, session_id: str) -> Row | None:
         summary = self._summarise(session_id)
