@@ -21,7 +21,6 @@ from mochi_server.models.common import (
 )
 from mochi_server.services.sessions import SessionState
 from mochi_server.services.summarization import Summarized
-from mochi_server.sessions.pages import SessionPage
 from mochi_server.sessions.session import ChatSession, last_answer, usage_tokens
 from mochi_server.sessions.types import AgentSettings, SessionCreationOptions, ToolSettings
 
@@ -184,11 +183,6 @@ class SessionList(BaseModel):
     """Sessions, the last changed first."""
 
     sessions: list[Session]
-
-    @staticmethod
-    def encoded(page: SessionPage) -> bytes:
-        """As JSON. Entries are what stores have written themselves: checking thousands of them again takes too long."""
-        return b'{"sessions":' + page.encoded + b"}"
 
 
 class MessageList(BaseModel):

@@ -45,5 +45,4 @@ class Listing:
         """A part of the list, or of the list of what was found."""
         ids = self._order if found is None else [session_id for session_id in self._order if session_id in found]
         end = None if query.limit is None else query.offset + query.limit
-        entries = [self.rows[session_id].entry for session_id in ids[query.offset : end]]
-        return SessionPage(b"[" + b",".join(entries) + b"]", len(ids))
+        return SessionPage.of_encoded((self.rows[session_id].entry for session_id in ids[query.offset : end]), len(ids))
