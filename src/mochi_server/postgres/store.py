@@ -56,9 +56,9 @@ class PostgresSessionStore:
         async with self._database.connection("store sessions") as connection:
             await connection.execute("SELECT 1")
 
-    async def create(self, session: ChatSession) -> ChatSession:
+    async def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
         """Store a new session, maybe under another id; unless it has a past elsewhere, its times are the database's."""
-        return await finished(self._create(ChatSession.from_dict(settle(session.to_dict()))))
+        return await finished(self._create(ChatSession.from_dict(settle(session.to_dict())), images))
 
     async def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
         """Store a session as it is, in place of one that is there."""
@@ -155,14 +155,14 @@ class PostgresSessionStore:
         if (event := self._freed.get(session_id)) is not None:
             event.set()
 
-    async def _create(self, fresh: ChatSession) -> ChatSession:
+    async def _create(self, fresh: ChatSession, images: Sequence[Image]) -> ChatSession:
         async with self._database.transaction("create a session") as connection:
             moment = await tables.now(connection)
             if _has_a_past(fresh):
                 moment = min(moment, datetime.fromtimestamp(timestamp(fresh.metadata.updated_at), timezone.utc))
             else:
                 fresh.metadata.created_at = fresh.metadata.updated_at = as_text(moment)
-            while not await self._table.create(connection, fresh, moment):
+            while not await self._table.create(connection, fresh, moment, images):
                 fresh.metadata.session_id = new_id()
         return await self.load(fresh.session_id)
 

@@ -1,8 +1,10 @@
 """Answers that are bytes already: pages of the list, which may be long, and sessions as files to be saved."""
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 from fastapi import Response
+from fastapi.responses import StreamingResponse
 
 from mochi_server.constants import TOTAL_HEADER
 from mochi_server.models.transfer import ExportFormat
@@ -36,8 +38,8 @@ def sessions_of(page: SessionPage, status: int = 200, headers: dict[str, str] | 
     return Response(page.encoded, status, headers, media_type="application/json")
 
 
-def download(session_id: str, form: ExportFormat, content: bytes) -> Response:
+def download(session_id: str, form: ExportFormat, parts: AsyncIterator[bytes]) -> Response:
     """A file that is named after its session."""
     media_type, suffix = _KINDS[form]
     name = f'attachment; filename="{session_id}.{suffix}"'
-    return Response(content, headers={"Content-Type": media_type, "Content-Disposition": name})
+    return StreamingResponse(parts, headers={"Content-Type": media_type, "Content-Disposition": name})

@@ -107,7 +107,7 @@ async def fork_session(session_id: str, transfers: TransfersDep, body: SessionFo
     "/{session_id}/export", response_class=Response, responses=EXPORTED | responses(SessionNotFound, ValidationFailed)
 )
 async def export_session(session_id: str, transfers: TransfersDep, format: ExportFormat = "json") -> Response:
-    """Get a session as a file: JSON, which can be imported, or Markdown, to be read."""
+    """Get a session as a file: JSON, which can be imported, its images with it, or Markdown, to be read."""
     return download(session_id, format, await transfers.export(session_id, format))
 
 

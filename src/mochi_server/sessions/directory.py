@@ -50,12 +50,12 @@ class SessionDirectory:
             self._folder.make()
             self._folder.check()
 
-    def create(self, session: ChatSession) -> ChatSession:
+    def create(self, session: ChatSession, images: Sequence[Image] = ()) -> ChatSession:
         """Store a new session, under another id should its own be taken."""
         fresh = ChatSession.from_dict(settle(session.to_dict()))
         with storage("create a session"):
             self._folder.make()
-            while not self._folder.create(fresh.session_id, Record.of(fresh)):
+            while not self._folder.create(fresh.session_id, Record.of(fresh), images):
                 fresh.metadata.session_id = new_id()
         return fresh
 

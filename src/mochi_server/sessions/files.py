@@ -64,9 +64,9 @@ class FileSessionStore:
         """See whether the directory can be written. Raises ``StorageFailed``."""
         await self._run(self._directory.check)
 
-    async def create(self, session: ChatSession) -> ChatSession:
+    async def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
         """Store a new session; its id is replaced by a fresh one should it be taken."""
-        return await self._run(partial(self._directory.create, session))
+        return await self._run(partial(self._directory.create, session, images))
 
     async def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
         """Store a session as it is, in place of one that is there."""

@@ -4,7 +4,7 @@ import logging
 import os
 import stat
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from mochi_server.posix import scanning, sync_directory
 from mochi_server.sessions import disk
 from mochi_server.sessions.blobs import BlobFolder
 from mochi_server.sessions.encoding import decode_file
+from mochi_server.sessions.images import Image
 from mochi_server.sessions.locks import WriteLocks
 from mochi_server.sessions.presence import Presence
 from mochi_server.sessions.session import is_session_id
@@ -113,12 +114,12 @@ class SessionFolder:
         seen = disk.signature(self._file(session_id)), disk.signature(self._log(session_id))
         return seen == (stored.file, stored.log)
 
-    def create(self, session_id: str, record: Record) -> bool:
+    def create(self, session_id: str, record: Record, images: Sequence[Image] = ()) -> bool:
         """Write a session's first file; False when the id is taken."""
         with self._locks.exclusive(session_id):
             if os.path.lexists(self._file(session_id)):
                 return False
-            with self.blobs.keeping(record.messages):
+            with self.blobs.keeping(record.messages, images):
                 disk.remove(self._log(session_id))
                 disk.write(self._file(session_id), record.file())
         return True

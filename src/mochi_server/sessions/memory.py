@@ -28,8 +28,9 @@ class MemorySessionStore:
         self._sessions.pop(session_id, None)
         self._sweep()
 
-    async def create(self, session: ChatSession) -> ChatSession:
+    async def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
         """Keep a new session; its id is replaced by a fresh one should it be taken."""
+        self._images.update({image.sha256: image.data for image in images})
         fresh = _copy(session)
         while fresh.session_id in self._sessions:
             fresh.metadata.session_id = new_id()

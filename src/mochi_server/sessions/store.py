@@ -19,8 +19,8 @@ class SessionStore(Protocol):
     when the medium fails, in which case the stored session is what it was.
     """
 
-    async def create(self, session: ChatSession) -> ChatSession:
-        """Store a new session; its id is replaced by a fresh one should it be taken."""
+    async def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
+        """Store a new session, with images it names; its id is replaced by a fresh one should it be taken."""
         ...
 
     async def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
