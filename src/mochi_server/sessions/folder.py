@@ -4,7 +4,7 @@ import logging
 import os
 import stat
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -157,16 +157,9 @@ class SessionFolder:
             self._looked_at_all = moment
             return self._scan_all(known)
         unsettled = {session_id for session_id, signature in known.items() if signature is None}
-        return self._look_at({session_id for name in names if (session_id := _id_in(name))} | unsettled, known)
-
-    def _look_at(self, session_ids: Iterable[str], known: Mapping[str, disk.Signature | None]) -> Changes:
-        there = {session_id: disk.signature(self._file(session_id)) for session_id in session_ids}
-        changed = {
-            session_id
-            for session_id, signature in there.items()
-            if signature and (signature != known.get(session_id) or disk.signature(self._log(session_id)))
-        }
-        return Changes(changed, {session_id for session_id, signature in there.items() if not signature} & known.keys())
+        told = {session_id for name in names if (session_id := _id_in(name))} | unsettled
+        there = {session_id for session_id in told if disk.signature(self._file(session_id))}
+        return Changes(there, (told - there) & known.keys())
 
     def _scan_all(self, known: Mapping[str, disk.Signature | None]) -> Changes:
         unchanged: list[str] = []
