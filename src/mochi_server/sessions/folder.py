@@ -155,13 +155,20 @@ class SessionFolder:
         names, moment = self._watch.changed(), time.monotonic()
         if thoroughly or names is None or moment - self._looked_at_all > _LOOK_AT_ALL_SECONDS:
             self._looked_at_all = moment
-            return self._scan_all(known)
+            return self._look_at_all(known)
+        return self._look_at(names, known)
+
+    def _look_at(self, names: set[str], known: Mapping[str, disk.Signature | None]) -> Changes:
         unsettled = {session_id for session_id, signature in known.items() if signature is None}
         told = {session_id for name in names if (session_id := _id_in(name))} | unsettled
         there = {session_id for session_id in told if disk.signature(self._file(session_id))}
+        for name in names:
+            self._look_at_other(name, [])
+        for session_id in told - there:
+            _sweep(self._log(session_id))
         return Changes(there, (told - there) & known.keys())
 
-    def _scan_all(self, known: Mapping[str, disk.Signature | None]) -> Changes:
+    def _look_at_all(self, known: Mapping[str, disk.Signature | None]) -> Changes:
         unchanged: list[str] = []
         changed: list[str] = []
         logs: list[str] = []
