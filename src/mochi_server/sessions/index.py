@@ -89,12 +89,13 @@ class SessionIndex:
     def _load(self) -> None:
         """Take over what the file says. What it does not know is known as well as before."""
         known: dict[str, Row] = self._listing.rows
-        stored: dict[str, Row] = {}
-        if self._file.signature() is not None:
-            try:
-                stored = self._with_file(stored_rows)
-            except _NoFile:
-                return
+        if self._file.signature() is None:
+            self._unsaved = {**known}
+            return
+        try:
+            stored = self._with_file(stored_rows)
+        except _NoFile:
+            return
         missing = {session_id: row for session_id, row in known.items() if session_id not in stored}
         self._listing = Listing({**missing, **stored})
         self._unsaved.update(missing)
