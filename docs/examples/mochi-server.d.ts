@@ -242,7 +242,7 @@ export interface paths {
         };
         /**
          * Export session
-         * @description Get a session as a file: JSON, which can be imported, or Markdown, to be read.
+         * @description Get a session as a file: JSON, which can be imported, its images with it, or Markdown, to be read.
          */
         get: operations["export_session"];
         put?: never;
@@ -2478,11 +2478,20 @@ export interface components {
         /**
          * SessionFile
          * @description A session as it is stored and exported: `metadata`, which is what lists show of it, and its `messages`.
+         *
+         *     In exports, `blobs` are the images that messages name: base64 of their bytes, by their SHA-256 in hex.
          */
         SessionFile: {
             metadata: components["schemas"]["FileMetadata"];
             /** Messages */
             messages: components["schemas"]["FileMessage"][];
+            /**
+             * Blobs
+             * @default null
+             */
+            blobs?: {
+                [key: string]: string;
+            } | null;
         } & {
             [key: string]: unknown;
         };

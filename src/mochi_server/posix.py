@@ -5,7 +5,8 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 OPEN_SAFELY = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
@@ -24,6 +25,21 @@ def sync_directory(path: Path) -> None:
     except OSError as error:
         if error.errno not in _CANNOT_SYNC:
             raise
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def scanning(path: Path) -> Iterator[Iterator["os.DirEntry[str]"]]:
+    """A directory's entries. Where it can be, looking at one does not walk the whole path. Raises OSError."""
+    if os.scandir not in os.supports_fd:
+        with os.scandir(path) as entries:
+            yield entries
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        with os.scandir(descriptor) as entries:
+            yield entries
     finally:
         os.close(descriptor)
 

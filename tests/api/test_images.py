@@ -358,3 +358,71 @@ def test_a_fork_shows_the_images_of_its_origin_also_when_that_is_gone(
     assert seen(stub)[0] == [encoded(PNG)]
     api.http.delete(f"/sessions/{fork}")
     assert blobs(server) == set()
+
+
+def exported(api: Api, session_id: str) -> Any:
+    return api.ok(api.http.get(f"/sessions/{session_id}/export"))
+
+
+def test_an_export_brings_its_images_to_another_server(tmp_path: Path, stub: StubServer) -> None:
+    with RunningServer(tmp_path / "here", stub.url) as one, RunningServer(tmp_path / "there", stub.url) as other:
+        here, there = one.api(), other.api()
+        session_id = looking(here, PNG, GIF)
+        here.chat(session_id, "Again!", images=[encoded(PNG)])
+        file = exported(here, session_id)
+        assert file["blobs"] == {name_of(image): encoded(image) for image in (PNG, GIF)}
+
+        (imported,) = there.ok(there.http.post("/sessions/import", json=file), 201)["sessions"]
+        for image in (PNG, GIF):
+            answer = there.http.get(f"/sessions/{imported['session_id']}/blobs/{name_of(image)}")
+            assert (answer.status_code, answer.content) == (200, image)
+        again = exported(there, imported["session_id"])
+        for each in (file, again):
+            del each["metadata"]["session_id"]
+        assert again == file
+
+
+@pytest.mark.one_process("it is about files")
+def test_an_export_without_the_bytes_is_imported_and_a_missing_image_is_left_out(
+    api: Api, server: RunningServer
+) -> None:
+    session_id = looking(api, PNG, GIF)
+    file = exported(api, session_id)
+    del file["blobs"]
+    assert api.http.delete(f"/sessions/{session_id}").status_code == 204
+    (imported,) = api.ok(api.http.post("/sessions/import", json=file), 201)["sessions"]
+    assert blobs(server) == set()
+    again = exported(api, imported["session_id"])
+    assert (again["messages"], again["blobs"]) == (file["messages"], {})
+
+
+WRONG_BLOBS: dict[str, Any] = {
+    "of another image": ({name_of(PNG): encoded(GIF)}, name_of(GIF)),
+    "cut short": ({name_of(PNG): encoded(PNG)[:-3]}, "base64"),
+    "no image": ({name_of(PNG): encoded(b"#!/bin/sh")}, "not an image"),
+    "no text": ({name_of(PNG): 1}, "blobs"),
+    "a list": ([encoded(PNG)], "blobs"),
+}
+
+
+@pytest.mark.one_process("it is about files")
+@pytest.mark.parametrize("case", WRONG_BLOBS)
+def test_wrong_bytes_in_a_file_are_refused_and_nothing_is_stored(api: Api, server: RunningServer, case: str) -> None:
+    session_id = looking(api, PNG)
+    file = exported(api, session_id)
+    assert api.http.delete(f"/sessions/{session_id}").status_code == 204
+    wrong, reason = WRONG_BLOBS[case]
+    response = api.http.post("/sessions/import", json=[file, {**file, "blobs": wrong}])
+    assert error_of(response) == (422, "VALIDATION_ERROR")
+    assert "Item 1 " in response.json()["error"]["message"]
+    assert reason in response.json()["error"]["message"]
+    assert api.http.get("/sessions").json() == {"sessions": []}
+    assert blobs(server) == set()
+
+
+@pytest.mark.one_process("it is about files")
+def test_bytes_that_no_message_of_the_file_names_are_not_stored(api: Api, server: RunningServer) -> None:
+    file = exported(api, looking(api, PNG))
+    file["blobs"][name_of(GIF)] = encoded(GIF)
+    api.ok(api.http.post("/sessions/import", json=file), 201)
+    assert blobs(server) == {name_of(PNG)}

@@ -1,12 +1,23 @@
 """The list's index: never wrong, whatever happened to it or behind its back."""
 
+import os
 import sqlite3
 from pathlib import Path
 
 import pytest
 
-from mochi_server.sessions import FileSessionStore, SessionCreationOptions, SessionManager, SessionQuery
+from mochi_server import inotify
+from mochi_server.errors import StorageFailed
+from mochi_server.sessions import FileSessionStore, SessionCreationOptions, SessionManager, SessionQuery, disk
+from mochi_server.sessions import index as session_index
 from tests.sessions.samples import answered, file_of, log_of, read_count, said, stored_session
+
+
+@pytest.fixture(params=["told of", "looked for"], autouse=True)
+def changes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the system tells of changes, and where it does not."""
+    if request.param == "looked for":
+        monkeypatch.setattr(inotify, "_LOCAL", frozenset())
 
 
 @pytest.fixture
@@ -112,10 +123,11 @@ def test_without_a_place_for_the_index_the_list_works_from_memory(
     index.unlink()
     index.mkdir()
     reads = read_count(monkeypatch)
-    assert listed(manager) == listed(manager) == ids
+    another = SessionManager(index.parent)
+    assert listed(manager) == listed(another) == listed(another) == ids
     assert reads() == 3
     manager.delete_session(ids[0])
-    assert listed(manager) == ids[1:]
+    assert listed(another) == ids[1:]
 
 
 def test_an_index_that_another_process_is_writing_is_not_waited_for_long(
@@ -176,3 +188,60 @@ def test_foreign_files_are_no_sessions(manager: SessionManager, ids: list[str], 
         (sessions_dir / name).write_text("{}")
     assert listed(manager) == ids
     assert (sessions_dir / "notes.json").read_text() == "{}"
+
+
+def test_a_file_that_cannot_be_read_for_once_is_listed_as_soon_as_it_can(
+    manager: SessionManager, ids: list[str], sessions_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file_of(sessions_dir, ids[1]).touch()
+    with monkeypatch.context() as failing:
+        failing.setattr(disk, "_read_all", _fail)
+        assert listed(manager) == [ids[0], ids[2]]
+    assert listed(manager) == ids
+
+
+def test_a_change_that_a_failed_list_was_told_of_is_in_the_next_one(
+    manager: SessionManager, ids: list[str], sessions_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = file_of(sessions_dir, ids[2])
+    path.write_text(path.read_text().replace('"model": "m"', '"model": "n"'))
+    with monkeypatch.context() as failing:
+        failing.setattr(session_index, "encode", _fail)
+        with pytest.raises(StorageFailed):
+            manager.list_sessions()
+    assert [entry["model"] for entry in manager.list_sessions()] == ["m", "m", "n"]
+
+
+def test_a_directory_that_takes_the_place_of_another_is_listed(
+    manager: SessionManager, ids: list[str], sessions_dir: Path
+) -> None:
+    sessions_dir.rename(sessions_dir.with_name("elsewhere"))
+    assert listed(manager) == []
+    another = SessionManager(sessions_dir).create_session(SessionCreationOptions(model="m"))
+    assert listed(manager) == [another.session_id]
+
+
+def test_a_list_too_long_for_memory_comes_from_the_file(
+    manager: SessionManager, ids: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_index, "_KEPT_BYTES", 0)
+    reads = read_count(monkeypatch)
+    assert listed(manager) == listed(manager) == ids
+    assert reads() == 0
+
+
+def test_more_changes_than_are_told_of_are_all_listed(
+    manager: SessionManager, ids: list[str], sessions_dir: Path
+) -> None:
+    notes = [sessions_dir / "a.txt", sessions_dir / "b.txt"]
+    for path in notes:
+        path.touch()
+    for _ in range(10_000):
+        for path in notes:
+            os.utime(path)
+    file_of(sessions_dir, ids[1]).unlink()
+    assert listed(manager) == [ids[0], ids[2]]
+
+
+def _fail(*_: object) -> bytes:
+    raise OSError(5, "Input/output error")

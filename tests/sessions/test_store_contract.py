@@ -453,3 +453,14 @@ async def shown(store: SessionStore) -> ChatSession:
     """A session in which an image was shown."""
     session = await stored_session(store)
     return await store.append(session.session_id, [user_message("see", [SHOWN])], images=[SHOWN])
+
+
+async def test_a_new_session_brings_the_images_that_its_messages_name(store: SessionStore) -> None:
+    session = new_session()
+    session.messages.append(user_message("see", [SHOWN]))
+    created = await store.create(session, images=[SHOWN])
+    assert created.messages[0]["images"] == [SHOWN.reference]
+    assert await store.load_image(SHOWN.sha256) == SHOWN.data
+    await store.delete(created.session_id)
+    with pytest.raises(BlobNotFound):
+        await store.load_image(SHOWN.sha256)

@@ -6,12 +6,9 @@ from contextlib import asynccontextmanager
 from mochi_server.agents.config import AgentDefinition
 from mochi_server.errors import SessionNotFound
 from mochi_server.sessions.edits import with_system_prompt, without_system_prompt
-from mochi_server.sessions.session import ChatSession, is_session_id, new_id
+from mochi_server.sessions.session import OWNER, ChatSession, is_session_id, new_id
 from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.types import SessionCreationOptions
-
-OWNER = "agent_name"
-"""Key of a session's metadata that names the agent it is with."""
 
 
 class AgentChats:

@@ -3,7 +3,6 @@
 import re
 from typing import Annotated, Any
 
-import orjson
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 from pydantic.config import JsonDict
 from pydantic.json_schema import SkipJsonSchema
@@ -184,12 +183,6 @@ class SessionList(BaseModel):
     """Sessions, the last changed first."""
 
     sessions: list[Session]
-
-    @staticmethod
-    def encoded(entries: list[dict[str, Any]]) -> bytes:
-        """As JSON. Entries are what stores have written themselves: checking thousands of them again takes too long."""
-        names = tuple(Session.model_fields)
-        return orjson.dumps({"sessions": [{name: entry[name] for name in names} for entry in entries]})
 
 
 class MessageList(BaseModel):

@@ -3,7 +3,6 @@
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
-from mochi_server.agents.chats import OWNER
 from mochi_server.agents.config import AgentDefinition
 from mochi_server.agents.execution import AgentExecutionService
 from mochi_server.agents.task import AgentResult, AgentTask
@@ -12,7 +11,7 @@ from mochi_server.errors import SessionNotFound
 from mochi_server.events import ChatEvent
 from mochi_server.openai.asking import Ask
 from mochi_server.openai.errors import invalid
-from mochi_server.sessions.session import ChatSession, new_id
+from mochi_server.sessions.session import OWNER, ChatSession, new_id
 from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.types import SessionCreationOptions
 

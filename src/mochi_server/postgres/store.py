@@ -19,9 +19,10 @@ from mochi_server.sessions.encoding import decode, settle
 from mochi_server.sessions.finishing import finished
 from mochi_server.sessions.images import Image, is_sha256
 from mochi_server.sessions.locks import Holds
+from mochi_server.sessions.pages import SessionPage
 from mochi_server.sessions.search import words
 from mochi_server.sessions.session import ChatSession, is_session_id, new_id, timestamp
-from mochi_server.sessions.types import Message, SessionPage, SessionQuery
+from mochi_server.sessions.types import Message, SessionQuery
 
 _RETRY_SECONDS = 0.25
 
@@ -55,9 +56,9 @@ class PostgresSessionStore:
         async with self._database.connection("store sessions") as connection:
             await connection.execute("SELECT 1")
 
-    async def create(self, session: ChatSession) -> ChatSession:
+    async def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
         """Store a new session, maybe under another id; unless it has a past elsewhere, its times are the database's."""
-        return await finished(self._create(ChatSession.from_dict(settle(session.to_dict()))))
+        return await finished(self._create(ChatSession.from_dict(settle(session.to_dict())), images))
 
     async def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
         """Store a session as it is, in place of one that is there."""
@@ -115,7 +116,7 @@ class PostgresSessionStore:
         """Sessions by their last change, newest first; those that are found, where the query has a text."""
         async with self._database.connection("list the sessions") as connection:
             heads, total = await self._table.page(connection, words(query.text), query.limit, query.offset)
-        return SessionPage([head.entry() for head in heads], total)
+        return SessionPage.of([head.entry() for head in heads], total)
 
     @asynccontextmanager
     async def hold(self, session_id: str, *, run_id: str | None = None, wait: bool = False) -> AsyncIterator[None]:
@@ -154,14 +155,14 @@ class PostgresSessionStore:
         if (event := self._freed.get(session_id)) is not None:
             event.set()
 
-    async def _create(self, fresh: ChatSession) -> ChatSession:
+    async def _create(self, fresh: ChatSession, images: Sequence[Image]) -> ChatSession:
         async with self._database.transaction("create a session") as connection:
             moment = await tables.now(connection)
             if _has_a_past(fresh):
                 moment = min(moment, datetime.fromtimestamp(timestamp(fresh.metadata.updated_at), timezone.utc))
             else:
                 fresh.metadata.created_at = fresh.metadata.updated_at = as_text(moment)
-            while not await self._table.create(connection, fresh, moment):
+            while not await self._table.create(connection, fresh, moment, images):
                 fresh.metadata.session_id = new_id()
         return await self.load(fresh.session_id)
 

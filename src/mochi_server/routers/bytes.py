@@ -1,14 +1,14 @@
 """Answers that are bytes already: pages of the list, which may be long, and sessions as files to be saved."""
 
-import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 from fastapi import Response
+from fastapi.responses import StreamingResponse
 
 from mochi_server.constants import TOTAL_HEADER
-from mochi_server.models.sessions import SessionList
 from mochi_server.models.transfer import ExportFormat
-from mochi_server.sessions.types import SessionPage
+from mochi_server.sessions.pages import SessionPage
 
 _KINDS: dict[ExportFormat, tuple[str, str]] = {
     "json": ("application/json", "json"),
@@ -28,21 +28,18 @@ EXPORTED: dict[int | str, dict[str, Any]] = {
 }
 
 
-async def page_of(page: SessionPage) -> Response:
+def page_of(page: SessionPage) -> Response:
     """A page of the list."""
-    response = await sessions_of(page.entries)
-    response.headers[TOTAL_HEADER] = str(page.total)
-    return response
+    return sessions_of(page, headers={TOTAL_HEADER: str(page.total)})
 
 
-async def sessions_of(entries: list[dict[str, Any]], status: int = 200) -> Response:
-    """Sessions, by their list entries."""
-    content = await asyncio.to_thread(SessionList.encoded, entries)
-    return Response(content, status, media_type="application/json")
+def sessions_of(page: SessionPage, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """Sessions, as stores have written them: checking thousands of entries again would take too long."""
+    return Response(page.encoded, status, headers, media_type="application/json")
 
 
-def download(session_id: str, form: ExportFormat, content: bytes) -> Response:
+def download(session_id: str, form: ExportFormat, parts: AsyncIterator[bytes]) -> Response:
     """A file that is named after its session."""
     media_type, suffix = _KINDS[form]
     name = f'attachment; filename="{session_id}.{suffix}"'
-    return Response(content, headers={"Content-Type": media_type, "Content-Disposition": name})
+    return StreamingResponse(parts, headers={"Content-Type": media_type, "Content-Disposition": name})

@@ -52,7 +52,7 @@ async def list_sessions(
     store: StoreDep, q: SearchQuery = None, limit: LimitQuery = None, offset: OffsetQuery = 0
 ) -> Response:
     """List sessions, the last changed first: all, or those whose title and messages hold every word of `q`."""
-    return await page_of(await store.list(SessionQuery(limit, offset, q)))
+    return page_of(await store.list(SessionQuery(limit, offset, q)))
 
 
 @router.post("", status_code=201, responses=responses(*_ASKS_OLLAMA, PromptNotFound, ValidationFailed, StorageFailed))
@@ -70,7 +70,7 @@ async def create_session(body: SessionCreate, sessions: SessionsDep) -> Session:
 )
 async def import_sessions(request: Request, transfers: TransfersDep) -> Response:
     """Store the sessions of an exported file, of this server or of Open WebUI, under new ids: all of them or none."""
-    return await sessions_of(await transfers.import_sessions(await whole_body(request)), 201)
+    return sessions_of(await transfers.import_sessions(await whole_body(request)), 201)
 
 
 @router.get("/{session_id}", responses=responses(SessionNotFound))
@@ -107,7 +107,7 @@ async def fork_session(session_id: str, transfers: TransfersDep, body: SessionFo
     "/{session_id}/export", response_class=Response, responses=EXPORTED | responses(SessionNotFound, ValidationFailed)
 )
 async def export_session(session_id: str, transfers: TransfersDep, format: ExportFormat = "json") -> Response:
-    """Get a session as a file: JSON, which can be imported, or Markdown, to be read."""
+    """Get a session as a file: JSON, which can be imported, its images with it, or Markdown, to be read."""
     return download(session_id, format, await transfers.export(session_id, format))
 
 

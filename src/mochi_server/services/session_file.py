@@ -44,7 +44,11 @@ class FileMetadata(_Open):
 
 
 class SessionFile(_Open):
-    """A session as it is stored and exported: `metadata`, which is what lists show of it, and its `messages`."""
+    """A session as it is stored and exported: `metadata`, which is what lists show of it, and its `messages`.
+
+    In exports, `blobs` are the images that messages name: base64 of their bytes, by their SHA-256 in hex.
+    """
 
     metadata: FileMetadata
     messages: list[FileMessage]
+    blobs: dict[str, str] | None = None

@@ -2,17 +2,21 @@
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
 from typing import Any, Literal, TypeVar
 
 import orjson
 from pydantic import BaseModel, ValidationError
 
 from mochi_server.errors import MochiError, ValidationFailed
+from mochi_server.services.file_images import read_images, with_images
 from mochi_server.services.open_webui import OpenWebUIChat, session_of
 from mochi_server.services.session_file import SessionFile
 from mochi_server.sessions.encoding import decode, encode, encode_file
 from mochi_server.sessions.forks import forked, index_of
+from mochi_server.sessions.images import Image, images_in
 from mochi_server.sessions.markdown import as_markdown
+from mochi_server.sessions.pages import SessionPage
 from mochi_server.sessions.session import ChatSession, new_id
 from mochi_server.sessions.store import SessionStore
 
@@ -34,23 +38,24 @@ class TransferService:
             index = index_of(origin, message_id)
         return await self._store.create(forked(origin, index))
 
-    async def export(self, session_id: str, form: Literal["json", "markdown"]) -> bytes:
-        """A session as a file."""
+    async def export(self, session_id: str, form: Literal["json", "markdown"]) -> AsyncIterator[bytes]:
+        """A session as a file, in parts; as JSON, with the bytes of its images."""
         session = await self._store.load(session_id)
-        return await asyncio.to_thread(_written, session, form)
+        file = await asyncio.to_thread(_written, session, form)
+        return with_images(file, sorted(images_in(session.messages)) if form == "json" else (), self._store)
 
-    async def import_sessions(self, data: bytes) -> list[dict[str, Any]]:
-        """Store the sessions of a file under new ids: all or, when one is none, none. Their list entries, in order."""
+    async def import_sessions(self, data: bytes) -> SessionPage:
+        """Store the sessions of a file under new ids: all or, when one is none, none. They are listed in its order."""
         async with self._importing:
             sessions = await asyncio.to_thread(read_sessions, data)
             stored: list[dict[str, Any]] = []
             try:
-                for session in sessions:
-                    stored.append((await self._store.create(session)).summary_object())
+                for session, images in sessions:
+                    stored.append((await self._store.create(session, images=images)).summary_object())
             except BaseException:
                 await self._take_back(stored)
                 raise
-            return stored
+            return await asyncio.to_thread(SessionPage.of, stored, len(stored))
 
     async def _take_back(self, stored: list[dict[str, Any]]) -> None:
         for entry in stored:
@@ -60,8 +65,11 @@ class TransferService:
                 _log.warning("session %s of a failed import stays: %s", entry["session_id"], error.message)
 
 
-def read_sessions(data: bytes) -> list[ChatSession]:
-    """The sessions of a file, with new ids: one or a list, of this server or of Open WebUI. Raises ValidationFailed."""
+def read_sessions(data: bytes) -> list[tuple[ChatSession, list[Image]]]:
+    """The sessions of a file, with new ids, and their images: one or a list, of this server or of Open WebUI.
+
+    Raises ValidationFailed.
+    """
     try:
         content = decode(data)
     except ValueError as error:
@@ -72,19 +80,26 @@ def read_sessions(data: bytes) -> list[ChatSession]:
     return [_read(number, item) for number, item in enumerate(items)]
 
 
-def _read(number: int, item: object) -> ChatSession:
+def _read(number: int, item: object) -> tuple[ChatSession, list[Image]]:
     if isinstance(item, dict) and "metadata" in item:
         return _session_of_file(number, item)
     if isinstance(item, dict) and "chat" in item:
-        return session_of(_checked(number, item, OpenWebUIChat))
+        return session_of(_checked(number, item, OpenWebUIChat)), []
     problem = "is neither a session of this server nor a chat of Open WebUI"
     raise ValidationFailed(f"Item {number} of the file {problem}.", item=number, errors=[])
 
 
-def _session_of_file(number: int, item: dict[str, Any]) -> ChatSession:
+def _session_of_file(number: int, item: dict[str, Any]) -> tuple[ChatSession, list[Image]]:
     _checked(number, item, SessionFile)
     item["metadata"]["session_id"] = new_id()
-    return ChatSession.from_dict(item)
+    blobs = item.pop("blobs", None) or {}
+    session = ChatSession.from_dict(item)
+    try:
+        return session, read_images(blobs, images_in(session.messages))
+    except ValueError as error:
+        raise ValidationFailed(
+            f"Item {number} of the file cannot be imported: {error}", item=number, errors=[]
+        ) from error
 
 
 _Checked = TypeVar("_Checked", bound=BaseModel)

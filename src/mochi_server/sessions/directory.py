@@ -19,10 +19,11 @@ from mochi_server.sessions.encoding import settle
 from mochi_server.sessions.folder import SessionFolder, Stored, storage
 from mochi_server.sessions.images import Image, images_in
 from mochi_server.sessions.index import SessionIndex
+from mochi_server.sessions.pages import SessionPage
 from mochi_server.sessions.search import pieces
 from mochi_server.sessions.session import ChatSession, new_id, now
 from mochi_server.sessions.turnlog import Record, fields_line, partial_line, tail_line
-from mochi_server.sessions.types import Message, SessionPage, SessionQuery
+from mochi_server.sessions.types import Message, SessionQuery
 
 _log = logging.getLogger(__name__)
 
@@ -49,12 +50,12 @@ class SessionDirectory:
             self._folder.make()
             self._folder.check()
 
-    def create(self, session: ChatSession) -> ChatSession:
+    def create(self, session: ChatSession, images: Sequence[Image] = ()) -> ChatSession:
         """Store a new session, under another id should its own be taken."""
         fresh = ChatSession.from_dict(settle(session.to_dict()))
         with storage("create a session"):
             self._folder.make()
-            while not self._folder.create(fresh.session_id, Record.of(fresh)):
+            while not self._folder.create(fresh.session_id, Record.of(fresh), images):
                 fresh.metadata.session_id = new_id()
         return fresh
 

@@ -14,6 +14,10 @@ from mochi_server.posix import OPEN_SAFELY, sync_directory
 TEMPORARY = ".tmp"
 """Suffix of files that are being written; one of a killed process may be removed at any time."""
 
+_REFUSES_LINKS = hasattr(os, "O_NOFOLLOW")
+_IS_NO_FILE = {errno.ENOENT, errno.ELOOP, errno.EMLINK, errno.ENXIO}
+"""What opening nothing, a symlink (its own number on some systems) or a socket fails with."""
+
 
 class Signature(NamedTuple):
     """Tells one state of a file from another without reading it."""
@@ -27,26 +31,30 @@ class Signature(NamedTuple):
         return cls(status.st_ino, status.st_mtime_ns, status.st_size)
 
 
-def signature(path: Path) -> Signature | None:
+def signature(path: str | Path) -> Signature | None:
     """A regular file's signature; None for anything else, symlinks included. Raises OSError."""
     try:
-        status = path.lstat()
+        status = os.lstat(path)
     except FileNotFoundError:
         return None
     return Signature.of(status) if stat.S_ISREG(status.st_mode) else None
 
 
-def read(path: Path) -> tuple[bytes, Signature] | None:
+def read(path: str | Path) -> tuple[bytes, Signature] | None:
     """A regular file's content; None for anything else, symlinks included. Raises OSError."""
-    if signature(path) is None:
+    if not _REFUSES_LINKS and signature(path) is None:
         return None
     try:
         descriptor = os.open(path, os.O_RDONLY | OPEN_SAFELY)
-    except FileNotFoundError:
-        return None
-    with os.fdopen(descriptor, "rb", buffering=0) as file:
-        found = Signature.of(os.fstat(descriptor))
-        return file.readall(), found
+    except OSError as error:
+        if error.errno in _IS_NO_FILE:
+            return None
+        raise
+    try:
+        status = os.fstat(descriptor)
+        return (_read_all(descriptor, status.st_size), Signature.of(status)) if stat.S_ISREG(status.st_mode) else None
+    finally:
+        os.close(descriptor)
 
 
 def write(path: Path, data: bytes) -> Signature:
@@ -145,6 +153,14 @@ def _write_new(path: Path, data: bytes) -> None:
     # The kernel's clock ticks every few milliseconds and inodes are reused: only this makes signatures differ.
     moment = time.time_ns()
     os.utime(path, ns=(moment, moment))
+
+
+def _read_all(descriptor: int, size: int) -> bytes:
+    """A file's content, in one call where it is as long as it said."""
+    parts = [os.read(descriptor, size + 1)]
+    while len(parts[0]) != size and parts[-1]:
+        parts.append(os.read(descriptor, size + 1))
+    return b"".join(parts)
 
 
 def _append(descriptor: int, line: bytes, *, durably: bool) -> None:

@@ -17,8 +17,9 @@ from mochi_server.sessions.directory import SessionDirectory
 from mochi_server.sessions.finishing import finished
 from mochi_server.sessions.images import Image
 from mochi_server.sessions.locks import Holds
+from mochi_server.sessions.pages import SessionPage
 from mochi_server.sessions.session import ChatSession, is_session_id
-from mochi_server.sessions.types import Message, SessionPage, SessionQuery
+from mochi_server.sessions.types import Message, SessionQuery
 
 _Result = TypeVar("_Result")
 _THREADS = 4
@@ -63,9 +64,9 @@ class FileSessionStore:
         """See whether the directory can be written. Raises ``StorageFailed``."""
         await self._run(self._directory.check)
 
-    async def create(self, session: ChatSession) -> ChatSession:
+    async def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
         """Store a new session; its id is replaced by a fresh one should it be taken."""
-        return await self._run(partial(self._directory.create, session))
+        return await self._run(partial(self._directory.create, session, images))
 
     async def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
         """Store a session as it is, in place of one that is there."""

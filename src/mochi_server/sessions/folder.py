@@ -4,16 +4,18 @@ import logging
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from mochi_server.errors import SessionNotFound, StorageFailed
-from mochi_server.posix import sync_directory
+from mochi_server.inotify import DirectoryWatch
+from mochi_server.posix import scanning, sync_directory
 from mochi_server.sessions import disk
 from mochi_server.sessions.blobs import BlobFolder
 from mochi_server.sessions.encoding import decode_file
+from mochi_server.sessions.images import Image
 from mochi_server.sessions.locks import WriteLocks
 from mochi_server.sessions.presence import Presence
 from mochi_server.sessions.session import is_session_id
@@ -21,6 +23,8 @@ from mochi_server.sessions.turnlog import Record, overlay
 
 _log = logging.getLogger(__name__)
 _FILE, _LOG = ".json", ".turn.jsonl"
+_LOOK_AT_ALL_SECONDS = 60.0
+"""How long it is relied on that the system tells of every change."""
 _STALE_SECONDS = 3600.0
 """Age from which a file that a killed process has left is swept away."""
 
@@ -32,6 +36,14 @@ class Stored:
     record: Record
     file: disk.Signature
     log: disk.Signature | None
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Ids of sessions whose files are new or not as they were, or have a turn log beside them; and of those gone."""
+
+    changed: set[str]
+    gone: set[str]
 
 
 class _Unreadable(Exception):
@@ -58,6 +70,8 @@ class SessionFolder:
         self._locks = WriteLocks(path / ".locks")
         self.presence = Presence(path / ".locks")
         self.blobs = BlobFolder(path, self._locks)
+        self._watch = DirectoryWatch(path)
+        self._looked_at_all = -_LOOK_AT_ALL_SECONDS
         self._warned: set[tuple[str, disk.Signature | None]] = set()
 
     def make(self) -> None:
@@ -100,12 +114,12 @@ class SessionFolder:
         seen = disk.signature(self._file(session_id)), disk.signature(self._log(session_id))
         return seen == (stored.file, stored.log)
 
-    def create(self, session_id: str, record: Record) -> bool:
+    def create(self, session_id: str, record: Record, images: Sequence[Image] = ()) -> bool:
         """Write a session's first file; False when the id is taken."""
         with self._locks.exclusive(session_id):
             if os.path.lexists(self._file(session_id)):
                 return False
-            with self.blobs.keeping(record.messages):
+            with self.blobs.keeping(record.messages, images):
                 disk.remove(self._log(session_id))
                 disk.write(self._file(session_id), record.file())
         return True
@@ -133,36 +147,59 @@ class SessionFolder:
         disk.remove_for_good(*files)
         return had_images
 
-    def scan(self) -> dict[str, disk.Signature | None]:
-        """The ids there are, with their files' signatures; None for those that have a turn log as well."""
-        files: dict[str, disk.Signature | None] = {}
+    def scan(self, known: Mapping[str, disk.Signature | None], *, thoroughly: bool) -> Changes:
+        """What has changed since the sessions' files had these signatures.
+
+        Where the system tells of changes, only what it told of since the last time is looked at, unless ``thoroughly``.
+        """
+        names, moment = self._watch.changed(), time.monotonic()
+        if thoroughly or names is None or moment - self._looked_at_all > _LOOK_AT_ALL_SECONDS:
+            self._looked_at_all = moment
+            return self._look_at_all(known)
+        return self._look_at(names, known)
+
+    def _look_at(self, names: set[str], known: Mapping[str, disk.Signature | None]) -> Changes:
+        unsettled = {session_id for session_id, signature in known.items() if signature is None}
+        told = {session_id for name in names if (session_id := _id_in(name))} | unsettled
+        there = {session_id for session_id in told if disk.signature(self._file(session_id))}
+        for name in names:
+            self._look_at_other(name, [])
+        for session_id in told - there:
+            _sweep(self._log(session_id))
+        return Changes(there, (told - there) & known.keys())
+
+    def _look_at_all(self, known: Mapping[str, disk.Signature | None]) -> Changes:
+        unchanged: list[str] = []
+        changed: list[str] = []
         logs: list[str] = []
-        with suppress(FileNotFoundError), os.scandir(self._path) as entries:
+        with suppress(FileNotFoundError), scanning(self._path) as entries:
+            # Directories are long: for a file that has not changed, this is the look at it and little else.
             for entry in entries:
-                if entry.name.startswith("."):
-                    self._look_at_hidden(entry, logs)
-                elif entry.name.endswith(_FILE) and is_session_id(entry.name[: -len(_FILE)]):
-                    self._look_at_file(entry, files)
-        for session_id in logs:
-            if session_id in files:
-                files[session_id] = None
-            else:
-                _sweep(self._log(session_id))
-        return files
+                name = entry.name
+                if not name.endswith(_FILE):
+                    self._look_at_other(name, logs)
+                    continue
+                try:
+                    status = entry.stat(follow_symlinks=False)
+                except FileNotFoundError:
+                    continue
+                session_id = name[: -len(_FILE)]
+                if known.get(session_id) == (status.st_ino, status.st_mtime_ns, status.st_size):
+                    unchanged.append(session_id)
+                elif is_session_id(session_id) and stat.S_ISREG(status.st_mode):
+                    changed.append(session_id)
+        there = {*unchanged, *changed}
+        for session_id in set(logs) - there:
+            _sweep(self._log(session_id))
+        return Changes({*changed, *there.intersection(logs)}, known.keys() - there)
 
-    def _look_at_file(self, entry: os.DirEntry[str], files: dict[str, disk.Signature | None]) -> None:
-        try:
-            status = entry.stat(follow_symlinks=False)
-        except FileNotFoundError:
+    def _look_at_other(self, name: str, logs: list[str]) -> None:
+        if not name.startswith("."):
             return
-        if stat.S_ISREG(status.st_mode):
-            files[entry.name[: -len(_FILE)]] = disk.Signature.of(status)
-
-    def _look_at_hidden(self, entry: os.DirEntry[str], logs: list[str]) -> None:
-        if entry.name.endswith(disk.TEMPORARY):
-            _sweep(self._path / entry.name)
-        elif entry.name.endswith(_LOG) and is_session_id(entry.name[1 : -len(_LOG)]):
-            logs.append(entry.name[1 : -len(_LOG)])
+        if name.endswith(disk.TEMPORARY):
+            _sweep(self._path / name)
+        elif session_id := _id_in(name):
+            logs.append(session_id)
 
     def _require(self, session_id: str) -> None:
         if not is_session_id(session_id) or disk.signature(self._file(session_id)) is None:
@@ -170,8 +207,8 @@ class SessionFolder:
 
     def _read(self, session_id: str) -> Stored:
         # The log first: should it go into the file in between, its lines find that they are there already.
-        log = disk.read(self._log(session_id))
-        file = disk.read(self._file(session_id))
+        log = disk.read(f"{self._path}{os.sep}.{session_id}{_LOG}")
+        file = disk.read(f"{self._path}{os.sep}{session_id}{_FILE}")
         if file is None:
             raise SessionNotFound(session_id)
         try:
@@ -209,6 +246,17 @@ class SessionFolder:
 
     def _log(self, session_id: str) -> Path:
         return self._path / f".{session_id}{_LOG}"
+
+
+def _id_in(name: str) -> str | None:
+    """The session that a file, or a turn log, is of."""
+    if name.endswith(_FILE):
+        session_id = name[: -len(_FILE)]
+    elif name.startswith(".") and name.endswith(_LOG):
+        session_id = name[1 : -len(_LOG)]
+    else:
+        return None
+    return session_id if is_session_id(session_id) else None
 
 
 def _sweep(path: Path) -> None:

@@ -9,9 +9,10 @@ from mochi_server.sessions.changes import settled_fields
 from mochi_server.sessions.encoding import settle
 from mochi_server.sessions.images import Image, images_in
 from mochi_server.sessions.locks import Holds
+from mochi_server.sessions.pages import SessionPage
 from mochi_server.sessions.search import matches, pieces, words
 from mochi_server.sessions.session import ChatSession, new_id, now, timestamp
-from mochi_server.sessions.types import Message, SessionPage, SessionQuery
+from mochi_server.sessions.types import Message, SessionQuery
 
 
 class MemorySessionStore:
@@ -27,8 +28,9 @@ class MemorySessionStore:
         self._sessions.pop(session_id, None)
         self._sweep()
 
-    async def create(self, session: ChatSession) -> ChatSession:
+    async def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
         """Keep a new session; its id is replaced by a fresh one should it be taken."""
+        self._images.update({image.sha256: image.data for image in images})
         fresh = _copy(session)
         while fresh.session_id in self._sessions:
             fresh.metadata.session_id = new_id()
@@ -94,7 +96,7 @@ class MemorySessionStore:
         found = [one for one in self._sessions.values() if not wanted or matches(pieces(one), wanted)]
         newest = sorted(found, key=lambda one: timestamp(one.metadata.updated_at), reverse=True)
         end = None if query.limit is None else query.offset + query.limit
-        return SessionPage([_copy(one).summary_object() for one in newest[query.offset : end]], len(newest))
+        return SessionPage.of([_copy(one).summary_object() for one in newest[query.offset : end]], len(newest))
 
     @asynccontextmanager
     async def hold(self, session_id: str, *, run_id: str | None = None, wait: bool = False) -> AsyncIterator[None]:

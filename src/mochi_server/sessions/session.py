@@ -36,6 +36,30 @@ _ALWAYS_WRITTEN = (
     "agent_settings",
     "context_window_config",
 )
+LISTED = (
+    "session_id",
+    "model",
+    "created_at",
+    "updated_at",
+    "message_count",
+    "title",
+    "preview",
+    "summary",
+    "summary_model",
+    "format_version",
+    "tool_settings",
+    "agent_settings",
+    "context_window_config",
+    "options",
+    "keep_alive",
+    "think",
+    "format",
+)
+"""What lists and clients see of a session."""
+
+OWNER = "agent_name"
+"""The key of the metadata that names the agent that a session is with; lists show it where it is there."""
+
 _PARTS = ("metadata", "messages")
 _WRITTEN_WHEN_SET = ("title", "options", "keep_alive", "think", "format", "compaction")
 
@@ -227,10 +251,11 @@ class ChatSession:
     def summary_object(self) -> dict[str, Any]:
         """The session as a flat object without its messages, as lists and clients get it."""
         flat = self.metadata.to_dict()
-        for name in _WRITTEN_WHEN_SET:
-            flat.setdefault(name, None)
-        title = self.metadata.title or automatic_title(self.messages, self.metadata.summary)
-        return flat | {"title": title, "message_count": len(self.messages), "preview": preview(self.messages)}
+        flat["title"] = self.metadata.title or automatic_title(self.messages, self.metadata.summary)
+        flat["message_count"] = len(self.messages)
+        flat["preview"] = preview(self.messages)
+        listed = {name: flat.get(name) for name in LISTED}
+        return listed | {OWNER: flat[OWNER]} if OWNER in flat else listed
 
 
 def revision_of(messages: Sequence[Message]) -> str:

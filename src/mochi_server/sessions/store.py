@@ -5,8 +5,9 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
 from mochi_server.sessions.images import Image
+from mochi_server.sessions.pages import SessionPage
 from mochi_server.sessions.session import ChatSession
-from mochi_server.sessions.types import Message, SessionPage, SessionQuery
+from mochi_server.sessions.types import Message, SessionQuery
 
 
 class SessionStore(Protocol):
@@ -18,8 +19,8 @@ class SessionStore(Protocol):
     when the medium fails, in which case the stored session is what it was.
     """
 
-    async def create(self, session: ChatSession) -> ChatSession:
-        """Store a new session; its id is replaced by a fresh one should it be taken."""
+    async def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
+        """Store a new session, with images it names; its id is replaced by a fresh one should it be taken."""
         ...
 
     async def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:

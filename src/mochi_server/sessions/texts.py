@@ -31,13 +31,14 @@ _STALE = (
     "ORDER BY l.inode IS NULL"
 )
 """Those whose turn runs are read each time, the last of all."""
-_HOLDING = "SELECT DISTINCT session_id FROM texts WHERE instr(text, ?)"
+_HOLDING = "SELECT session_id FROM texts WHERE instr(text, ?)"
 _BY_TRIGRAMS = (
-    "SELECT DISTINCT session_id FROM texts "
-    "WHERE instr(text, ?) AND id IN (SELECT rowid FROM trigrams WHERE trigrams MATCH ?)"
+    "SELECT session_id FROM texts WHERE instr(text, ?) AND id IN (SELECT rowid FROM trigrams WHERE trigrams MATCH ?)"
 )
 _LOOKED_UP = 20
 """Trigrams of a word; the text has the last word, anyway."""
+_FEW = 200
+"""Sessions that are looked at one by one; for more, it is quicker to look at all."""
 _STEP_SECONDS = 0.05
 
 
@@ -122,8 +123,9 @@ def _replace(database: sqlite3.Connection, session_id: str, pieces: Sequence[str
 
 def _holding(database: sqlite3.Connection, word: str, ids: set[str] | None) -> set[str]:
     """Which sessions, of these or of all, have a piece that holds a word."""
-    if ids is None:
-        return {row[0] for row in database.execute(_HOLDING, (word,))}
+    if ids is None or len(ids) > _FEW:
+        holding = {row[0] for row in database.execute(_HOLDING, (word,))}
+        return holding if ids is None else ids & holding
     one = "SELECT 1 FROM texts WHERE session_id = ? AND instr(text, ?) LIMIT 1"
     return {session_id for session_id in ids if database.execute(one, (session_id, word)).fetchone()}
 

@@ -141,17 +141,6 @@ class SessionQuery:
     text: str | None = None
 
 
-@dataclass(frozen=True)
-class SessionPage:
-    """A part of the list; ``entries`` are sessions as flat objects without their messages.
-
-    ``total`` counts the sessions of the whole list, or of all that were found.
-    """
-
-    entries: list[dict[str, Any]]
-    total: int
-
-
 _Settings = TypeVar("_Settings", bound=BaseModel)
 
 
