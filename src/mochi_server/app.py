@@ -12,11 +12,10 @@ from starlette.types import ASGIApp
 from mochi_server import __version__
 from mochi_server.access import HEADER, RequestLog
 from mochi_server.config import MochiServerSettings
-from mochi_server.constants import TOTAL_HEADER
+from mochi_server.constants import API_PREFIX, TOTAL_HEADER
 from mochi_server.docs import add_docs
 from mochi_server.limits import BodyLimit, HeadGuard, JsonGuard
 from mochi_server.ollama.requests import is_loopback
-from mochi_server.openapi import document
 from mochi_server.routers import aliases, api, openai_api
 from mochi_server.routers.errors import add_handlers
 from mochi_server.routers.health import WITHOUT_KEY
@@ -56,7 +55,7 @@ def create_app(settings: MochiServerSettings | None = None, *, insecure: bool = 
     )
     app.state.services = build_services(settings)
     add_handlers(app)
-    app.include_router(api)
+    app.include_router(api, prefix=API_PREFIX)
     app.include_router(openai_api)
     app.include_router(aliases)
     add_docs(app)
@@ -67,6 +66,8 @@ class _App(FastAPI):
     """With our document, and the request log around everything, the answer to an unexpected error included."""
 
     def openapi(self) -> dict[str, Any]:
+        from mochi_server.openapi import document  # noqa: PLC0415 - only who asks for it needs its schemas
+
         self.openapi_schema = self.openapi_schema or document(self)
         return self.openapi_schema
 

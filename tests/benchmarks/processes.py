@@ -124,13 +124,18 @@ def _child(
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=output if output == subprocess.DEVNULL else None,
-        env={**os.environ, **(environment or {})},
+        env={**_environment(), **(environment or {})},
         preexec_fn=_end_with_parent,  # noqa: PLW1509 - this process has one thread
     ) as process:
         try:
             yield process
         finally:
             _end(process)
+
+
+def _environment() -> dict[str, str]:
+    """Ours, but bytecode is cached, as it is wherever nobody forbids it."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def _answers(server: Server, path: str) -> bool:
