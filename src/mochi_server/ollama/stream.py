@@ -121,7 +121,8 @@ class Transport:
     def _request(
         self, method: str, path: str, payload: Mapping[str, Any] | None, timeout: aiohttp.ClientTimeout
     ) -> "aiohttp.client._RequestContextManager":
-        body = None if payload is None else orjson.dumps(payload)
+        # Copied, for it is kept while Ollama thinks: the bytes of orjson keep the room that they were written in.
+        body = None if payload is None else bytes(memoryview(orjson.dumps(payload)))
         # What is large, as with images, is sent piece by piece, or the loop would stand still meanwhile.
         data = BytesIO(body) if body is not None and len(body) > _LARGE_BYTES else body
         return self._pool().request(method, self.endpoint.url + path, data=data, timeout=timeout)
