@@ -9,6 +9,7 @@ from mochi_server.errors import (
     InternalError,
     MalformedRequest,
     OriginForbidden,
+    RequestTimedOut,
     Unauthorized,
 )
 from mochi_server.routers import (
@@ -32,8 +33,9 @@ _ANY_ERROR = described(
     BodyTooLarge,
     HeadersTooLarge,
     MalformedRequest,
+    RequestTimedOut,
     InternalError,
-    description="Any other error, among them what is refused before a route is asked: 401, 403, 413, 431.",
+    description="Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431.",
 )
 
 api = APIRouter(responses={"default": _ANY_ERROR})
