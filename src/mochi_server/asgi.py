@@ -1,4 +1,8 @@
-"""Reading a request's head and refusing it, for whoever stands before the routes."""
+"""Reading a request's head and refusing it, for whoever stands before the routes.
+
+Who only looks at the head is a plain function that returns what comes next, to be awaited: it is gone when the answer
+begins. As a coroutine it would be in memory as long as a stream is open, and every event would pass through it.
+"""
 
 from starlette.types import Scope, Send
 
