@@ -5,7 +5,6 @@ import os
 import re
 import selectors
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -78,13 +77,6 @@ def serving(
                 raise RuntimeError(f"{process.args!r} did not become ready")
             time.sleep(_STEP_SECONDS)
         yield server
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def settle(server: Server) -> None:

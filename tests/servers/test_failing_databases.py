@@ -1,6 +1,5 @@
 """A database that is gone, comes back, is slow, is another version's, or lets nobody in."""
 
-import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -13,6 +12,7 @@ from tests.support.api import Api, error_of, text_of
 from tests.support.holding import Holding
 from tests.support.process import run
 from tests.support.relay import CuttingRelay
+from tests.support.waiting import until
 
 WRONG = "wrong-password"
 
@@ -79,9 +79,7 @@ def test_without_its_database_a_server_is_not_ready_and_says_so(
 
 
 def ready(api: Api) -> None:
-    deadline = time.monotonic() + 20
-    while api.http.get("/health/ready").status_code != 200:
-        assert time.monotonic() < deadline
+    until(lambda: api.http.get("/health/ready").status_code == 200, 20)
 
 
 @pytest.mark.parametrize("command", [[], ["migrate"]])

@@ -13,9 +13,10 @@ from tempfile import TemporaryDirectory
 
 from tests.benchmarks.figures import ratio
 from tests.benchmarks.measures import Aim, Findings, Row, Setting
-from tests.benchmarks.processes import Server, free_port, python, running, serving
+from tests.benchmarks.processes import Server, python, running, serving
 from tests.benchmarks.relays import mochi
 from tests.benchmarks.workload import adjustable
+from tests.support.ports import free_port
 
 TITLE = "Start"
 
