@@ -49,6 +49,8 @@ def api(server: RunningServer) -> Api:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Else each of the hundreds of processes that the tests start compiles all that it imports, for seconds.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if not hasattr(config, "workerinput"):
         postgres.begin_run()
 

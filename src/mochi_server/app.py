@@ -1,6 +1,6 @@
 """The application: services built once, routes, error handlers, and who may ask."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,11 +12,10 @@ from starlette.types import ASGIApp
 from mochi_server import __version__
 from mochi_server.access import HEADER, RequestLog
 from mochi_server.config import MochiServerSettings
-from mochi_server.constants import TOTAL_HEADER
+from mochi_server.constants import API_PREFIX, TOTAL_HEADER
 from mochi_server.docs import add_docs
 from mochi_server.limits import BodyLimit, HeadGuard, JsonGuard
 from mochi_server.ollama.requests import is_loopback
-from mochi_server.openapi import document
 from mochi_server.routers import aliases, api, openai_api
 from mochi_server.routers.errors import add_handlers
 from mochi_server.routers.health import WITHOUT_KEY
@@ -56,7 +55,7 @@ def create_app(settings: MochiServerSettings | None = None, *, insecure: bool = 
     )
     app.state.services = build_services(settings)
     add_handlers(app)
-    app.include_router(api)
+    app.include_router(api, prefix=API_PREFIX)
     app.include_router(openai_api)
     app.include_router(aliases)
     add_docs(app)
@@ -66,12 +65,20 @@ def create_app(settings: MochiServerSettings | None = None, *, insecure: bool = 
 class _App(FastAPI):
     """With our document, and the request log around everything, the answer to an unexpected error included."""
 
+    def __init__(self, *, middleware: Sequence[Middleware], **settings: Any) -> None:
+        super().__init__(middleware=middleware, **settings)
+        self._ours = len(middleware)
+
     def openapi(self) -> dict[str, Any]:
+        from mochi_server.openapi import document  # noqa: PLC0415 - only who asks for it needs its schemas
+
         self.openapi_schema = self.openapi_schema or document(self)
         return self.openapi_schema
 
     def build_middleware_stack(self) -> ASGIApp:
-        return RequestLog(super().build_middleware_stack(), self._ended)
+        # Layers that others have added may hold an answer in their hands, or change what passes.
+        only_ours = len(self.user_middleware) == self._ours
+        return RequestLog(super().build_middleware_stack(), self._ended, sends_tails=only_ours)
 
     def _ended(self, method: str, status: int | None, error: str | None) -> None:
         self.state.services.metrics.request_ended(method, status, error)

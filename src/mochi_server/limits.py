@@ -1,5 +1,7 @@
 """What a request may be, as plain ASGI middleware: its size, one meaning only, JSON or nothing. Knows no route."""
 
+from collections.abc import Awaitable
+
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mochi_server.asgi import header, refuse
@@ -17,13 +19,13 @@ class HeadGuard:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] == "http":
             if _head_bytes(scope) > MAX_HEADER_BYTES:
-                return await refuse(HeadersTooLarge(MAX_HEADER_BYTES), scope, send)
+                return refuse(HeadersTooLarge(MAX_HEADER_BYTES), scope, send)
             if problem := _ambiguity(scope):
-                return await refuse(MalformedRequest(problem), scope, send)
-        return await self._app(scope, receive, send)
+                return refuse(MalformedRequest(problem), scope, send)
+        return self._app(scope, receive, send)
 
 
 class JsonGuard:
@@ -32,11 +34,11 @@ class JsonGuard:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] == "http" and scope["method"] in _WITH_BODY and not _is_declared(scope):
             problem = "The body must be JSON, sent as `Content-Type: application/json`."
-            return await refuse(ValidationFailed(problem, errors=[]), scope, send)
-        return await self._app(scope, receive, send)
+            return refuse(ValidationFailed(problem, errors=[]), scope, send)
+        return self._app(scope, receive, send)
 
 
 class BodyLimit:
@@ -46,16 +48,19 @@ class BodyLimit:
         self._app = app
         self._limit = max_bytes
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] != "http":
-            return await self._app(scope, receive, send)
+            return self._app(scope, receive, send)
         declared = header(scope, b"content-length")
         if declared.isdecimal():
             if int(declared) > self._limit:
-                return await refuse(BodyTooLarge(self._limit), scope, send)
-            return await self._app(scope, receive, send)
+                return refuse(BodyTooLarge(self._limit), scope, send)
+            return self._app(scope, receive, send)
         if not header(scope, b"transfer-encoding"):
-            return await self._app(scope, receive, send)
+            return self._app(scope, receive, send)
+        return self._measured(scope, receive, send)
+
+    async def _measured(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = await self._read(receive)
         if body is None:
             return await refuse(BodyTooLarge(self._limit), scope, send)

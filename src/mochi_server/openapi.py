@@ -1,12 +1,17 @@
 """The OpenAPI document: what FastAPI makes of the routes, with the schemas of events, the tags and the API key."""
 
+from collections import ChainMap
 from collections.abc import Iterator
 from typing import Any
 
 from fastapi import FastAPI
+from fastapi.encoders import jsonable_encoder
 from fastapi.openapi.utils import get_openapi
+from pydantic.json_schema import models_json_schema
 
-from mochi_server.models.events import CHAT_EVENTS, COMPARE_EVENTS
+from mochi_server.models.common import ErrorEnvelope
+from mochi_server.models.events import CHAT_EVENTS, COMPARE_EVENTS, REFERENCE
+from mochi_server.models.openai_answers import OpenAIErrorEnvelope
 from mochi_server.models.transfer import SessionImport
 
 TAGS = {
@@ -43,13 +48,22 @@ def document(app: FastAPI) -> dict[str, Any]:
         tags=[{"name": name, "description": text} for name, text in TAGS.items()],
     )
     components = made["components"]
-    schemas = components["schemas"] | CHAT_EVENTS.schemas() | COMPARE_EVENTS.schemas() | SessionImport.schemas()
-    components["schemas"] = dict(sorted(schemas.items()))
+    named = (CHAT_EVENTS.schemas(), COMPARE_EVENTS.schemas(), SessionImport.schemas(), _errors())
+    components["schemas"] = dict(sorted(ChainMap(*named, components["schemas"]).items()))
     components["securitySchemes"] = {"apiKey": _SECURITY}
     made["security"] = [{}, {"apiKey": []}]
     for operation in _operations(made):
         operation["summary"] = operation["summary"].capitalize()
     return made
+
+
+def _errors() -> dict[str, Any]:
+    """The envelopes, which routes only name; defaults of null are left out, as FastAPI does."""
+    _, made = models_json_schema(
+        [(ErrorEnvelope, "serialization"), (OpenAIErrorEnvelope, "serialization")], ref_template=REFERENCE + "{model}"
+    )
+    schemas: dict[str, Any] = jsonable_encoder(made["$defs"], exclude_none=True)
+    return schemas
 
 
 def _operations(made: dict[str, Any]) -> Iterator[dict[str, Any]]:

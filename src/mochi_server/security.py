@@ -2,7 +2,7 @@
 
 import hashlib
 import hmac
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Collection, Sequence
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
@@ -23,13 +23,13 @@ class HostGuard:
         self._app = app
         self._allowed = {host.lower() for host in allowed_hosts}
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] == "http" and arrived_by_loopback(scope):
             host = header(scope, b"host")
             name = _host_name(host)
             if name and not is_loopback(name) and name not in self._allowed:
-                return await refuse(HostForbidden(host), scope, send)
-        return await self._app(scope, receive, send)
+                return refuse(HostForbidden(host), scope, send)
+        return self._app(scope, receive, send)
 
 
 class OriginGuard:
@@ -39,14 +39,14 @@ class OriginGuard:
         self._app = app
         self._allowed = {origin.lower().rstrip("/") for origin in allowed_origins}
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] == "http":
             origin = header(scope, b"origin")
             if origin and not self._admits(origin.lower(), header(scope, b"host").lower()):
-                return await refuse(OriginForbidden(origin), scope, send)
+                return refuse(OriginForbidden(origin), scope, send)
             if not origin and "*" not in self._allowed and _is_embedded(scope):
-                return await refuse(OriginForbidden("another site"), scope, send)
-        return await self._app(scope, receive, send)
+                return refuse(OriginForbidden("another site"), scope, send)
+        return self._app(scope, receive, send)
 
     def _admits(self, origin: str, host: str) -> bool:
         if "*" in self._allowed or origin in self._allowed:
@@ -70,10 +70,10 @@ class KeyGuard:
         self._insecure = insecure
         self._free = free
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] == "http" and not self._admits(scope):
-            return await refuse(Unauthorized(keys_exist=bool(self._keys)), scope, send)
-        return await self._app(scope, receive, send)
+            return refuse(Unauthorized(keys_exist=bool(self._keys)), scope, send)
+        return self._app(scope, receive, send)
 
     def _admits(self, scope: Scope) -> bool:
         if scope["path"] in self._free and scope["method"] == "GET":

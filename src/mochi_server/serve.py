@@ -126,6 +126,7 @@ class _Server(uvicorn.Server):
         if self.started:
             self._loop = asyncio.get_running_loop()
             _spare_collector()
+            _switch_threads_often()
             if self._start is not None:
                 print(await greeting(self._start, self._services), flush=True)  # noqa: T201 - for a person
 
@@ -158,8 +159,17 @@ def _spare_collector() -> None:
     What was imported stays, and is not looked through at all. Nearly all that a turn leaves goes without a search.
     """
     gc.freeze()
-    sys.setswitchinterval(0.0005)
     gc.set_threshold(10_000, 20, 50)
+    gc.enable()
+
+
+def _switch_threads_often() -> None:
+    """Let threads that store sessions wait less for the interpreter.
+
+    While the loop is busy, they wait up to this interval at each of their system calls, and tokens wait for what is
+    stored.
+    """
+    sys.setswitchinterval(0.0005)
 
 
 def _ignore(_: int, __: FrameType | None) -> None:

@@ -1,6 +1,5 @@
 """Agents without a server, and the samples at work."""
 
-import time
 from pathlib import Path
 
 import anyio
@@ -15,6 +14,7 @@ from mochi_stub import StubServer
 from tests.support.agents import SAMPLES, delegate, nested, notes, write_agent
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
+from tests.support.waiting import until
 
 
 def execute(stub: StubServer, data_dir: Path, task: AgentTask) -> AgentResult:
@@ -136,9 +136,7 @@ def test_a_command_that_does_not_end_is_killed_with_what_it_started(
 
     assert anyio.run(hang) == "Killed after 1 seconds."
     child = Path("/proc", (tmp_path / "child").read_text().strip(), "stat")
-    deadline = time.monotonic() + 5
-    while child.exists() and child.read_text().split()[2] != "Z":
-        assert time.monotonic() < deadline
+    until(lambda: not child.exists() or child.read_text().split()[2] == "Z", 5)
 
 
 def test_the_agent_builder_stays_out_of_conversations() -> None:

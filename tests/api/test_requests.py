@@ -8,12 +8,15 @@ from pathlib import Path
 import anyio
 import httpx
 import pytest
+from starlette.middleware.base import RequestResponseEndpoint
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
 
 from mochi_server.security import KeyGuard
 from mochi_stub import StubServer
 from tests.support.api import Api, error_of
 from tests.support.openapi import Route, routes
-from tests.support.server import RunningServer
+from tests.support.server import RunningServer, ThreadedServer
 
 
 def test_unknown_paths_and_wrong_methods_have_the_envelope(api: Api, server: RunningServer) -> None:
@@ -191,6 +194,31 @@ def test_pages_of_this_machine_may_ask(api: Api, origin: str) -> None:
     assert preflight.status_code == 200
     assert preflight.headers["access-control-allow-origin"] == origin
     assert "PATCH" in preflight.headers["access-control-allow-methods"]
+
+
+def test_a_page_of_this_machine_may_read_a_stream(api: Api) -> None:
+    path = f"/chat/{api.create('mochi')['session_id']}/stream"
+    answer = api.http.post(path, json={"message": "Hello!"}, headers={"Origin": "http://localhost:3000"})
+    assert answer.headers["access-control-allow-origin"] == "http://localhost:3000"
+    assert answer.text.endswith("\n\n")
+    assert "event: done" in answer.text
+
+
+def test_layers_that_others_add_see_the_whole_of_a_stream(tmp_path: Path, stub: StubServer) -> None:
+    server = ThreadedServer(str(tmp_path), stub.url)
+
+    @server.app.middleware("http")
+    async def shout(request: Request, proceed: RequestResponseEndpoint) -> Response:
+        answer = await proceed(request)
+        if not request.url.path.endswith("/stream"):
+            return answer
+        return StreamingResponse(part.upper() async for part in answer.body_iterator)  # type: ignore[attr-defined]  # of a class of its own
+
+    with server, Api(server.url) as api:
+        session_id = api.create("mochi")["session_id"]
+        answer = api.http.post(f"/chat/{session_id}/stream", json={"message": "Hello!"})
+    assert "EVENT: CONTENT_DELTA" in answer.text
+    assert "EVENT: DONE" in answer.text
 
 
 def test_allowed_origins_may_ask_and_their_hosts_are_answered(tmp_path: Path, stub: StubServer) -> None:

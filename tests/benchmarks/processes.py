@@ -5,7 +5,6 @@ import os
 import re
 import selectors
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -80,13 +79,6 @@ def serving(
         yield server
 
 
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
 def settle(server: Server) -> None:
     """Wait until a server has done what is left to be done."""
     clock, deadline = CpuClock(server.pid), time.monotonic() + _SETTLE_SECONDS
@@ -124,13 +116,18 @@ def _child(
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=output if output == subprocess.DEVNULL else None,
-        env={**os.environ, **(environment or {})},
+        env={**_environment(), **(environment or {})},
         preexec_fn=_end_with_parent,  # noqa: PLW1509 - this process has one thread
     ) as process:
         try:
             yield process
         finally:
             _end(process)
+
+
+def _environment() -> dict[str, str]:
+    """Ours, but bytecode is cached, as it is wherever nobody forbids it."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def _answers(server: Server, path: str) -> bool:

@@ -11,7 +11,7 @@ from tests.docs.shell import Shell
 from tests.support.server import RunningServer
 
 CALLER = "tool-caller"
-"""Test mode's model that calls the first tool it is offered."""
+"""In the place of test mode's model, which calls `read_file`: this one calls the first tool it is offered."""
 
 MODELS = [
     *DEFAULT_MODELS,

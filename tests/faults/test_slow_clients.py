@@ -7,7 +7,9 @@ from contextlib import ExitStack
 import pytest
 
 from tests.faults.rude_clients import RudeClient, request
-from tests.faults.world import LONG, World, until, world
+from tests.faults.world import LONG, World, world
+from tests.sessions.processes import DEADLINE
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="counts in /proc")
 CLIENTS = 10
@@ -28,7 +30,7 @@ def test_unread_streams_stop_nobody_and_cost_little_more_than_their_text(here: W
             client.posts(f"/chat/{session_id}/stream", {"message": "long"})
             assert here.is_healthy()
         for session_id in sessions:
-            until(lambda session_id=session_id: here.state(session_id) == "completed")  # type: ignore[misc]
+            until(lambda session_id=session_id: here.state(session_id) == "completed", DEADLINE)  # type: ignore[misc]
         assert here.api.chat(here.session(), "Hello!")["message"]["content"]
         assert here.is_healthy()
         text = CLIENTS * sum(map(len, LONG))

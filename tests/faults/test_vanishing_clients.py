@@ -7,8 +7,10 @@ import pytest
 
 from tests.faults.rounds import share
 from tests.faults.rude_clients import RudeClient
-from tests.faults.world import World, until, world
+from tests.faults.world import World, world
+from tests.sessions.processes import DEADLINE
 from tests.support.instructions import calls, instruct
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="counts in /proc")
 
@@ -30,7 +32,7 @@ def in_the_body(client: RudeClient, here: World, session_id: str) -> None:
 def before_the_first_event(client: RudeClient, here: World, session_id: str) -> None:
     here.nothing_asked()
     client.posts(f"/chat/{session_id}/stream", {"message": "wait"})
-    until(here.asked)
+    until(here.asked, DEADLINE)
 
 
 def at_once(client: RudeClient, here: World, session_id: str) -> None:
@@ -62,7 +64,7 @@ def during_a_tool_call(client: RudeClient, here: World, session_id: str) -> None
 def waiting_for_a_whole_answer(client: RudeClient, here: World, session_id: str) -> None:
     here.nothing_asked()
     client.posts(f"/chat/{session_id}", {"message": "half"})
-    until(here.asked)
+    until(here.asked, DEADLINE)
 
 
 Stage = Callable[[RudeClient, World, str], None]
@@ -88,7 +90,7 @@ def test_a_client_that_vanishes_leaves_nothing_behind(here: World, stage: Stage,
             stage(client, here, session_id)
         assert here.is_healthy()
     for session_id in sessions:
-        until(lambda session_id=session_id: here.state(session_id) != "running")  # type: ignore[misc]  # as it is now
+        until(lambda session_id=session_id: here.state(session_id) != "running", DEADLINE)  # type: ignore[misc]  # as it is now
     here.comes_to_rest()
     for session_id in sessions:
         assert here.api.chat(session_id, "Go on", if_busy="wait")["message"]["content"]

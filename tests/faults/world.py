@@ -1,7 +1,7 @@
 """A server in a process of its own, whose descriptors can be counted, before a stub whose answers wait when told to."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from tests.sessions.processes import DEADLINE
 from tests.support.api import Api
 from tests.support.process import Command
 from tests.support.tools import write_tools
+from tests.support.waiting import until
 
 HEALTHY_SECONDS = 3.0
 """How long ``/health`` may take, whatever goes on."""
@@ -79,7 +80,7 @@ class World:
 
     def comes_to_rest(self) -> None:
         """Nothing runs any more, here or in Ollama, and what was opened is closed."""
-        until(lambda: all(exchange.outcome != "running" for exchange in self.stub.exchanges()))
+        until(lambda: all(exchange.outcome != "running" for exchange in self.stub.exchanges()), DEADLINE)
         # Pooled connections to Ollama are closed when they have been idle for up to half a minute; one may come or go.
         until(lambda: self.descriptors() <= self._rests_with + 1, 2 * DEADLINE)
 
@@ -110,11 +111,3 @@ def world(directory: Path) -> Iterator[World]:
         ):
             yield World(stub, command, api)
         never.open()
-
-
-def until(holds: Callable[[], bool], seconds: float = DEADLINE) -> None:
-    """Wait for it, and not for ever."""
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, "it never came to that"
-        time.sleep(0.01)

@@ -14,8 +14,9 @@ from tests.api.test_tools import Asked
 from tests.mcp.test_servers import called, problems, session_with
 from tests.support.api import Api
 from tests.support.instructions import calls, instruct, words
-from tests.support.mcp import until, write_mcp
+from tests.support.mcp import write_mcp
 from tests.support.server import RunningServer
+from tests.support.waiting import until
 
 PROGRAM = Path(__file__).parent / "js/node_modules/@modelcontextprotocol/server-everything/dist/index.js"
 

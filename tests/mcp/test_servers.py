@@ -16,9 +16,10 @@ from mochi_stub import StubServer
 from tests.api.test_tools import Asked
 from tests.support.api import Api
 from tests.support.instructions import calls, instruct, words
-from tests.support.mcp import by_hand, is_alive, journal, running, started, until, write_mcp
+from tests.support.mcp import by_hand, is_alive, journal, running, started, write_mcp
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
+from tests.support.waiting import until
 
 PYTHON = '''
     def add(a: float, b: float) -> str:

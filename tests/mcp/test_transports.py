@@ -6,10 +6,11 @@ from pathlib import Path
 
 from mochi_stub import StubServer
 from tests.mcp.test_servers import called, problems
-from tests.support.mcp import by_hand, is_alive, started, until, write_mcp
+from tests.support.mcp import by_hand, is_alive, started, write_mcp
 from tests.support.mcp_http import HttpMcp
 from tests.support.process import Command
 from tests.support.server import RunningServer
+from tests.support.waiting import until
 
 
 def test_a_server_over_http_is_discovered_called_and_heard_when_its_tools_change(

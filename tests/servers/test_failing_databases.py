@@ -1,6 +1,5 @@
 """A database that is gone, comes back, is slow, is another version's, or lets nobody in."""
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -14,6 +13,7 @@ from tests.support.api import Api, error_of, text_of
 from tests.support.holding import Holding
 from tests.support.process import run
 from tests.support.relay import CuttingRelay
+from tests.support.waiting import until
 
 WRONG = "wrong-password"
 FULL = """
@@ -87,9 +87,7 @@ def test_without_its_database_a_server_is_not_ready_and_says_so(
 
 
 def ready(api: Api) -> None:
-    deadline = time.monotonic() + 20
-    while api.http.get("/health/ready").status_code != 200:
-        assert time.monotonic() < deadline
+    until(lambda: api.http.get("/health/ready").status_code == 200, 20)
 
 
 def test_a_full_database_refuses_what_is_new_and_keeps_what_there_is(start: Start, database: str) -> None:

@@ -2,13 +2,10 @@
 
 import json
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 SCRIPT = str(Path(__file__).with_name("mcp_server.py"))
-PATIENCE_SECONDS = 10
 
 
 def by_hand(data_dir: Path, *arguments: str, **env: str) -> dict[str, Any]:
@@ -48,14 +45,6 @@ def _environment(path: Path) -> bytes:
         return path.read_bytes()
     except OSError:  # it has just ended, or is somebody else's
         return b""
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Wait for a condition. Fails when it does not come."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not holds():
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.01)
 
 
 def is_alive(pid: int) -> bool:

@@ -6,7 +6,6 @@ It starts when the first test asks for it, whichever worker that is, and is stop
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -18,6 +17,8 @@ from uuid import uuid4
 
 import psycopg
 from filelock import FileLock
+
+from tests.support.ports import free_port
 
 LOCKED, PASSWORD = "locked", "hush-hush"
 """A user who needs a password; others need none."""
@@ -42,7 +43,7 @@ class Postgres:
         if not self._data.exists():
             self._run("initdb", "-D", str(self._data), "-A", "trust", "-U", "postgres", "--no-sync", "-E", "UTF8")
             (self._data / "pg_hba.conf").write_text(_HOST_RULES)
-            self._port_file.write_text(str(_free_port()))
+            self._port_file.write_text(str(free_port()))
         options = f"-p {self.port} -k {self._socket_dir} -c listen_addresses=127.0.0.1 {_UNSAFE_AND_FAST}"
         log = str(self._data / "log")
         self._run("pg_ctl", "-D", str(self._data), "-w", "-l", log, "-o", f"{options} {self._options}", "start")
@@ -143,9 +144,3 @@ def _exists(user: str) -> bool:
     except KeyError:
         return False
     return True
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

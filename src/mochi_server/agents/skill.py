@@ -3,9 +3,6 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from frontmatter.default_handlers import YAMLHandler
-from yaml import YAMLError
-
 from mochi_server.tools.discovery import LEADS_OUT, leads_out
 
 FILE = "SKILL.md"
@@ -52,6 +49,10 @@ def parse_skill(text: str) -> Skill:
 def _split(text: str) -> tuple[dict[str, object], str]:
     if text.startswith("\ufeff"):
         raise BadSkill("it begins with a byte order mark; save it as UTF-8 without one")
+    # Loaded here, so that a server need not wait for them to be ready: it looks for its agents when it is.
+    from frontmatter.default_handlers import YAMLHandler  # noqa: PLC0415
+    from yaml import YAMLError  # noqa: PLC0415
+
     handler = YAMLHandler()
     text = text.lstrip()
     if not handler.detect(text):

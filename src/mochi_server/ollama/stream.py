@@ -7,7 +7,7 @@ when a line said ``done``. What one read of the socket brought stays together as
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import closing, contextmanager
 from http import HTTPStatus
 from io import BytesIO
 from typing import Any
@@ -119,30 +119,28 @@ class Transport:
 
     async def stream(self, path: str, payload: Mapping[str, Any]) -> AsyncGenerator[list[Line], None]:
         """Post and yield the answer in batches of parsed lines. Close the generator to make Ollama stop."""
-        async with AsyncExitStack() as stack:
-            try:
-                response = await stack.enter_async_context(self._request("POST", path, payload, self._stall))
-                stack.callback(response.close)
-                if response.status >= HTTPStatus.BAD_REQUEST:
-                    raise refused(response.status, await response.content.read(64 * 1024), payload.get("model"))
-                stack.enter_context(self._streaming())
-                reader = LineReader()
-                while not reader.done:
-                    data = await response.content.read(_PORTION_BYTES)
-                    self._heard = time.monotonic()
-                    if batch := reader.feed(data) if data else reader.end():
-                        if reader.done:
-                            self._answered(batch[-1])
-                        yield batch
-                    if reader.failure is not None:
-                        raise reader.failure
-                    if len(data) == _PORTION_BYTES:  # there is more, and others speak as well
-                        await self._turns.mine()
-                # The end of the body is due; reading it lets the connection be used again.
-                with anyio.move_on_after(_DRAIN_SECONDS):
-                    await response.content.read()
-            except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                raise translate(error, self.endpoint.url) from error
+        try:
+            async with self._request("POST", path, payload, self._stall) as response:
+                with closing(response), self._streaming():
+                    if response.status >= HTTPStatus.BAD_REQUEST:
+                        raise refused(response.status, await response.content.read(64 * 1024), payload.get("model"))
+                    reader = LineReader()
+                    while not reader.done:
+                        data = await response.content.read(_PORTION_BYTES)
+                        self._heard = time.monotonic()
+                        if batch := reader.feed(data) if data else reader.end():
+                            if reader.done:
+                                self._answered(batch[-1])
+                            yield batch
+                        if reader.failure is not None:
+                            raise reader.failure
+                        if len(data) == _PORTION_BYTES:  # there is more, and others speak as well
+                            await self._turns.mine()
+                    # The end of the body is due; reading it lets the connection be used again.
+                    with anyio.move_on_after(_DRAIN_SECONDS):
+                        await response.content.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise translate(error, self.endpoint.url) from error
 
     @contextmanager
     def _streaming(self) -> Iterator[None]:
@@ -155,7 +153,8 @@ class Transport:
     def _request(
         self, method: str, path: str, payload: Mapping[str, Any] | None, timeout: aiohttp.ClientTimeout
     ) -> "aiohttp.client._RequestContextManager":
-        body = None if payload is None else orjson.dumps(payload)
+        # Copied, for it is kept while Ollama thinks: the bytes of orjson keep the room that they were written in.
+        body = None if payload is None else bytes(memoryview(orjson.dumps(payload)))
         # What is large, as with images, is sent piece by piece, or the loop would stand still meanwhile.
         data = BytesIO(body) if body is not None and len(body) > _LARGE_BYTES else body
         return self._pool().request(method, self.endpoint.url + path, data=data, timeout=timeout)

@@ -2,7 +2,6 @@
 
 from fastapi import APIRouter
 
-from mochi_server.constants import API_PREFIX
 from mochi_server.errors import (
     BodyTooLarge,
     HeadersTooLarge,
@@ -39,7 +38,8 @@ _ANY_ERROR = described(
     description="Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431.",
 )
 
-api = APIRouter(prefix=API_PREFIX, responses={"default": _ANY_ERROR})
+api = APIRouter(responses={"default": _ANY_ERROR})
+"""To be included under ``API_PREFIX``: without a prefix FastAPI would build each of its routes once more."""
 for module in (health, metrics, compare, models, sessions, chat, tools, agents, system_prompts):
     api.include_router(module.router)
 

@@ -12,6 +12,7 @@ from starlette.routing import Match
 from mochi_server.asgi import ERROR, worded
 from mochi_server.errors import InternalError, MethodNotAllowed, MochiError, RouteNotFound, ValidationFailed
 from mochi_server.models.common import ErrorEnvelope
+from mochi_server.models.events import REFERENCE
 from mochi_server.models.openai_answers import OpenAIErrorEnvelope
 from mochi_server.openai.errors import openai_error, openai_status
 from mochi_server.routers.connection import ClientGone
@@ -55,9 +56,9 @@ def openai_described(*errors: type[MochiError], description: str = "") -> dict[s
 def _described(envelope: type[BaseModel], bodies: list[dict[str, Any]], description: str) -> dict[str, Any]:
     examples = {code: {"summary": code, "value": body} for body in bodies if (code := body["error"]["code"])}
     return {
-        "model": envelope,
         "description": description or ", ".join(f"`{code}`" for code in examples),
-        "content": {"application/json": {"examples": examples}},
+        # Named, for FastAPI would build a validator for each of some hundred models given here; the document knows it.
+        "content": {"application/json": {"examples": examples, "schema": {"$ref": REFERENCE + envelope.__name__}}},
     }
 
 

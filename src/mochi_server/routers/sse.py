@@ -11,6 +11,7 @@ from sse_starlette.sse import EventSourceResponse
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from mochi_server.asgi import send_tail
 from mochi_server.chat.eventlog import Batch
 from mochi_server.chat.run import Run
 from mochi_server.chat.runs import RunRegistry
@@ -62,12 +63,14 @@ class RunResponse(Response):
         self._prefix = b"id: %s:" % run.run_id.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        del scope
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        await send_tail(self._tail, scope, receive, send)
+
+    async def _tail(self, receive: Receive, send: Send) -> None:
         with self._runs.listening(self._run), suppress(ClientGone):
             await until_disconnect(receive, self._send(send))
 
     async def _send(self, send: Send) -> None:
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         if opening := self._opening():
             await send({"type": "http.response.body", "body": opening, "more_body": True})
         async with aclosing(self._run.listen(self._after, idle=PING_SECONDS)) as batches:

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -63,7 +62,7 @@ class _Waiter:
 @dataclass
 class _Hold:
     run_id: str | None
-    waiting: deque[_Waiter] = field(default_factory=deque)
+    waiting: list[_Waiter] = field(default_factory=list)
 
 
 class Holds:
@@ -121,4 +120,4 @@ class Holds:
         for waiter in hold.waiting:
             if not waiter.wait and not waiter.turn.done():
                 waiter.turn.set_exception(SessionBusy(session_id, run_id))
-        hold.waiting = deque(waiter for waiter in hold.waiting if not waiter.turn.done())
+        hold.waiting = [waiter for waiter in hold.waiting if not waiter.turn.done()]

@@ -1,5 +1,6 @@
 """How long the command takes to say its version, and to be ready: until a GET of its health answers 200. Each time it
-is a new process, with nothing between it and this one. The interpreter, which does nothing but end, is the floor.
+is a new process, with nothing between it and this one. The interpreter, which does nothing but end, is the floor. A
+first start is not measured: it is the one that compiles what later ones import.
 """
 
 import subprocess
@@ -12,9 +13,10 @@ from tempfile import TemporaryDirectory
 
 from tests.benchmarks.figures import ratio
 from tests.benchmarks.measures import Aim, Findings, Row, Setting
-from tests.benchmarks.processes import Server, free_port, python, running, serving
+from tests.benchmarks.processes import Server, python, running, serving
 from tests.benchmarks.relays import mochi
 from tests.benchmarks.workload import adjustable
+from tests.support.ports import free_port
 
 TITLE = "Start"
 
@@ -35,8 +37,9 @@ def measure(work: Workload, setting: Setting) -> Findings:
         upstream = stack.enter_context(running(python("tests.benchmarks.upstream", "burst:1")))
         floor = [_ended([*python("")[:1], "-c", "pass"]) for _ in times]
         version = [_ended(python("mochi_server", "--version")) for _ in times]
+        _ready(_serving(upstream, data))
         ready = [_ready(_serving(upstream, data)) for _ in times]
-        peers = [_ready(peer.running(upstream)) for _ in range(setting.rounds)] if peer else []
+        peers = [_ready(peer.running(upstream)) for _ in range(setting.rounds + 1)][1:] if peer else []
     named = {"the interpreter": floor, "mochi-server --version": version, "mochi-server ready": ready}
     rows = [_row(name, took) for name, took in (named | ({f"{peer.name} ready": peers} if peer else {})).items()]
     ahead = ratio(median(peers) if peers else None, median(ready))

@@ -13,8 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.benchmarks.processes import Server, free_port, serving
+from tests.benchmarks.processes import Server, serving
 from tests.benchmarks.relays import Relay, Request
+from tests.support.ports import free_port
 
 VERSION = "1.106.2"
 ALIVE = "/health/liveliness"
