@@ -107,11 +107,11 @@ def test_a_table_of_another_shape_does_no_harm(manager: SessionManager, ids: lis
 
 
 def test_without_a_place_for_the_index_the_list_works_from_memory(
-    manager: SessionManager, ids: list[str], index: Path, monkeypatch: pytest.MonkeyPatch
+    ids: list[str], index: Path, sessions_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index.unlink()
     index.mkdir()
-    reads = read_count(monkeypatch)
+    manager, reads = SessionManager(sessions_dir), read_count(monkeypatch)
     assert listed(manager) == listed(manager) == ids
     assert reads() == 3
     manager.delete_session(ids[0])

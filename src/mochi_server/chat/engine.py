@@ -57,7 +57,7 @@ class ChatEngine:
         session = await self._store.load(session_id)
         if request.revision not in (None, session.revision):
             raise SessionConflict(session_id)
-        if request.message is None and not request.continues and last_user_index(session.messages) is None:
+        if request.message is None and not request.continues and last_user_index(session.history) is None:
             raise EmptyHistory(session_id)
         toolbox = await self._toolboxes.of(session, interactive=request.interactive, tools=request.tools)
         turn = Turn(session, request, request.offer(toolbox))

@@ -35,7 +35,10 @@ def settle(value: object) -> Any:
 
 
 def encode_file(metadata: SessionMetadata, lines: Sequence[bytes], extra: dict[str, Any]) -> bytes:
-    """A session file. ``lines`` are encoded messages, one or some to an item, ``extra`` is what else stood beside the two known keys."""
+    """A session file. ``lines`` are encoded messages, one or some to an item.
+
+    ``extra`` is what else stood beside the two known keys.
+    """
     head = b'{\n  "metadata": ' + _indented(metadata.to_dict()) + b',\n  "messages": ['
     others = [b",\n  " + encode(name) + b": " + _indented(value) for name, value in extra.items()]
     tail = b"".join([b"]", *others, b"\n}\n"])

@@ -73,6 +73,9 @@ class FileSessionStore:
 
     async def load(self, session_id: str) -> ChatSession:
         """The session as it is now, what a running or crashed turn has brought so far included."""
+        # Looking at two files takes microseconds; the way into a thread and back is longer than all of it.
+        if (session := self._directory.load_at_once(session_id)) is not None:
+            return session
         return await self._run(partial(self._directory.load, session_id))
 
     async def append(
@@ -128,7 +131,8 @@ class FileSessionStore:
             raise SessionNotFound(session_id)
         async with self._holds.hold(session_id, run_id=run_id, wait=wait):
             try:
-                await self._run(partial(self._directory.begin, session_id, is_turn=run_id is not None))
+                if not self._directory.begin_at_once(session_id, is_turn=run_id is not None):
+                    await self._run(partial(self._directory.begin, session_id, is_turn=run_id is not None))
                 yield
             finally:
                 if run_id is not None and not self._directory.leave_turn(session_id):

@@ -1,13 +1,13 @@
 """The messages of a session as one value, and what was made of them. Pure; does not know what that is.
 
-Old messages do not change, so what is made of them (their lines in a file, what a model is told) is made once: a history
-is cut into blocks, which every longer history shares with it, and results are kept with the block that they are of.
+Old messages do not change, so what is made of them (their lines in a file, what a model is told) is made once: a
+history is cut into blocks, which every longer one shares with it, and results are kept with the block that they are of.
 """
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, TypeVar, cast, overload
 
 from mochi_server.sessions.types import Message
@@ -40,7 +40,9 @@ class History(Sequence[Message]):
     ``tail`` are the messages behind the last block: at most a turn more than a block has at least.
     """
 
-    def __init__(self, blocks: tuple[Block, ...] = (), ends: tuple[int, ...] = (), tail: tuple[Message, ...] = ()) -> None:
+    def __init__(
+        self, blocks: tuple[Block, ...] = (), ends: tuple[int, ...] = (), tail: tuple[Message, ...] = ()
+    ) -> None:
         self.blocks = blocks
         self.ends = ends
         """The position behind each block."""
@@ -99,9 +101,7 @@ class History(Sequence[Message]):
     def __getitem__(self, index: int | slice) -> Message | Sequence[Message]:
         if isinstance(index, slice):
             start, stop, step = index.indices(len(self))
-            if start >= self.tail_begins and step == 1:
-                return self.tail[start - self.tail_begins : max(stop - self.tail_begins, 0)]
-            return list(self)[index]
+            return self._between(start, stop) if step == 1 else list(self)[index]
         position = index + len(self) if index < 0 else index
         if position >= self.tail_begins:
             return self.tail[position - self.tail_begins]
@@ -115,6 +115,13 @@ class History(Sequence[Message]):
         return isinstance(other, Sequence) and len(self) == len(other) and all(map(_same, self, other))
 
     __hash__ = None  # type: ignore[assignment]  # as lists have none
+
+    def _between(self, start: int, stop: int) -> list[Message]:
+        """A range of the messages; those before it are not looked at."""
+        first = bisect_right(self.ends, start)
+        before = self._closed_end(self.ends[:first])
+        parts = [*(block.messages for block in self.blocks[first:]), self.tail]
+        return list(islice(chain(*parts), start - before, max(stop - before, 0)))
 
     @staticmethod
     def _closed_end(ends: Sequence[int]) -> int:
