@@ -92,7 +92,9 @@ def _joined(messages: Sequence[ChatMessage | bytes]) -> Sequence[ChatMessage | b
     encoded = (message if isinstance(message, bytes) else orjson.dumps(message) for message in messages)
     first, *others = filter(None, encoded)
     # Joined in one go: what is said to a model may be long, and each copy of it is paid for.
-    return orjson.Fragment(b",".join([b"[" + first, *others[:-1], others[-1] + b"]"] if others else [b"[" + first + b"]"]))
+    return orjson.Fragment(
+        b",".join([b"[" + first, *others[:-1], others[-1] + b"]"] if others else [b"[" + first + b"]"])
+    )
 
 
 def read_response(line: Mapping[str, Any]) -> ChatResponse:

@@ -1,7 +1,7 @@
 """The store's verbs over the files of one directory, for threads. Knows no event loop and no holds.
 
 A change outside a turn writes the session's file at once. A turn writes it at its first change of the history and at
-its end; what comes between are lines of the turn log, which reading lays over the file.
+its end, a large one at its end alone; the rest are lines of the turn log, which reading lays over the file.
 """
 
 import logging
@@ -24,6 +24,9 @@ from mochi_server.sessions.search import pieces
 from mochi_server.sessions.session import ChatSession, new_id, now
 from mochi_server.sessions.turnlog import Record, fields_line, partial_line, tail_line
 from mochi_server.sessions.types import Message, SessionPage, SessionQuery
+
+_LARGE_BYTES = 1024 * 1024
+"""From here on a file is written once in a turn, since writing it takes longer than anything else in it."""
 
 _log = logging.getLogger(__name__)
 
@@ -241,7 +244,8 @@ class SessionDirectory:
             new = [settled_message(message, start + offset) for offset, message in enumerate(messages)]
             after = before.with_tail(start, new, moment)
             turn = self._turns.get(session_id)
-            line = partial(tail_line, before, start, after) if turn and turn.has_spoken else None
+            is_logged = turn is not None and (turn.has_spoken or stored.file.size > _LARGE_BYTES)
+            line = partial(tail_line, before, start, after) if is_logged else None
             with self._folder.blobs.keeping(new, images):
                 written = self._written(session_id, stored, after, line, ends_turn=ends_turn)
             if turn:

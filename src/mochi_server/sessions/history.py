@@ -19,19 +19,23 @@ _Result = TypeVar("_Result")
 
 
 class Block:
-    """Whole turns that follow each other: behind a block comes a user message. Never changed in place."""
+    """Whole turns that follow each other: behind a block comes a user message. Never changed in place.
 
-    __slots__ = ("_kept", "messages")
+    It has the same blocks before it in every history that it is a part of.
+    """
+
+    __slots__ = ("kept", "messages")
 
     def __init__(self, messages: tuple[Message, ...]) -> None:
         self.messages = messages
-        self._kept: dict[Callable[[Sequence[Message]], Any], Any] = {}
+        self.kept: dict[Callable[..., Any], Any] = {}
+        """What functions gave for it."""
 
     def keep(self, of: Callable[[Sequence[Message]], _Result]) -> _Result:
         """What a function gives for these messages; it is called once."""
-        if of not in self._kept:
-            self._kept[of] = of(self.messages)
-        return cast("_Result", self._kept[of])
+        if of not in self.kept:
+            self.kept[of] = of(self.messages)
+        return cast("_Result", self.kept[of])
 
 
 class History(Sequence[Message]):
@@ -72,6 +76,14 @@ class History(Sequence[Message]):
         count = bisect_right(self.ends, length - 1)
         start = self._closed_end(self.ends[:count])
         return History(self.blocks[:count], self.ends[:count], tuple(self[start:length]))
+
+    def fold(self, step: Callable[[_Result | None, Block], _Result]) -> _Result | None:
+        """What a step makes of block after block, each time from what it made of those before; it is taken once."""
+        known = next((i for i in reversed(range(len(self.blocks))) if step in self.blocks[i].kept), -1)
+        result: _Result | None = self.blocks[known].kept[step] if known >= 0 else None
+        for block in self.blocks[known + 1 :]:
+            result = block.kept[step] = step(result, block)
+        return result
 
     @property
     def tail_begins(self) -> int:

@@ -11,7 +11,7 @@ from hashlib import blake2b
 from typing import Any
 
 from mochi_server.sessions.encoding import BETWEEN_MESSAGES, decode, encode, encode_file, settle
-from mochi_server.sessions.history import History
+from mochi_server.sessions.history import Block, History
 from mochi_server.sessions.session import ChatSession, SessionMetadata, revision_of, timestamp
 from mochi_server.sessions.types import Message
 
@@ -29,7 +29,6 @@ class Record:
     partial: Message | None = None
     writer: str | None = None
     known_tail: tuple[bytes, ...] | None = field(default=None, compare=False, repr=False)
-    known_hash: blake2b | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def of(cls, session: ChatSession) -> "Record":
@@ -43,8 +42,9 @@ class Record:
     @cached_property
     def mark(self) -> str:
         """Names this very history."""
-        hashed, between = self._hash.copy(), b"\n" if self.messages.blocks else b""
-        hashed.update(between + b"\n".join(self._tail))
+        blocks = self.messages.fold(_hashed)
+        hashed = blocks.copy() if blocks else blake2b(digest_size=8)
+        hashed.update((b"\n" if blocks else b"") + b"\n".join(self._tail))
         return hashed.hexdigest()
 
     @property
@@ -73,11 +73,12 @@ class Record:
         """The history up to a position, then these messages; ends what was unfinished."""
         kept = self.messages.upto(self.position(from_index))
         longer = kept.plus(messages)
+        is_same_tail = kept is self.messages and len(kept.blocks) == len(longer.blocks)
         return replace(
             self,
             metadata=replace(self.metadata, updated_at=updated_at),
             messages=longer,
-            **(self._known_of(longer, messages) if kept is self.messages else _NOTHING_KNOWN),
+            known_tail=(*self._tail, *map(encode, messages)) if is_same_tail else None,
             partial=None,
             writer=None,
         )
@@ -104,33 +105,11 @@ class Record:
         """The messages behind the blocks of the history, encoded."""
         return tuple(map(encode, self.messages.tail)) if self.known_tail is None else self.known_tail
 
-    @cached_property
-    def _hash(self) -> blake2b:
-        """Of the blocks of the history."""
-        return self.known_hash or _hash_on(blake2b(digest_size=8), self.messages, 0)
-
-    def _known_of(self, longer: History, new: Sequence[Message]) -> dict[str, Any]:
-        """What is known of a history that is this one with new messages behind it."""
-        known, grown = dict(_NOTHING_KNOWN), len(longer.blocks) > len(self.messages.blocks)
-        if not grown:
-            known["known_tail"] = (*self._tail, *map(encode, new))
-        if (hashed := self.__dict__.get("_hash", self.known_hash)) is not None:
-            known["known_hash"] = _hash_on(hashed.copy(), longer, len(self.messages.blocks)) if grown else hashed
-        return known
-
     def _same_history(self, **changes: Any) -> "Record":
-        after = replace(
-            self,
-            known_tail=self.__dict__.get("_tail", self.known_tail),
-            known_hash=self.__dict__.get("_hash", self.known_hash),
-            **changes,
-        )
+        after = replace(self, known_tail=self.__dict__.get("_tail", self.known_tail), **changes)
         if "mark" in self.__dict__:
             after.__dict__["mark"] = self.mark
         return after
-
-
-_NOTHING_KNOWN: dict[str, Any] = {"known_tail": None, "known_hash": None}
 
 
 def _encoded(messages: Sequence[Message]) -> bytes:
@@ -138,11 +117,11 @@ def _encoded(messages: Sequence[Message]) -> bytes:
     return BETWEEN_MESSAGES.join(map(encode, messages))
 
 
-def _hash_on(hashed: blake2b, history: History, known: int) -> blake2b:
-    """The hash of a history's blocks, from that of the first ones."""
-    for number, block in enumerate(history.blocks[known:], known):
-        hashed.update(b"\n" if number else b"")
-        hashed.update(block.keep(_encoded).replace(BETWEEN_MESSAGES, b"\n"))  # no line has any in it
+def _hashed(before: blake2b | None, block: Block) -> blake2b:
+    """The hash of the encoded messages of a history up to the end of a block."""
+    hashed = before.copy() if before else blake2b(digest_size=8)
+    hashed.update(b"\n" if before else b"")
+    hashed.update(block.keep(_encoded).replace(BETWEEN_MESSAGES, b"\n"))  # no line has any in it
     return hashed
 
 
