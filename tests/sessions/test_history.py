@@ -19,7 +19,8 @@ def spoken(count: int, *, turn: int = 2) -> list[Message]:
 def test_it_is_a_list_of_its_messages(turn: int) -> None:
     messages = spoken(400, turn=turn)
     history = History.of(messages)
-    assert (list(history), len(history), history) == (messages, 400, messages)
+    assert (list(history), len(history)) == (messages, 400)
+    assert history == messages
     assert list(reversed(history)) == messages[::-1]
     assert [history[i] for i in range(-400, 400)] == [messages[i] for i in range(-400, 400)]
     chance = random.Random(turn)
@@ -61,7 +62,7 @@ def test_what_was_made_of_a_block_is_made_once_for_all_that_share_it() -> None:
     found = [[block.keep(first) for block in one.blocks] for one in (history, longer, shorter)]
     assert found[0] == found[1][: len(found[0])]
     assert found[2] == found[0][: len(found[2])]
-    assert len(made) == len(set(made)) + 0 == len(longer.blocks)
+    assert len(made) == len(set(made)) == len(longer.blocks)
 
 
 @pytest.mark.parametrize("length", [0, 1, BLOCK_MESSAGES - 1, BLOCK_MESSAGES, BLOCK_MESSAGES + 1, 199, 200, 900])

@@ -54,6 +54,7 @@ class ChatEngine:
 
         What Ollama does wrong is no reason to refuse: the user's message is worth storing all the same.
         """
+        self._client.look_ahead()
         session = await self._store.load(session_id)
         if request.revision not in (None, session.revision):
             raise SessionConflict(session_id)

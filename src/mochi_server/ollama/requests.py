@@ -126,6 +126,11 @@ def qualified(name: str) -> str:
     return name if ":" in name.rpartition("/")[2] else f"{name}:latest"
 
 
+def name_of(entry: Mapping[str, Any]) -> str:
+    """The name of a model in one of Ollama's lists."""
+    return str(entry.get("name") or entry.get("model") or "")
+
+
 def read_tag(entry: Mapping[str, Any]) -> tuple[ModelInfo, bool]:
     """A model of ``/api/tags``, and whether the entry says all about it.
 
@@ -134,7 +139,7 @@ def read_tag(entry: Mapping[str, Any]) -> tuple[ModelInfo, bool]:
     """
     details = _mapping(entry.get("details"))
     info = ModelInfo(
-        name=str(entry.get("name") or entry.get("model") or ""),
+        name=name_of(entry),
         size_mb=round(_number(entry.get("size")) / MEBIBYTE, 1),
         format=str(details.get("format") or ""),
         family=str(details.get("family") or ""),
@@ -165,7 +170,7 @@ def read_loaded(body: object) -> dict[str, int]:
     """``/api/ps``: qualified name → context length; older servers do not tell it."""
     entries = _mapping(body).get("models")
     return {
-        qualified(str(entry.get("name") or entry.get("model") or "")): length
+        qualified(name_of(entry)): length
         for entry in (entries if isinstance(entries, list) else [])
         if isinstance(entry, Mapping) and (length := _positive(entry.get("context_length"))) is not None
     }
