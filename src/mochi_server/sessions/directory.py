@@ -45,11 +45,12 @@ class SessionDirectory:
     Every method blocks, but for those that say that they do at once what can be done at once.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, recent: RecentSessions | None = None) -> None:
+        """``recent`` may be shared with other directories."""
         self._folder = SessionFolder(path)
         self._index = SessionIndex(path, self._folder.scan, self._summary, self._pieces)
         self._turns: dict[str, _Turn] = {}
-        self._recent = RecentSessions()
+        self._recent = recent or RecentSessions()
 
     def check(self) -> None:
         """See whether a session could be stored: write a small file, and remove it."""

@@ -17,6 +17,7 @@ from mochi_server.sessions.directory import SessionDirectory
 from mochi_server.sessions.finishing import finished
 from mochi_server.sessions.images import Image
 from mochi_server.sessions.locks import Holds
+from mochi_server.sessions.recent import RecentSessions
 from mochi_server.sessions.session import ChatSession, is_session_id
 from mochi_server.sessions.types import Message, SessionPage, SessionQuery
 
@@ -36,9 +37,10 @@ class FileSessionStore:
     What it has begun to write it finishes, also when the caller is cancelled meanwhile.
     """
 
-    def __init__(self, sessions_dir: str | Path) -> None:
+    def __init__(self, sessions_dir: str | Path, recent: RecentSessions | None = None) -> None:
+        """``recent`` is where sessions are kept in memory, perhaps together with those of other stores."""
         self._path = Path(sessions_dir)
-        self._directory = SessionDirectory(self._path)
+        self._directory = SessionDirectory(self._path, recent)
         self._holds = Holds()
         self.others: tuple[int, ...] = ()
         """Processes that served the directory already when it was opened."""
@@ -154,8 +156,9 @@ class FileStores:
     connected = True
 
     def __init__(self, sessions_dir: str | Path, agent_chats_dir: str | Path) -> None:
-        self.chats = FileSessionStore(sessions_dir)
-        self.agents = FileSessionStore(agent_chats_dir)
+        recent = RecentSessions()
+        self.chats = FileSessionStore(sessions_dir, recent)
+        self.agents = FileSessionStore(agent_chats_dir, recent)
 
     @property
     def problems(self) -> Sequence[str]:

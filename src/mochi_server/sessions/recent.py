@@ -5,11 +5,11 @@ from collections import OrderedDict
 
 from mochi_server.sessions.folder import Stored
 
-KEPT_BYTES = 32 * 1024 * 1024
-"""What is kept of one directory, in bytes of memory, roughly; what was not used for the longest time goes first."""
+KEPT_BYTES = 64 * 1024 * 1024
+"""What sessions may take up in memory, at most; those that were not used for the longest time go first."""
 
-_BYTES_PER_STORED_BYTE = 6
-"""Messages as they are, as lines of a file and as they are sent; a text with one rare character has four bytes each."""
+_BYTES_PER_STORED_BYTE = 8
+"""Messages as they are, as lines of a file and as they are sent; one rare character makes four bytes of each other."""
 _SESSION_BYTES = 16 * 1024
 
 
