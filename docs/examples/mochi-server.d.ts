@@ -3223,7 +3223,7 @@ export interface operations {
                     "application/json": components["schemas"]["Health"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3252,7 +3252,7 @@ export interface operations {
                     "application/json": components["schemas"]["Alive"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3290,7 +3290,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3319,7 +3319,7 @@ export interface operations {
                     "text/plain": string;
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3386,7 +3386,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3424,7 +3424,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3473,7 +3473,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3517,7 +3517,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3586,7 +3586,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3637,7 +3637,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3677,7 +3677,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3715,7 +3715,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3786,7 +3786,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3857,7 +3857,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3909,7 +3909,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3949,7 +3949,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4003,7 +4003,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4084,7 +4084,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4155,7 +4155,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4220,7 +4220,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4282,7 +4282,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4322,7 +4322,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4362,7 +4362,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4463,7 +4463,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4533,7 +4533,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4625,7 +4625,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4665,7 +4665,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4705,7 +4705,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4745,7 +4745,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4816,7 +4816,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4845,7 +4845,7 @@ export interface operations {
                     "application/json": components["schemas"]["ToolList"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4874,7 +4874,7 @@ export interface operations {
                     "application/json": components["schemas"]["ExecutionList"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4903,7 +4903,7 @@ export interface operations {
                     "application/json": components["schemas"]["ToolList"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4943,7 +4943,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4972,7 +4972,7 @@ export interface operations {
                     "application/json": components["schemas"]["AgentList"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5001,7 +5001,7 @@ export interface operations {
                     "application/json": components["schemas"]["AgentList"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5030,7 +5030,7 @@ export interface operations {
                     "application/json": components["schemas"]["AgentChatList"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5070,7 +5070,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5119,7 +5119,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5148,7 +5148,7 @@ export interface operations {
                     "application/json": components["schemas"]["PromptList"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5208,7 +5208,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5248,7 +5248,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5310,7 +5310,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5357,7 +5357,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5395,7 +5395,7 @@ export interface operations {
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5453,7 +5453,7 @@ export interface operations {
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5555,7 +5555,7 @@ export interface operations {
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 413, 431. */
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;

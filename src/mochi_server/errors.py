@@ -34,6 +34,7 @@ MochiError
 ├── MalformedRequest       BAD_REQUEST            400   the request's head is not HTTP, or can be read in two ways
 ├── BodyTooLarge           BODY_TOO_LARGE         413   the request body exceeds the limit
 ├── HeadersTooLarge        HEADERS_TOO_LARGE      431   the request's head exceeds the limit
+├── RequestTimedOut        REQUEST_TIMED_OUT      408   the request stopped before it was whole
 ├── RouteNotFound          NOT_FOUND              404   no such path
 ├── MethodNotAllowed       METHOD_NOT_ALLOWED     405   the path does not take the method
 └── InternalError          INTERNAL_ERROR         500   a defect of the server
@@ -312,6 +313,13 @@ class HeadersTooLarge(MochiError):
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"The request's path and headers exceed {limit} bytes.", limit=limit)
+
+
+class RequestTimedOut(MochiError):
+    code, status = "REQUEST_TIMED_OUT", HTTPStatus.REQUEST_TIMEOUT
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"Nothing more of the request came for {seconds:g} seconds.", seconds=seconds)
 
 
 class RouteNotFound(MochiError):

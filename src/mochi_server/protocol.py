@@ -1,11 +1,12 @@
 """The HTTP connection as uvicorn reads it, for what goes wrong before there is a request that the app could answer."""
 
+import asyncio
 from uuid import uuid4
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from mochi_server.access import HEADER, report
-from mochi_server.errors import HeadersTooLarge, MalformedRequest, MochiError
+from mochi_server.errors import HeadersTooLarge, MalformedRequest, MochiError, RequestTimedOut
 from mochi_server.limits import MAX_HEADER_BYTES
 from mochi_server.logs import REQUEST_ID
 
@@ -14,25 +15,67 @@ _MAX_HEAD_BYTES = 4 * MAX_HEADER_BYTES
 
 
 class Connection(HttpToolsProtocol):
-    """Refuses as the app does, and gives up a connection whose request's head has no end, before it is in memory."""
+    """Refuses as the app does, and gives up connections whose request's head has no end, or that stop in a request."""
+
+    patience_seconds = 60.0
+    """For how long nothing of a request may come that is not yet whole."""
 
     _head_bytes = 0
     _in_head = True
+    _in_request = False
+    _came = 0.0
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
+        super().connection_made(transport)
+        self._came = self.loop.time()
+        self._timer = self.loop.call_later(self.patience_seconds, self._look)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        self._came = self.loop.time()
         if self._in_head:
             self._head_bytes += len(data)
         super().data_received(data)
         if self._in_head and self._head_bytes > _MAX_HEAD_BYTES and not self.transport.is_closing():
             self._refuse(HeadersTooLarge(MAX_HEADER_BYTES))
 
+    def on_message_begin(self) -> None:
+        self._in_request = True
+        super().on_message_begin()
+        if self._timer is None:
+            self._timer = self.loop.call_later(self.patience_seconds, self._look)
+
     def on_headers_complete(self) -> None:
         self._in_head = False
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        self._in_head, self._head_bytes = True, 0
+        self._in_head, self._head_bytes, self._in_request = True, 0, False
         super().on_message_complete()
+
+    def _look(self) -> None:
+        """Whether a request still comes; one timer for many pieces, and none while an answer is given."""
+        self._timer = None
+        left = self._came + self.patience_seconds - self.loop.time()
+        if self.transport.is_closing() or self._is_answering():
+            return
+        if left > 0:
+            self._timer = self.loop.call_later(left, self._look)
+        elif self._in_request:
+            self._refuse(RequestTimedOut(self.patience_seconds))
+        else:
+            self.transport.close()
+
+    def _is_answering(self) -> bool:
+        """Whether a request is whole, or was answered before it was."""
+        if self.cycle is None or (self._in_request and self._in_head):
+            return False
+        return not self._in_request or bool(self.cycle.response_started)
 
     def send_400_response(self, _: str) -> None:
         """Answer what is not HTTP, and URLs that the parser gives up for their length."""

@@ -7,6 +7,7 @@ import pytest
 
 from mochi_stub import StubServer
 from tests.support.api import Api, error_of
+from tests.support.holding import Holding
 from tests.support.server import RunningServer
 
 
@@ -48,3 +49,16 @@ def test_the_health_of_a_server_with_keys_is_told_to_anybody(tmp_path: Path, stu
             assert api.http.get(nearly).status_code == 401
         assert api.http.post(path).status_code == 401
         assert error_of(api.http.get(path, headers={"Origin": "https://foreign.example"}))[0] == 403
+
+
+@pytest.mark.one_process("another process hears nothing of the answer")
+def test_an_ollama_that_is_heard_speaking_is_not_asked_whether_it_is_there(tmp_path: Path, holding: Holding) -> None:
+    with RunningServer(tmp_path, holding.stub.url) as server:
+        api = server.api()
+        with api.open_stream(api.create("mochi")["session_id"], "hold") as events:
+            assert [next(events).data["content"] for _ in range(3)] == ["one ", "two ", "three "]
+            assert api.ok(api.http.get("/health"))["ollama_connected"] is True
+            assert "/api/version" not in [exchange.path for exchange in holding.stub.exchanges()]
+            holding.stub.stop()
+            assert [event.type for event in events] == ["error", "done"]
+        assert api.ok(api.http.get("/health"))["ollama_connected"] is False

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks import workload
+from tests.benchmarks import profiling, workload
 from tests.benchmarks.measures import (
     Findings,
     Measure,
@@ -23,7 +23,7 @@ from tests.benchmarks.measures import (
     streaming,
 )
 from tests.benchmarks.relays import peer
-from tests.benchmarks.report import text
+from tests.benchmarks.report import profile_text, text
 from tests.benchmarks.results import machine, saved, write
 
 MEASURES: dict[str, Measure] = {
@@ -42,15 +42,18 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run the command."""
     arguments = _parser().parse_args(argv)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that every process is ended on the way out
+    if arguments.profile and not profiling.available():
+        sys.exit("py-spy cannot be run here: uv fetches it from the package index.")
     with_peer = arguments.peer and peer.installed()
     setting = Setting(arguments.rounds, peer.PEER if with_peer else None)
     for name in arguments.only or MEASURES:
         work = workload.read(arguments, name, MEASURES[name].Workload)
         findings = _measured(MEASURES[name], work, setting)
+        profile = _profile(MEASURES[name], work) if arguments.profile else {}
         if arguments.save:
             version = f"{peer.PEER.name} {peer.VERSION}" if with_peer else None
             described = workload.described(work) | {"rounds": arguments.rounds}
-            write(arguments.save, version, {name: saved(findings, described)})
+            write(arguments.save, version, {name: saved(findings, described, profile)})
     sys.stdout.write("".join(f"{name}: {value}\n" for name, value in machine().items()))
     if not with_peer:
         reason = "it cannot be installed here" if arguments.peer else "--peer installs and runs it"
@@ -65,11 +68,21 @@ def _measured(measure: Measure, work: Any, setting: Setting) -> Findings:
     return findings
 
 
+def _profile(measure: Measure, work: Any) -> profiling.Profile:
+    """Of one round more, which is slower for it."""
+    profile: profiling.Profile = {}
+    with profiling.looking(profile):
+        measure.measure(work, Setting(1))
+    sys.stdout.write(f"{profile_text(profile)}\n")
+    return profile
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
     parser.add_argument("--only", action="append", choices=MEASURES, help="measure only this; may be repeated")
     parser.add_argument("--rounds", type=int, default=3, help="figures are medians of so many rounds (default: 3)")
     parser.add_argument("--peer", action="store_true", help=f"install {peer.PEER.name}, and measure it as well")
+    parser.add_argument("--profile", action="store_true", help="then take a round more, and tell where the time goes")
     parser.add_argument("--save", type=Path, metavar="PATH", help="write the findings as JSON, too")
     for name, measure in MEASURES.items():
         workload.add_arguments(parser, name, measure.Workload)

@@ -14,6 +14,7 @@ import yaml
 from tests.benchmarks import report
 from tests.benchmarks.__main__ import MEASURES
 from tests.benchmarks.measures import Aim
+from tests.benchmarks.profiling import Profile
 from tests.benchmarks.relays.peer import PEER
 from tests.benchmarks.results import Saved, restored
 
@@ -29,11 +30,15 @@ idle machine with two cores or more, Linux:
 
 <!-- not run: it takes minutes, and wants the machine for itself -->
 ```bash
-uv run python -m tests.benchmarks --peer --save docs/performance.json && uv run python -m tests.benchmarks.page
+uv run python -m tests.benchmarks --peer --profile --save docs/performance.json
+uv run python -m tests.benchmarks.page
 ```
 
 `--only NAME` measures one thing, `--rounds N` so many times; `--help` says what else can be adjusted. Without `--peer`
-nothing is installed and the peer is left out.
+nothing is installed and the peer is left out. With `--profile` py-spy looks at the server in one round more: the tables
+of *where the time goes* count the moments in which a thread of it held the interpreter, by what ran. What is called in
+C counts for its caller, so the event loop's share has waking up and reading from sockets in it, and that of `send` has
+writing to them.
 
 Everything runs on one machine: an upstream that sends Ollama's lines as plain bytes, a relay or server in front of it,
 and the load, each a process of its own. The *raw relay* is about the least that Python can do with an event (bare
@@ -75,7 +80,10 @@ def _section(name: str, measure: Saved, reasons: Mapping[str, str]) -> Iterator[
     yield from (f"Workload (`--only {name}`): {workload}.", "")
     head, *lines = report.turned(findings.rows)
     yield from (*_table(head, lines), "")
-    yield from _missed([aim for aim in findings.aims if aim.met is False], reasons)
+    missed = [aim for aim in findings.aims if aim.met is False]
+    yield from _missed(missed, reasons)
+    if missed and "profile" in measure:
+        yield from _profile(measure["profile"])
 
 
 def _missed(aims: Sequence[Aim], reasons: Mapping[str, str]) -> Iterator[str]:
@@ -86,6 +94,13 @@ def _missed(aims: Sequence[Aim], reasons: Mapping[str, str]) -> Iterator[str]:
     yield from (f"- Why {', '.join(names)} is missed: {reason}" for reason, names in by_reason.items())
     if aims:
         yield ""
+
+
+def _profile(profile: Profile) -> Iterator[str]:
+    """Where the time goes, by rooms; and the functions that take most of it."""
+    yield from (*_table(["where the time goes", "%"], profile["rooms"].items()), "")
+    functions = ", ".join(f"`{name}` {share}" for name, share in profile["functions"].items())
+    yield from (f"Most of it, in %: {functions}.", "")
 
 
 def _table(head: Sequence[str], lines: Any) -> list[str]:

@@ -3,12 +3,19 @@
 from collections.abc import Sequence
 
 from tests.benchmarks.measures import Aim, Findings, Row
+from tests.benchmarks.profiling import Profile
 
 
 def text(title: str, findings: Findings) -> str:
     """The tables of a measure."""
     aims = [["aim", "found", "limit", ""], *([aim.what, *judged(aim)] for aim in findings.aims)]
     return f"{title}\n{_aligned(turned(findings.rows))}\n\n{_aligned(aims)}\n"
+
+
+def profile_text(profile: Profile) -> str:
+    """The shares of each room, and of the functions that take most."""
+    lines = [[name, f"{share} %"] for shares in profile.values() for name, share in shares.items()]
+    return _aligned([["where the time goes", ""], *lines])
 
 
 def turned(rows: Sequence[Row]) -> list[list[str]]:

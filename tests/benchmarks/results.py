@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.benchmarks.measures import Aim, Findings
 from tests.benchmarks.processes import CpuClock
+from tests.benchmarks.profiling import Profile
 
 Saved = dict[str, Any]
 """JSON: ``machine`` and, under ``measures``, the workload and the findings of each."""
@@ -25,10 +26,11 @@ def machine() -> dict[str, str]:
     }
 
 
-def saved(findings: Findings, workload: dict[str, float]) -> Saved:
+def saved(findings: Findings, workload: dict[str, float], profile: Profile) -> Saved:
     """One measure."""
     aims = [asdict(aim) | {"met": aim.met, "missed_by": aim.missed_by} for aim in findings.aims]
-    return {"workload": workload, "rows": list(findings.rows), "aims": aims}
+    measure: Saved = {"workload": workload, "rows": list(findings.rows), "aims": aims}
+    return measure | ({"profile": profile} if profile else {})
 
 
 def restored(measure: Saved) -> Findings:

@@ -15,7 +15,8 @@ is for programs, `/docs` for reading and trying.
 
 Any route may also refuse a request before it is looked at: see [`UNAUTHORIZED`](errors.md#unauthorized),
 [`ORIGIN_FORBIDDEN`](errors.md#origin_forbidden), [`HOST_FORBIDDEN`](errors.md#host_forbidden),
-[`BODY_TOO_LARGE`](errors.md#body_too_large) and [`HEADERS_TOO_LARGE`](errors.md#headers_too_large).
+[`BODY_TOO_LARGE`](errors.md#body_too_large), [`HEADERS_TOO_LARGE`](errors.md#headers_too_large) and
+[`REQUEST_TIMED_OUT`](errors.md#request_timed_out).
 """
 
 

@@ -40,9 +40,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.write(f"The system allows too few open files for {arguments.streams} streams.\n")
         return 1
     measured, complaints = _soak(arguments)
-    sys.stdout.write(table(measured) + "\n")
-    complaints += problems(measured)
-    sys.stdout.writelines(f"MISSED: {line}\n" for line in missed(measured))
+    if measured is not None:
+        sys.stdout.write(table(measured) + "\n")
+        complaints += problems(measured)
+        sys.stdout.writelines(f"MISSED: {line}\n" for line in missed(measured))
     sys.stdout.writelines(f"BROKEN: {line}\n" for line in complaints)
     return 1 if complaints else 0
 
@@ -57,7 +58,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _soak(arguments: argparse.Namespace) -> tuple[Measured, list[str]]:
+def _soak(arguments: argparse.Namespace) -> tuple[Measured | None, list[str]]:
+    """What was measured, unless the server could not be watched to the end; and what went wrong."""
     words = round(arguments.rate * arguments.turn * _WORDS_PER_TOKEN)
     with ExitStack() as stack:
         directory = Path(stack.enter_context(TemporaryDirectory(prefix="mochi-soak-")))
@@ -73,7 +75,9 @@ def _soak(arguments: argparse.Namespace) -> tuple[Measured, list[str]]:
         with watch:
             result = _perform(job)
         after = settled_descriptors(server.pid, before, _IDLE_SECONDS)
-    complaints = [*warm.complaints, *result.complaints, *([watch.failure] if watch.failure else [])]
+    complaints = [*warm.complaints, *result.complaints]
+    if watch.failure is not None:
+        return None, [*complaints, watch.failure]
     planned = job.streams * job.seconds / turn
     return _measured(job, result, watch, (before, after), result.turns / planned), complaints
 

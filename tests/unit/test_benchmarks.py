@@ -11,6 +11,7 @@ import pytest
 from tests.benchmarks import page
 from tests.benchmarks.__main__ import MEASURES
 from tests.benchmarks.measures import Aim
+from tests.benchmarks.profiling import summed
 from tests.benchmarks.report import judged
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the CPU clocks of other processes")
@@ -54,6 +55,25 @@ def test_an_aim_says_by_how_much_it_is_missed() -> None:
     assert judged(Aim("few", 300, 60)) == ["300", "<= 60", "missed, 5 times the limit"]
     assert judged(Aim("many", 3, 4, "x", at_least=True)) == ["3 x", ">= 4 x", "missed by 25 %"]
     assert judged(Aim("many", None, 4, at_least=True)) == ["", ">= 4", "not measured"]
+
+
+def test_a_profile_has_the_shares_of_rooms_and_functions() -> None:
+    stacks = [
+        "serve (mochi_server/serve.py:1);Runner.run (asyncio/runners.py:118) 4",
+        "Runner.run (asyncio/runners.py:118);Run.publish (mochi_server/chat/run.py:58) 1",
+        "Runner.run (asyncio/runners.py:118);Run.publish (mochi_server/chat/run.py:60) 2",
+        "Runner.run (asyncio/runners.py:118);_find_and_load (<frozen importlib._bootstrap>:7) 1",
+        "Thread.run (threading.py:982);Cycle.send (uvicorn/protocols/http/httptools_impl.py:5) 2",
+    ]
+    assert summed(iter(stacks)) == {
+        "rooms": {"the event loop": 40.0, "mochi_server.chat": 30.0, "uvicorn": 20.0, "Python's own": 10.0},
+        "functions": {
+            "the event loop": 40.0,
+            "Run.publish (mochi_server.chat)": 30.0,
+            "Cycle.send (uvicorn)": 20.0,
+            "_find_and_load (Python's own)": 10.0,
+        },
+    }
 
 
 def test_the_page_says_what_was_saved() -> None:

@@ -14,6 +14,7 @@ STUB_MODULES = sorted((SRC / "mochi_stub").rglob("*.py"))
 LAYERS = [
     "constants",
     "posix",
+    "turns",
     "logs",
     "errors",
     "config",

@@ -16,6 +16,7 @@ from mochi_server.errors import InternalError, MochiError, SessionNotFound, Sess
 from mochi_server.events import Done, TurnError
 from mochi_server.sessions.session import new_id
 from mochi_server.sessions.store import SessionStore
+from mochi_server.turns import Turns
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +56,7 @@ class RunRegistry:
         self._shutdown_grace = shutdown_grace
         self._ended = ended
         self._shelf = RunShelf(kept_seconds)
+        self._turns = Turns()
         self._draining: asyncio.Task[None] | None = None
         self.shutdown = shutdown or anyio.Event()
         """Set it to begin the shutdown; ``start`` then refuses."""
@@ -71,6 +73,7 @@ class RunRegistry:
     async def _start(self, session_id: str, request: TurnRequest) -> Run:
         if self._draining is None:
             self._draining = asyncio.get_running_loop().create_task(self._wait_for_shutdown())
+        await self._turns.mine()  # many who come at once would else keep everybody else waiting
         self._refuse_at_shutdown()
         run_id = new_id()
         async with AsyncExitStack() as stack:

@@ -60,7 +60,9 @@ class AsyncOllamaClient:
         await self._transport.aclose()
 
     async def is_reachable(self) -> bool:
-        """Whether something that speaks Ollama's protocol answers."""
+        """Whether something that speaks Ollama's protocol answers; not asked while it is in the middle of an answer."""
+        if self._transport.is_heard:
+            return True
         for path in ("/api/version", "/api/tags"):
             try:
                 return isinstance(await self._transport.call("GET", path, seconds=_PROBE_SECONDS), dict)

@@ -5,8 +5,9 @@ when a line said ``done``. What one read of the socket brought stays together as
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import AsyncExitStack
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
 from http import HTTPStatus
 from io import BytesIO
 from typing import Any
@@ -18,6 +19,7 @@ import orjson
 from mochi_server.errors import MochiError, OllamaError
 from mochi_server.ollama.errors import error_text, not_json, refused, translate, translated
 from mochi_server.ollama.requests import Endpoint
+from mochi_server.turns import Turns
 
 Line = dict[str, Any]
 
@@ -25,6 +27,8 @@ MAX_LINE_BYTES = 8 * 1024 * 1024
 _SHORT_CALL_SECONDS = 5
 _DRAIN_SECONDS = 0.05
 _LARGE_BYTES = 1024 * 1024
+_PORTION_BYTES = 16 * 1024
+_HEARD_SECONDS = 1.0
 
 
 class LineReader:
@@ -88,6 +92,14 @@ class Transport:
         self._connect_timeout = connect_timeout
         self._session: aiohttp.ClientSession | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._turns = Turns()
+        self._streams = 0
+        self._heard = float("-inf")
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether an answer is under way, and something of it came within the last second."""
+        return self._streams > 0 and time.monotonic() - self._heard < _HEARD_SECONDS
 
     async def aclose(self) -> None:
         """Close all connections."""
@@ -113,10 +125,32 @@ class Transport:
                 stack.callback(response.close)
                 if response.status >= HTTPStatus.BAD_REQUEST:
                     raise refused(response.status, await response.content.read(64 * 1024), payload.get("model"))
-                async for batch in _batches(response, self._answered):
-                    yield batch
+                stack.enter_context(self._streaming())
+                reader = LineReader()
+                while not reader.done:
+                    data = await response.content.read(_PORTION_BYTES)
+                    self._heard = time.monotonic()
+                    if batch := reader.feed(data) if data else reader.end():
+                        if reader.done:
+                            self._answered(batch[-1])
+                        yield batch
+                    if reader.failure is not None:
+                        raise reader.failure
+                    if len(data) == _PORTION_BYTES:  # there is more, and others speak as well
+                        await self._turns.mine()
+                # The end of the body is due; reading it lets the connection be used again.
+                with anyio.move_on_after(_DRAIN_SECONDS):
+                    await response.content.read()
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 raise translate(error, self.endpoint.url) from error
+
+    @contextmanager
+    def _streaming(self) -> Iterator[None]:
+        self._streams += 1
+        try:
+            yield
+        finally:
+            self._streams -= 1
 
     def _request(
         self, method: str, path: str, payload: Mapping[str, Any] | None, timeout: aiohttp.ClientTimeout
@@ -139,27 +173,3 @@ class Transport:
                 auto_decompress=True,
             )
         return self._session
-
-
-async def _batches(
-    response: aiohttp.ClientResponse, answered: Callable[[Line], None]
-) -> AsyncGenerator[list[Line], None]:
-    reader = LineReader()
-    async for data in response.content.iter_any():
-        if batch := reader.feed(data):
-            if reader.done:
-                answered(batch[-1])
-            yield batch
-        if reader.failure is not None:
-            raise reader.failure
-        if reader.done:
-            # The end of the body is due; reading it lets the connection be used again.
-            with anyio.move_on_after(_DRAIN_SECONDS):
-                await response.content.read()
-            return
-    if batch := reader.end():
-        if reader.done:
-            answered(batch[-1])
-        yield batch
-    if reader.failure is not None:
-        raise reader.failure

@@ -10,6 +10,7 @@ from mochi_server.errors import (
     InternalError,
     MalformedRequest,
     OriginForbidden,
+    RequestTimedOut,
     Unauthorized,
 )
 from mochi_server.routers import (
@@ -33,8 +34,9 @@ _ANY_ERROR = described(
     BodyTooLarge,
     HeadersTooLarge,
     MalformedRequest,
+    RequestTimedOut,
     InternalError,
-    description="Any other error, among them what is refused before a route is asked: 401, 403, 413, 431.",
+    description="Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431.",
 )
 
 api = APIRouter(prefix=API_PREFIX, responses={"default": _ANY_ERROR})

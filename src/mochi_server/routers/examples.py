@@ -24,6 +24,7 @@ _SAMPLES: dict[str, Any] = {
     "doing": "write the session",
     "error": OSError(28, "No space left on device"),
     "limit": 33_554_432,
+    "seconds": 60,
     "path": "/api/v2",
     "method": "PATCH",
     "keys_exist": True,

@@ -18,6 +18,7 @@ from mochi_server.errors import (
     OllamaError,
     OllamaUnreachable,
     OriginForbidden,
+    RequestTimedOut,
     SessionBusy,
     SessionConflict,
     SessionNotFound,
@@ -44,8 +45,9 @@ _ANY_ERROR = openai_described(
     BodyTooLarge,
     HeadersTooLarge,
     MalformedRequest,
+    RequestTimedOut,
     InternalError,
-    description="Any other error, among them what is refused before a route is asked: 401, 403, 413, 431.",
+    description="Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431.",
 )
 _CHUNKS = {
     "schema": {

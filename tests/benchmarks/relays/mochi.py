@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests.benchmarks.processes import Server, python, running
+from tests.benchmarks.profiling import looked_at
 from tests.benchmarks.relays import Relay, Request
 
 ENVIRONMENT = {"MOCHI_SUMMARIZATION_ENABLED": "false"}
@@ -21,9 +22,11 @@ def command(upstream: Server, data: Path, port: int = 0) -> list[str]:
     return python("mochi_server", "--port", str(port), "--ollama-host", upstream.url, "--data-dir", str(data))
 
 
-def serving(upstream: Server, data: Path) -> AbstractContextManager[Server]:
+@contextmanager
+def serving(upstream: Server, data: Path) -> Iterator[Server]:
     """Run it on a data directory."""
-    return running(command(upstream, data), ENVIRONMENT)
+    with running(command(upstream, data), ENVIRONMENT) as server, looked_at(server):
+        yield server
 
 
 def stream(session_id: str) -> Request:

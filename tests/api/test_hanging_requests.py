@@ -1,0 +1,60 @@
+"""Requests that stop before they are whole: given up after a while, which an answer does not count towards."""
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mochi_server.protocol import Connection
+from tests.faults.rude_clients import RudeClient, request
+from tests.support.holding import Holding
+from tests.support.server import RunningServer
+
+pytestmark = pytest.mark.one_process("it is about connections to this process")
+
+WHOLE = b"GET /api/v1/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
+HALF_A_HEAD = WHOLE[:-10]
+HALF_A_BODY = request("/sessions", {"model": "mochi"})[:-5]
+
+
+@pytest.fixture
+def server(holding: Holding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningServer]:
+    monkeypatch.setattr(Connection, "patience_seconds", 0.2)
+    with RunningServer(tmp_path, holding.stub.url) as server:
+        yield server
+
+
+def address(server: RunningServer) -> tuple[str, int]:
+    url = server.api().http.base_url
+    return url.host, url.port or 0
+
+
+@pytest.mark.parametrize("sent", [HALF_A_HEAD, HALF_A_BODY], ids=["half a head", "half a body"])
+@pytest.mark.parametrize("before", [b"", WHOLE], ids=["first", "second on its connection"])
+def test_a_request_that_stops_is_given_up(server: RunningServer, before: bytes, sent: bytes) -> None:
+    with RudeClient(address(server)) as client:
+        if before:
+            client.sends(before)
+            client.reads_until(b'{"status":"alive"}')
+        client.sends(sent)
+        answer = client.reads_until(b"}}")
+        assert answer.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
+        assert b'"REQUEST_TIMED_OUT"' in answer
+        assert client.reads(1) == b""
+
+
+def test_a_connection_on_which_nothing_comes_is_closed(server: RunningServer) -> None:
+    with socket.create_connection(address(server), timeout=10) as client:
+        assert client.recv(1) == b""
+
+
+def test_an_answer_may_take_longer(server: RunningServer, holding: Holding) -> None:
+    api = server.api()
+    with api.open_stream(api.create("mochi")["session_id"], "hold") as events:
+        assert [next(events).data["content"] for _ in range(3)] == ["one ", "two ", "three "]
+        for _ in range(2):
+            with socket.create_connection(address(server), timeout=10) as other:
+                assert other.recv(1) == b""
+        holding.gate.open()
+        assert [event.type for event in events] == ["content_delta", "message_complete", "done"]
