@@ -49,12 +49,15 @@ class ChatEngine:
         self._limits = limits
         self._checkpoints = Checkpoints()
 
+    def expect(self) -> None:
+        """A turn is about to be prepared: ask Ollama meanwhile what each of them needs to know."""
+        self._client.look_ahead()
+
     async def prepare(self, session_id: str, request: TurnRequest) -> Turn:
         """Check session and model. Raises what a client should get as an HTTP status.
 
         What Ollama does wrong is no reason to refuse: the user's message is worth storing all the same.
         """
-        self._client.look_ahead()
         session = await self._store.load(session_id)
         if request.revision not in (None, session.revision):
             raise SessionConflict(session_id)
