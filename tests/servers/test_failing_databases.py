@@ -1,6 +1,7 @@
 """A database that is gone, comes back, is slow, is another version's, or lets nobody in."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -15,6 +16,13 @@ from tests.support.process import run
 from tests.support.relay import CuttingRelay
 
 WRONG = "wrong-password"
+FULL = """
+CREATE FUNCTION is_full() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = 'disk_full'; END $$;
+CREATE TRIGGER full_sessions BEFORE INSERT ON sessions EXECUTE FUNCTION is_full();
+CREATE TRIGGER full_messages BEFORE INSERT ON messages EXECUTE FUNCTION is_full();
+"""
+"""What PostgreSQL says when it cannot write, said by triggers: not everywhere is there a disk of its own to fill."""
 
 
 @pytest.fixture
@@ -82,6 +90,39 @@ def ready(api: Api) -> None:
     deadline = time.monotonic() + 20
     while api.http.get("/health/ready").status_code != 200:
         assert time.monotonic() < deadline
+
+
+def test_a_full_database_refuses_what_is_new_and_keeps_what_there_is(start: Start, database: str) -> None:
+    with Api(start().url) as api, psycopg.connect(database, autocommit=True) as connection:
+        session_id = api.create("mochi")["session_id"]
+        api.chat(session_id, "Hello!")
+        before = api.messages(session_id)
+        connection.execute(FULL)
+        refused = api.http.post("/sessions", json={"model": "mochi"})
+        assert error_of(refused) == (500, "STORAGE_FAILED")
+        assert "disk is full" in refused.json()["error"]["message"]
+        error, done = list(api.stream(session_id, "There is no room for this"))
+        assert (error.type, error.data["code"], done.type) == ("error", "STORAGE_FAILED", "done")
+        assert api.messages(session_id) == before
+        connection.execute("DROP TRIGGER full_sessions ON sessions; DROP TRIGGER full_messages ON messages")
+        assert api.chat(session_id, "Now there is")["message"]["content"] == "Fine."
+
+
+def test_a_database_that_does_not_get_on_fails_those_who_wait_for_it_and_nobody_else(
+    start: Start, database: str
+) -> None:
+    with Api(start().url, timeout=60) as api, psycopg.connect(database) as connection:
+        session_id = api.create("mochi")["session_id"]
+        with connection.transaction(force_rollback=True):
+            connection.execute("LOCK TABLE messages")
+            with ThreadPoolExecutor(1) as pool:
+                waiting = pool.submit(api.http.get, f"/sessions/{session_id}")
+                assert api.http.get("/health/live").status_code == 200
+                assert not waiting.done()
+                response = waiting.result()
+            assert error_of(response) == (500, "STORAGE_FAILED")
+            assert "took too long" in response.json()["error"]["message"]
+        assert api.chat(session_id, "Hello!")["message"]["content"] == "Fine."
 
 
 @pytest.mark.parametrize("command", [[], ["migrate"]])

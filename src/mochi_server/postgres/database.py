@@ -22,9 +22,9 @@ STATEMENT_SECONDS = 15
 _CONNECT_SECONDS = 5
 _START_SECONDS = 5
 _PATIENCE_SECONDS = 10
-_HURRY_SECONDS = 3
-"""While nobody gets through: long enough for a connection that is just made again, to store what was said."""
 """How long a request waits for a free connection."""
+_HURRY_SECONDS = 3
+"""The same while nobody gets through: long enough for a connection that is just made again, to store what was said."""
 
 _LIMITS = f"SET statement_timeout = '{STATEMENT_SECONDS}s'; SET idle_in_transaction_session_timeout = '15s'"
 _NOTICED_WITHIN_SECONDS = "SET tcp_keepalives_idle = 2; SET tcp_keepalives_interval = 1; SET tcp_keepalives_count = 2"
