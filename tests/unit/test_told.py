@@ -11,6 +11,7 @@ from mochi_server.chat.compaction import TRIMMED_CHARS, Checkpoint, Prompt
 from mochi_server.chat.history import wire_messages
 from mochi_server.chat.told import shows_images, size
 from mochi_server.ollama.requests import chat_payload
+from mochi_server.ollama.types import Encoded
 from mochi_server.sessions import Message
 from mochi_server.sessions.history import History
 from mochi_server.sessions.session import new_id, system_message, user_message
@@ -66,7 +67,7 @@ def test_blocks_are_told_as_their_messages_are(seed: int) -> None:
     prompt, plain = Prompt(History.of(messages), begins(messages)), wire_messages(messages, begins(messages))
     assert sent(prompt) == plain
     assert prompt.size_with([]) == size(plain, ())
-    assert any(isinstance(part, bytes) for part in prompt.messages)
+    assert any(isinstance(part, Encoded) for part in prompt.messages)
     assert shows_images(prompt.history) == any("images" in message for message in plain)
 
 

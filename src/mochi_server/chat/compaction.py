@@ -13,7 +13,7 @@ import orjson
 
 from mochi_server.chat.history import wire_messages
 from mochi_server.chat.told import Size, Told, size, told
-from mochi_server.ollama.types import ChatMessage
+from mochi_server.ollama.types import ChatMessage, Encoded
 from mochi_server.sessions.history import Block, History
 from mochi_server.sessions.images import images_of
 from mochi_server.sessions.types import Message
@@ -87,8 +87,8 @@ class Prompt:
         return max(self.covered - self.system, 0)
 
     @property
-    def messages(self) -> list[ChatMessage | bytes]:
-        """What is sent: the system message, the checkpoint, and the history behind it. See ``chat_payload``."""
+    def messages(self) -> list[ChatMessage | Encoded]:
+        """What is sent: the system message, the checkpoint, and the history behind it."""
         return self._sent[0]
 
     def size_with(self, tools: Sequence[dict[str, Any]]) -> Size:
@@ -96,8 +96,8 @@ class Prompt:
         return self._sent[1].and_(size((), tools))
 
     @cached_property
-    def _sent(self) -> tuple[list[ChatMessage | bytes], Size]:
-        sent: list[ChatMessage | bytes] = []
+    def _sent(self) -> tuple[list[ChatMessage | Encoded], Size]:
+        sent: list[ChatMessage | Encoded] = []
         total = Size(0, 0)
         for part in self._parts():
             sent.extend([part.encoded] if isinstance(part, Told) else part)

@@ -30,7 +30,7 @@ from mochi_server.ollama.errors import is_context_refusal, is_out_of_memory, ref
 from mochi_server.ollama.requests import chat_payload
 from mochi_server.ollama.stream import Line
 from mochi_server.ollama.traffic import Request
-from mochi_server.ollama.types import ChatMessage, ModelInfo
+from mochi_server.ollama.types import ChatMessage, Encoded, ModelInfo
 from mochi_server.services.context_window import WindowDecision, WindowRegistry
 from mochi_server.sessions.history import History
 from mochi_server.sessions.session import ChatSession, last_answer, previous_model, usage_tokens
@@ -279,7 +279,7 @@ class ChatModel:
         return "queued" if listed is None or self._size_of_window not in (None, listed) else "loading_model"
 
     def _payload(
-        self, messages: Sequence[ChatMessage | bytes], tools: list[dict[str, Any]], room: int | None
+        self, messages: Sequence[ChatMessage | Encoded], tools: list[dict[str, Any]], room: int | None
     ) -> dict[str, Any]:
         options = self._options | ({"num_predict": room} if self._is_limited_by(room) else {})
         return chat_payload(

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from mochi_server.chat.history import wire_messages
-from mochi_server.ollama.types import ChatMessage
+from mochi_server.ollama.types import ChatMessage, Encoded
 from mochi_server.sessions.history import History
 from mochi_server.sessions.images import images_in
 from mochi_server.sessions.types import Message
@@ -27,16 +27,16 @@ class Size(NamedTuple):
 
 
 class Told(NamedTuple):
-    """Messages as Ollama takes them: JSON, with commas between them. Images are named, and have to come in yet."""
+    """Messages as Ollama takes them. Images are named, and have to come in yet."""
 
-    encoded: bytes
+    encoded: Encoded
     size: Size
 
 
 def told(messages: Sequence[Message]) -> Told:
     """What a model is told of whole turns, all of which have been answered."""
     sent = wire_messages(messages, len(messages))
-    return Told(b",".join(map(orjson.dumps, sent)), size(sent, ()))
+    return Told(Encoded(b",".join(map(orjson.dumps, sent))), size(sent, ()))
 
 
 def shows_images(history: History) -> bool:

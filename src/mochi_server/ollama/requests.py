@@ -8,9 +8,7 @@ from ipaddress import ip_address
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-import orjson
-
-from mochi_server.ollama.types import ChatMessage, ChatResponse, ModelDetails, ModelInfo
+from mochi_server.ollama.types import ChatMessage, ChatResponse, Encoded, ModelDetails, ModelInfo
 
 MEBIBYTE = 1024 * 1024
 _COUNTERS = (
@@ -60,7 +58,7 @@ def is_loopback(host: str) -> bool:
 
 def chat_payload(
     model: str,
-    messages: Sequence[ChatMessage] | Sequence[ChatMessage | bytes],
+    messages: Sequence[ChatMessage] | Sequence[ChatMessage | Encoded],
     *,
     tools: Sequence[Mapping[str, Any]] | None = None,
     think: bool | str | None = None,
@@ -71,30 +69,17 @@ def chat_payload(
     stream: bool = True,
 ) -> dict[str, Any]:
     """The body of ``/api/chat``. ``context_window`` (tokens) becomes ``num_ctx``; what is None is not sent.
-
-    Messages that are bytes are encoded already, one or some with commas between them; then the body is for orjson.
     ``truncate: false`` makes Ollama refuse a prompt that is too long, where it would cut it silently.
     """
     options = dict(options or {})
     if context_window is not None:
         options["num_ctx"] = context_window
     optional = {"tools": tools or None, "think": think, "format": format, "keep_alive": keep_alive}
-    payload: dict[str, Any] = {"model": model, "messages": _joined(messages), "stream": stream, "truncate": False}
+    payload: dict[str, Any] = {"model": model, "messages": messages, "stream": stream, "truncate": False}
     payload |= {name: value for name, value in optional.items() if value is not None}
     if options:
         payload["options"] = options
     return payload
-
-
-def _joined(messages: Sequence[ChatMessage | bytes]) -> Sequence[ChatMessage | bytes] | orjson.Fragment:
-    if not any(isinstance(message, bytes) for message in messages):
-        return messages
-    encoded = (message if isinstance(message, bytes) else orjson.dumps(message) for message in messages)
-    first, *others = filter(None, encoded)
-    # Joined in one go: what is said to a model may be long, and each copy of it is paid for.
-    return orjson.Fragment(
-        b",".join([b"[" + first, *others[:-1], others[-1] + b"]"] if others else [b"[" + first + b"]"])
-    )
 
 
 def read_response(line: Mapping[str, Any]) -> ChatResponse:
