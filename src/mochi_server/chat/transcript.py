@@ -76,8 +76,8 @@ class Transcript:
         if said:
             self._storing = asyncio.ensure_future(self._store.append(self._id, said, images=request.images))
             self._turn.request = request.without_data()  # a turn may take minutes, and be remembered after it
-            session.messages = session.history.plus(said)
-        history = session.history
+        history = session.history.plus(said)
+        session.messages = history
         asked = last_user_index(history)
         self._begins = asked if asked is not None else len(history)
         end = len(history) if request.continues else self._begins + 1
