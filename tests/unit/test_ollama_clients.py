@@ -183,3 +183,28 @@ def test_structured_answers_come_as_text_in_their_form() -> None:
     assert City.model_validate_json(answer.message["content"]) == City(name="Oslo")
     assert sent is not None
     assert sent["format"]["properties"].keys() == {"name"}
+
+
+def test_what_is_loaded_is_asked_for_once_for_all_and_again_when_a_model_was_asked(stub: StubServer) -> None:
+    def times_asked() -> int:
+        return sum(exchange.path == "/api/ps" for exchange in stub.exchanges())
+
+    async def ask(client: AsyncOllamaClient) -> None:
+        client.look_ahead()
+        assert await asyncio.gather(*(client.loaded_windows() for _ in range(5))) == [{}] * 5
+        client.look_ahead()
+        assert await client.loaded_windows() == {}
+        assert times_asked() == 1
+        await client.chat("mochi", HELLO, context_window=4096)
+        assert await client.loaded_windows() == {"mochi:latest": 4096}
+        assert times_asked() == 2
+
+        await client.chat("mochi", HELLO, context_window=4096)
+        client.look_ahead()
+        await client.chat("mochi", HELLO, context_window=8192)  # what was asked before it may be known after it
+        assert await client.loaded_windows() == {"mochi:latest": 8192}
+        await client.chat("mochi", HELLO, context_window=8192)
+        client.look_ahead()
+        await client.aclose()
+
+    asyncio.run(ask(AsyncOllamaClient(stub.url)))

@@ -4,15 +4,17 @@ Pure decisions; nothing here asks a model or changes what is stored.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
 from mochi_server.chat.history import wire_messages
-from mochi_server.ollama.types import ChatMessage
+from mochi_server.chat.told import Size, Told, size, told
+from mochi_server.ollama.types import ChatMessage, Encoded
+from mochi_server.sessions.history import Block, History
 from mochi_server.sessions.images import images_of
 from mochi_server.sessions.types import Message
 
@@ -25,9 +27,6 @@ TARGET_RATIO = 0.5
 CHECKPOINT_TOKENS = 1500
 TRIMMED_CHARS = 400
 """What is left of an old tool result: half of it head, half tail."""
-
-_PER_MESSAGE_CHARS = 12
-"""What a template adds to each message, roughly."""
 
 INSTRUCTION = (
     "Write a summary of the conversation so far that lets you go on with it as if you had read it all. Keep facts, "
@@ -62,13 +61,15 @@ class Checkpoint:
 class Prompt:
     """A history as it is sent, and what of it is left out."""
 
-    history: Sequence[Message]
+    history: History
     turn_begins: int
     checkpoint: Checkpoint | None = None
     trim: bool = False
     """Whether tool results of earlier turns are shortened."""
     trim_turn: bool = False
     """Whether those of this turn are, too, but for the latest round's."""
+    shows_images: bool = True
+    """Whether the model can see any."""
 
     @cached_property
     def covered(self) -> int:
@@ -85,26 +86,54 @@ class Prompt:
         """How many messages are not sent, the system message not counted among them."""
         return max(self.covered - self.system, 0)
 
-    @cached_property
-    def messages(self) -> list[ChatMessage]:
+    @property
+    def messages(self) -> list[ChatMessage | Encoded]:
         """What is sent: the system message, the checkpoint, and the history behind it."""
-        if not self.covered and not self.trim:
-            return wire_messages(self.history, self.turn_begins)
-        start = max(self.covered, self.system)
-        rest = [self._shortened(i) for i in range(start, len(self.history))]
-        sent = wire_messages(list(self.history[: self.system]), 0)
-        if self.covered and self.checkpoint:
-            sent.append({"role": "user", "content": HEADING + self.checkpoint.text})
-            sent.append({"role": "assistant", "content": "I remember."})
-        return sent + wire_messages(rest, self.turn_begins - start)
+        return self._sent[0]
 
-    def size_with(self, tools: Sequence[dict[str, Any]]) -> "Size":
+    def size_with(self, tools: Sequence[dict[str, Any]]) -> Size:
         """What is sent, as ``size`` counts it."""
-        return Size(self._size.characters + size((), tools).characters, self._size.images)
+        return self._sent[1].and_(size((), tools))
 
     @cached_property
-    def _size(self) -> "Size":
-        return size(self.messages, ())
+    def _sent(self) -> tuple[list[ChatMessage | Encoded], Size]:
+        sent: list[ChatMessage | Encoded] = []
+        total = Size(0, 0)
+        for part in self._parts():
+            sent.extend([part.encoded] if isinstance(part, Told) else part)
+            total = total.and_(part.size if isinstance(part, Told) else size(part, ()))
+        return sent, total
+
+    def _parts(self) -> Iterator[Told | list[ChatMessage]]:
+        """What is sent, in order; blocks of the history as they are kept, as far as they are sent as they are."""
+        position = 0
+        if self.covered and self.checkpoint:
+            yield self._wire(0, self.system)
+            yield [
+                {"role": "user", "content": HEADING + self.checkpoint.text},
+                {"role": "assistant", "content": "I remember."},
+            ]
+            position = max(self.covered, self.system)
+        for block, end in zip(self.history.blocks, self.history.ends, strict=True):
+            begin = end - len(block.messages)
+            if position <= begin and end <= self.turn_begins and self._is_sent_as_it_is(block):
+                if position < begin:
+                    yield self._wire(position, begin)
+                yield block.keep(told)
+                position = end
+        yield self._wire(position, len(self.history))
+
+    def _is_sent_as_it_is(self, block: Block) -> bool:
+        return not block.keep(told).size.images and not (self.trim and block.keep(_has_long_results))
+
+    def _wire(self, start: int, end: int) -> list[ChatMessage]:
+        """Messages as they are sent, from whole turns."""
+        messages = [self._shortened(i) for i in range(start, end)] if self.trim else self.history[start:end]
+        sent = wire_messages(messages, self.turn_begins - start)
+        if not self.shows_images:
+            for message in sent:
+                message.pop("images", None)
+        return sent
 
     @property
     def system(self) -> int:
@@ -114,8 +143,7 @@ class Prompt:
     def _is_trimmed(self, index: int) -> bool:
         if not self.trim or index >= (self._latest_round if self.trim_turn else self.turn_begins):
             return False
-        message = self.history[index]
-        return message["role"] == "tool" and len(message["content"]) > TRIMMED_CHARS
+        return _is_long_result(self.history[index])
 
     @cached_property
     def _latest_round(self) -> int:
@@ -136,22 +164,12 @@ def checkpoint_tokens(window: int) -> int:
     return min(CHECKPOINT_TOKENS, window // 4)
 
 
-class Size(NamedTuple):
-    """How much a prompt is, in what can be counted without its model."""
-
-    characters: int
-    images: int
+def _has_long_results(messages: Sequence[Message]) -> bool:
+    return any(_is_long_result(message) for message in messages)
 
 
-def size(messages: Sequence[ChatMessage], tools: Sequence[dict[str, Any]]) -> Size:
-    """Characters of a prompt, tools and the calls in it included, and its images."""
-    characters, images = len(orjson.dumps(tools)) if tools else 0, 0
-    for message in messages:
-        images += len(message.get("images") or ())
-        characters += len(message.get("content") or "") + len(message.get("thinking") or "") + _PER_MESSAGE_CHARS
-        if calls := message.get("tool_calls"):
-            characters += len(orjson.dumps(calls))
-    return Size(characters, images)
+def _is_long_result(message: Message) -> bool:
+    return message["role"] == "tool" and len(message["content"]) > TRIMMED_CHARS
 
 
 def covered_by(checkpoint: Checkpoint, history: Sequence[Message]) -> int:

@@ -49,6 +49,10 @@ class ChatEngine:
         self._limits = limits
         self._checkpoints = Checkpoints()
 
+    def expect(self) -> None:
+        """A turn is about to be prepared: ask Ollama meanwhile what each of them needs to know."""
+        self._client.look_ahead()
+
     async def prepare(self, session_id: str, request: TurnRequest) -> Turn:
         """Check session and model. Raises what a client should get as an HTTP status.
 
@@ -57,7 +61,7 @@ class ChatEngine:
         session = await self._store.load(session_id)
         if request.revision not in (None, session.revision):
             raise SessionConflict(session_id)
-        if request.message is None and not request.continues and last_user_index(session.messages) is None:
+        if request.message is None and not request.continues and last_user_index(session.history) is None:
             raise EmptyHistory(session_id)
         toolbox = await self._toolboxes.of(session, interactive=request.interactive, tools=request.tools)
         turn = Turn(session, request, request.offer(toolbox))

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from mochi_server.ollama.types import ChatMessage
+from mochi_server.sessions.history import History
 from mochi_server.sessions.images import images_of
 from mochi_server.sessions.session import system_message
 from mochi_server.sessions.types import Message
@@ -29,19 +30,21 @@ def wire_messages(messages: Sequence[Message], turn_begins: int) -> list[ChatMes
 
 def last_user_index(messages: Sequence[Message]) -> int | None:
     """Where the latest user message is, if there is one."""
-    return next((i for i in range(len(messages) - 1, -1, -1) if messages[i]["role"] == "user"), None)
+    backwards = zip(range(len(messages) - 1, -1, -1), reversed(messages), strict=True)
+    return next((index for index, message in backwards if message["role"] == "user"), None)
 
 
-def instructed(messages: list[Message], asked: int, instructions: str | None) -> tuple[list[Message], int]:
-    """Messages with instructions for one turn behind what their system message says, and where ``asked`` is now."""
+def instructed(history: History, asked: int, instructions: str | None) -> tuple[History, int]:
+    """A history with instructions for one turn behind what its system message says, and where ``asked`` is now."""
     if not instructions:
-        return messages, asked
-    if not messages or messages[0]["role"] != "system":
-        return [system_message(instructions), *messages], asked + 1
-    first = messages[0]
+        return history, asked
+    if not history or history[0]["role"] != "system":
+        return History.of([system_message(instructions), *history]), asked + 1
+    first = history[0]
     if first["content"].strip() == instructions.strip():
-        return messages, asked
-    return [{**first, "content": f"{first['content']}\n\n{instructions}"}, *messages[1:]], asked
+        return history, asked
+    told: Message = {**first, "content": f"{first['content']}\n\n{instructions}"}
+    return History.of([told, *history[1:]]), asked
 
 
 def _wire(message: Message, *, with_thinking: bool) -> ChatMessage:
@@ -51,11 +54,6 @@ def _wire(message: Message, *, with_thinking: bool) -> ChatMessage:
     if "images" in message and (images := images_of(message)):
         sent["images"] = images
     return sent
-
-
-def without_images(messages: Sequence[Message]) -> list[Message]:
-    """A history for a model that cannot see."""
-    return [{name: value for name, value in m.items() if name != "images"} if "images" in m else m for m in messages]  # type: ignore[misc]  # a TypedDict by names
 
 
 def _missing_results(messages: Sequence[Message], index: int) -> list[ChatMessage]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import anyio.to_thread
 
 from mochi_server.errors import BlobNotFound, ValidationFailed
-from mochi_server.ollama.types import ChatMessage
+from mochi_server.ollama.types import ChatMessage, Encoded
 from mochi_server.sessions.images import Image
 from mochi_server.sessions.store import SessionStore
 
@@ -21,13 +21,18 @@ async def read_images(encoded: Sequence[str]) -> tuple[Image, ...]:
     return await anyio.to_thread.run_sync(_read_all, encoded) if encoded else ()
 
 
-async def with_images(messages: Iterable[ChatMessage], store: SessionStore) -> tuple[list[ChatMessage], int]:
-    """Messages as they are sent, with base64 in place of the names of images, and how many are not there any more."""
-    sent: list[ChatMessage] = []
+async def with_images(
+    messages: Iterable[ChatMessage | Encoded], store: SessionStore
+) -> tuple[list[ChatMessage | Encoded], int]:
+    """Messages as they are sent, with base64 in place of the names of images, and how many are not there any more.
+
+    Those that are encoded already have none.
+    """
+    sent: list[ChatMessage | Encoded] = []
     encoded: dict[str, str | None] = {}
     missing = 0
     for message in messages:
-        if not (names := message.get("images")):
+        if isinstance(message, Encoded) or not (names := message.get("images")):
             sent.append(message)
             continue
         for name in names:

@@ -94,7 +94,7 @@ class Conversation:
         """One answer of the model; ``answer_now`` offers no tools and does not listen to calls of any."""
         self._transcript.expect(answer)
         schemas = [] if answer_now else self._toolbox.schemas()
-        messages = [*self._transcript.messages, *self._reminders]
+        messages = self._transcript.messages.plus(self._reminders)
         asking = self._model.ask(messages, schemas, self._transcript.turn_begins)
         async with aclosing(asking) as batches:
             async for batch in batches:

@@ -15,15 +15,13 @@ from mochi_server.chat.compaction import (
     TARGET_RATIO,
     Checkpoint,
     Prompt,
-    Size,
     boundary,
     checkpoint_tokens,
     request,
-    size,
     slices,
 )
-from mochi_server.chat.history import without_images
 from mochi_server.chat.images import with_images
+from mochi_server.chat.told import Size, shows_images, size
 from mochi_server.chat.waiting import FirstWords
 from mochi_server.errors import ContextOverflow, OllamaError
 from mochi_server.events import ChatEvent, ContextCompacted, Status, TurnWarning
@@ -32,12 +30,11 @@ from mochi_server.ollama.errors import is_context_refusal, is_out_of_memory, ref
 from mochi_server.ollama.requests import chat_payload
 from mochi_server.ollama.stream import Line
 from mochi_server.ollama.traffic import Request
-from mochi_server.ollama.types import ChatMessage, ModelInfo
+from mochi_server.ollama.types import ChatMessage, Encoded, ModelInfo
 from mochi_server.services.context_window import WindowDecision, WindowRegistry
-from mochi_server.sessions.images import images_in
+from mochi_server.sessions.history import History
 from mochi_server.sessions.session import ChatSession, last_answer, previous_model, usage_tokens
 from mochi_server.sessions.store import SessionStore
-from mochi_server.sessions.types import Message
 
 _ROOM_FOR_AN_ANSWER = 64
 """Tokens; a prompt that leaves less than this in the window does not fit."""
@@ -91,8 +88,8 @@ class ChatModel:
         self._told_of_missing = False
         self._counted = 0
         """What the conversation took up when Ollama last counted, unless something was left out of it since."""
-        if self._checkpoint is None and session.messages and previous_model(session.messages) == self.name:
-            self._counted = usage_tokens(last_answer(session.messages)) or 0
+        if self._checkpoint is None and session.history and previous_model(session.history) == self.name:
+            self._counted = usage_tokens(last_answer(session.history)) or 0
         self._stepped_down = False
         self._is_loaded = False
         """Whether Ollama had the model in memory, with the window that was decided on, before it was asked."""
@@ -109,14 +106,14 @@ class ChatModel:
             found.append(
                 TurnWarning("TOOLS_NOT_SUPPORTED", f"Model {self.name!r} cannot use tools; it answers without.")
             )
-        if not self._info.can("vision") and images_in(self._session.messages):
+        if not self._info.can("vision") and shows_images(self._session.history):
             found.append(
                 TurnWarning("IMAGES_NOT_SUPPORTED", f"Model {self.name!r} cannot see images; it answers without.")
             )
         return found
 
     async def ask(
-        self, messages: Sequence[Message], tools: list[dict[str, Any]], turn_begins: int
+        self, history: History, tools: list[dict[str, Any]], turn_begins: int
     ) -> AsyncGenerator[list[Line] | ChatEvent, None]:
         """One answer to a history, in batches of lines; events for the client come between them.
 
@@ -124,8 +121,7 @@ class ChatModel:
         the shortest prompt does not fit.
         """
         tools = tools if self._info.can("tools") else []
-        messages = messages if self._info.can("vision") else without_images(messages)
-        prompt = Prompt(messages, turn_begins, self._checkpoint)
+        prompt = Prompt(history, turn_begins, self._checkpoint, shows_images=self._info.can("vision"))
         await self._decide(prompt, tools)
         forced = False
         for _ in range(_TRIES):
@@ -154,7 +150,7 @@ class ChatModel:
             self._info,
             self._session.metadata.context_window_config,
             self._session.session_id,
-            previous_model=previous_model(self._session.messages),
+            previous_model=previous_model(self._session.history),
             need=max(self._estimate(prompt, tools), self._counted),
         )
         # Within a turn the reason that changed the window says more than that it has not changed since.
@@ -282,7 +278,9 @@ class ChatModel:
         listed = (await self._client.loaded_windows()).get(request.model)
         return "queued" if listed is None or self._size_of_window not in (None, listed) else "loading_model"
 
-    def _payload(self, messages: list[ChatMessage], tools: list[dict[str, Any]], room: int | None) -> dict[str, Any]:
+    def _payload(
+        self, messages: Sequence[ChatMessage | Encoded], tools: list[dict[str, Any]], room: int | None
+    ) -> dict[str, Any]:
         options = self._options | ({"num_predict": room} if self._is_limited_by(room) else {})
         return chat_payload(
             self.name,

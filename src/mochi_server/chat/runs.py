@@ -73,6 +73,7 @@ class RunRegistry:
     async def _start(self, session_id: str, request: TurnRequest) -> Run:
         if self._draining is None:
             self._draining = asyncio.get_running_loop().create_task(self._wait_for_shutdown())
+        self._engine.expect()
         await self._turns.mine()  # many who come at once would else keep everybody else waiting
         self._refuse_at_shutdown()
         run_id = new_id()

@@ -8,6 +8,7 @@ from mochi_server.chat.answer import Answer
 from mochi_server.chat.history import instructed, last_user_index
 from mochi_server.chat.turn import Turn
 from mochi_server.errors import MochiError
+from mochi_server.sessions.history import History
 from mochi_server.sessions.session import ChatSession, new_id, now, user_message
 from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.types import Message
@@ -58,7 +59,7 @@ class Transcript:
         self._storing: asyncio.Future[ChatSession] | None = None
         self._writing: asyncio.Task[None] | None = None
         self._begins = 0
-        self.messages: list[Message] = []
+        self.messages = History()
         """What the model is told, without what may have to be left out of it."""
         self.turn_begins = 0
         """The position in ``messages`` of the user message being answered."""
@@ -75,14 +76,14 @@ class Transcript:
         if said:
             self._storing = asyncio.ensure_future(self._store.append(self._id, said, images=request.images))
             self._turn.request = request.without_data()  # a turn may take minutes, and be remembered after it
-            session.messages = [*session.messages, *said]
-        history = session.messages
+        history = session.history.plus(said)
+        session.messages = history
         asked = last_user_index(history)
         self._begins = asked if asked is not None else len(history)
         end = len(history) if request.continues else self._begins + 1
         self._replaces = end < len(history)
         self._found = session.revision if self._replaces else None
-        self.messages, self.turn_begins = instructed(history[:end], self._begins, request.instructions)
+        self.messages, self.turn_begins = instructed(history.upto(end), self._begins, request.instructions)
 
     async def begun(self) -> None:
         """Wait until what the user said is stored. Raises what went wrong with it, every time."""
@@ -104,7 +105,7 @@ class Transcript:
         """Store a whole message; ``last`` says that the turn is complete with it."""
         await self._settle()
         self._answer = None
-        self.messages.append(message)
+        self.messages = self.messages.plus([message])
         self._turn.stored.append(message)
         if not self._replaces:
             await self._store.append(self._id, [message], ends_turn=last)

@@ -75,7 +75,7 @@ class AgentChatDetail(SessionDetail):
 
     @classmethod
     def of(cls, session: ChatSession) -> "AgentChatDetail":
-        return cls.model_validate(session.summary_object() | {"messages": session.messages})
+        return cls.model_validate(session.summary_object() | {"messages": list(session.history)})
 
 
 class AgentChatList(BaseModel):

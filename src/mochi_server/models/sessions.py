@@ -176,7 +176,7 @@ class SessionDetail(Session):
 
     @classmethod
     def of(cls, session: ChatSession) -> "SessionDetail":
-        return cls.model_validate(session.summary_object() | {"messages": session.messages})
+        return cls.model_validate(session.summary_object() | {"messages": list(session.history)})
 
 
 class SessionList(BaseModel):
@@ -193,7 +193,7 @@ class MessageList(BaseModel):
 
     @classmethod
     def of(cls, session: ChatSession) -> "MessageList":
-        return cls(session_id=session.session_id, messages=[dict(message) for message in session.messages])
+        return cls(session_id=session.session_id, messages=[dict(message) for message in session.history])
 
 
 class SummarizeRequest(Body):
@@ -245,7 +245,7 @@ class WindowStatus(BaseModel):
     @classmethod
     def of(cls, state: SessionState) -> "WindowStatus":
         config = state.session.metadata.context_window_config
-        window, usage = config.get("current_window"), usage_tokens(last_answer(state.session.messages))
+        window, usage = config.get("current_window"), usage_tokens(last_answer(state.session.history))
         if state.override is not None:
             window = state.override.window
         return cls(
@@ -283,7 +283,7 @@ class SessionStatus(BaseModel):
         return cls(
             session_id=session.session_id,
             model=session.model,
-            message_count=len(session.messages),
+            message_count=len(session.history),
             context_window=WindowStatus.of(state),
             tools_enabled=bool(tools.tools or tools.tool_group),
             active_tools=tools.tools,

@@ -48,9 +48,15 @@ class AsyncOllamaClient:
         self._details: dict[str, ModelDetails] = {}
         self._tags: tuple[float, object] = (float("-inf"), None)
         self._windows: tuple[float, dict[str, int]] = (float("-inf"), {})
+        self._asking: asyncio.Task[dict[str, int]] | None = None
+        self._looking: set[asyncio.Task[dict[str, int]]] = set()
+        """What is under way, also where nobody waits for it any more."""
 
     async def aclose(self) -> None:
         """Close all connections."""
+        for task in self._looking:
+            task.cancel()
+        await asyncio.gather(*self._looking, return_exceptions=True)
         await self._transport.aclose()
 
     async def is_reachable(self) -> bool:
@@ -94,18 +100,19 @@ class AsyncOllamaClient:
 
     async def loaded_windows(self) -> dict[str, int]:
         """The context length that each loaded model has now, by qualified name; empty when nobody can tell."""
-        fetched, windows = self._windows
-        if time.monotonic() - fetched > _LOADED_FRESH_SECONDS:
-            try:
-                windows = read_loaded(await self._transport.call("GET", "/api/ps"))
-            except MochiError:
-                windows = {}
-            self._windows = (time.monotonic(), windows)
-        return windows
+        self.look_ahead()
+        return self._windows[1] if self._asking is None else await asyncio.shield(self._asking)
+
+    def look_ahead(self) -> None:
+        """Begin to find out what ``loaded_windows`` will be asked for soon."""
+        if self._asking is None and time.monotonic() - self._windows[0] > _LOADED_FRESH_SECONDS:
+            self._asking = asyncio.get_running_loop().create_task(self._fetch_windows())
+            self._looking.add(self._asking)
+            self._asking.add_done_callback(self._looking.discard)
 
     def chat_lines(self, payload: Mapping[str, Any]) -> AsyncGenerator[list[Line], None]:
         """Post a payload of ``chat_payload``; yields batches of parsed lines, unvalidated. Close it to stop Ollama."""
-        self._windows = (float("-inf"), {})  # what is loaded changes with what is asked
+        self._windows, self._asking = (float("-inf"), {}), None  # what is loaded changes with what is asked
         return self._transport.stream("/api/chat", payload)
 
     async def chat_stream(
@@ -139,6 +146,15 @@ class AsyncOllamaClient:
         tags = await self._transport.call("GET", "/api/tags")
         self._tags = (time.monotonic(), tags)
         return tags
+
+    async def _fetch_windows(self) -> dict[str, int]:
+        try:
+            windows = read_loaded(await self._transport.call("GET", "/api/ps"))
+        except MochiError:
+            windows = {}
+        if self._asking is asyncio.current_task():  # else a model was asked meanwhile
+            self._windows, self._asking = (time.monotonic(), windows), None
+        return windows
 
     async def _learn(self, name: str, digest: str, limit: asyncio.Semaphore) -> None:
         async with limit:

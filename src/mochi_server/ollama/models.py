@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mochi_server.errors import ModelNotFound, OllamaError
-from mochi_server.ollama.requests import qualified, read_show, read_tag, with_details
+from mochi_server.ollama.requests import name_of, qualified, read_show, read_tag, with_details
 from mochi_server.ollama.types import ModelDetails, ModelInfo
 
 
@@ -36,10 +36,10 @@ class ModelShelf:
 
     def find(self, name: str) -> tuple[ModelInfo, str]:
         """A model by its name, tag optional, and its digest. Raises ``ModelNotFound``."""
+        wanted = qualified(name)
         for entry in self._entries:
-            info = self._info(entry)
-            if qualified(info.name) == qualified(name):
-                return info, digest_of(entry)
+            if qualified(name_of(entry)) == wanted:
+                return self._info(entry), digest_of(entry)
         raise ModelNotFound(name)
 
     def chat_model(self, name: str) -> ModelInfo:

@@ -8,7 +8,7 @@ from ipaddress import ip_address
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from mochi_server.ollama.types import ChatMessage, ChatResponse, ModelDetails, ModelInfo
+from mochi_server.ollama.types import ChatMessage, ChatResponse, Encoded, ModelDetails, ModelInfo
 
 MEBIBYTE = 1024 * 1024
 _COUNTERS = (
@@ -58,7 +58,7 @@ def is_loopback(host: str) -> bool:
 
 def chat_payload(
     model: str,
-    messages: Sequence[ChatMessage],
+    messages: Sequence[ChatMessage] | Sequence[ChatMessage | Encoded],
     *,
     tools: Sequence[Mapping[str, Any]] | None = None,
     think: bool | str | None = None,
@@ -69,7 +69,6 @@ def chat_payload(
     stream: bool = True,
 ) -> dict[str, Any]:
     """The body of ``/api/chat``. ``context_window`` (tokens) becomes ``num_ctx``; what is None is not sent.
-
     ``truncate: false`` makes Ollama refuse a prompt that is too long, where it would cut it silently.
     """
     options = dict(options or {})
@@ -112,6 +111,11 @@ def qualified(name: str) -> str:
     return name if ":" in name.rpartition("/")[2] else f"{name}:latest"
 
 
+def name_of(entry: Mapping[str, Any]) -> str:
+    """The name of a model in one of Ollama's lists."""
+    return str(entry.get("name") or entry.get("model") or "")
+
+
 def read_tag(entry: Mapping[str, Any]) -> tuple[ModelInfo, bool]:
     """A model of ``/api/tags``, and whether the entry says all about it.
 
@@ -120,7 +124,7 @@ def read_tag(entry: Mapping[str, Any]) -> tuple[ModelInfo, bool]:
     """
     details = _mapping(entry.get("details"))
     info = ModelInfo(
-        name=str(entry.get("name") or entry.get("model") or ""),
+        name=name_of(entry),
         size_mb=round(_number(entry.get("size")) / MEBIBYTE, 1),
         format=str(details.get("format") or ""),
         family=str(details.get("family") or ""),
@@ -151,7 +155,7 @@ def read_loaded(body: object) -> dict[str, int]:
     """``/api/ps``: qualified name → context length; older servers do not tell it."""
     entries = _mapping(body).get("models")
     return {
-        qualified(str(entry.get("name") or entry.get("model") or "")): length
+        qualified(name_of(entry)): length
         for entry in (entries if isinstance(entries, list) else [])
         if isinstance(entry, Mapping) and (length := _positive(entry.get("context_length"))) is not None
     }

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
+import orjson
+
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
@@ -23,6 +25,10 @@ class ModelInfo:
     def can(self, capability: str) -> bool:
         """Whether the model has a capability ("tools", "thinking", "vision" ...)."""
         return capability in self.capabilities
+
+
+Encoded = orjson.Fragment
+"""Messages that are JSON already, with commas between them, and go as they are into what orjson makes of the rest."""
 
 
 class ChatMessage(TypedDict, total=False):

@@ -79,7 +79,7 @@ def turn_in(session: ChatSession, ask: Ask) -> TurnRequest:
     first = len(ask.messages) - len(ask.news)
     position = next((i for i in reversed(range(first, len(ask.messages))) if ask.messages[i]["role"] == "user"), None)
     if position is None:
-        if not turn.results and (not session.messages or session.messages[-1]["role"] != "tool"):
+        if not turn.results and (not session.history or session.history[-1]["role"] != "tool"):
             raise invalid("messages", "the last of them must be the user's, or the results of calls")
         return turn
     said, images = ask.shown[position], ask.images.get(position, ())
@@ -103,7 +103,7 @@ def _showing(message: Message, images: Sequence[Image]) -> Message:
 
 def _waits(session: ChatSession, said: Message) -> bool:
     """Whether a session ends with this very message, without an answer."""
-    last = session.messages[-1] if session.messages else None
+    last = session.history[-1] if session.history else None
     if last is None or last["role"] != "user":
         return False
     return (last["content"], images_of(last)) == (said["content"], images_of(said))
@@ -111,7 +111,7 @@ def _waits(session: ChatSession, said: Message) -> bool:
 
 def _results(session: ChatSession, news: Sequence[Message]) -> list[Message]:
     """The results that a session waits for, as it stores them. Raises ``ValidationFailed`` for those of no call."""
-    names = {call.get("id"): call["function"]["name"] for m in session.messages for call in m.get("tool_calls") or ()}
+    names = {call.get("id"): call["function"]["name"] for m in session.history for call in m.get("tool_calls") or ()}
     waiting = _open_calls(session)
     results: list[Message] = []
     for message in news:
@@ -129,7 +129,7 @@ def _results(session: ChatSession, news: Sequence[Message]) -> list[Message]:
 def _open_calls(session: ChatSession) -> set[str]:
     """Ids of the calls that the session ends with, and that have no result."""
     called: set[str] = set()
-    for message in reversed(session.messages):
+    for message in reversed(session.history):
         if message["role"] == "tool":
             called.add(message.get("tool_call_id", ""))
         else:

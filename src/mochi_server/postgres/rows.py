@@ -2,11 +2,12 @@
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
 from mochi_server.sessions.encoding import decode, encode, settle
+from mochi_server.sessions.history import History
 from mochi_server.sessions.search import folded
 from mochi_server.sessions.session import ChatSession, SessionMetadata
 from mochi_server.sessions.titles import automatic_title
@@ -35,11 +36,11 @@ class Head(NamedTuple):
         data: dict[str, Any] = decode(self.metadata.encode())
         return data | {"updated_at": as_text(self.updated_at)}
 
-    def session(self, messages: Sequence[Message]) -> ChatSession:
-        """The session with copies of these messages."""
+    def session(self, messages: History) -> ChatSession:
+        """The session with these messages."""
         metadata = SessionMetadata.from_dict(self.metadata_object())
         metadata.message_count = self.message_count
-        return ChatSession(metadata, [message.copy() for message in messages], decode(self.extra.encode()))
+        return ChatSession(metadata, messages, decode(self.extra.encode()))
 
     def entry(self) -> dict[str, Any]:
         """The session's list entry."""
@@ -98,40 +99,39 @@ def _spoken(opening: Sequence[dict[str, Any]]) -> list[Message]:
 
 
 @dataclass(frozen=True)
-class History:
+class Remembered:
     """The messages of a session as they were at a change. Never changed in place."""
 
     key: int
     change: int = 0
-    messages: tuple[Message, ...] = ()
+    messages: History = field(default_factory=History)
     size: int = 0
 
-    def brought_up_to(self, head: Head, positions: Sequence[int], bodies: Sequence[str]) -> "History | None":
-        """With what has changed since; None when that does not fit on it."""
+    def brought_up_to(self, head: Head, positions: Sequence[int], bodies: Sequence[str]) -> "Remembered | None":
+        """With what has changed since, which is always the end of it; None when that does not fit on it."""
         if self.key != head.key:
             return None
         if not positions and len(self.messages) == head.message_count:
             return self if self.change == head.change else replace(self, change=head.change)
-        messages = list(self.messages[: head.message_count])
-        for position, body in zip(positions, bodies, strict=True):
-            messages[position : position + 1] = [decode(body.encode())]
-        if len(messages) != head.message_count:
+        kept = self.messages.upto(min([head.message_count, *positions[:1]]))
+        if list(positions) != list(range(len(kept), head.message_count)):
             return None
-        size = self.size + sum(len(body) + _MESSAGE_BYTES for body in bodies)
-        return History(head.key, head.change, tuple(messages), size)
+        messages = kept.plus(decode(body.encode()) for body in bodies)
+        size = self.size + sum(2 * len(body) + _MESSAGE_BYTES for body in bodies)
+        return Remembered(head.key, head.change, messages, size)
 
 
 class Histories:
     """The histories of the sessions used last, so that only what is new need be read."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[str, History] = OrderedDict()
+        self._kept: OrderedDict[str, Remembered] = OrderedDict()
         self._bytes = 0
 
-    def get(self, session_id: str) -> History | None:
+    def get(self, session_id: str) -> Remembered | None:
         return self._kept.get(session_id)
 
-    def keep(self, session_id: str, history: History) -> None:
+    def keep(self, session_id: str, history: Remembered) -> None:
         """Remember a history, and forget those that were not used for the longest time."""
         self.forget(session_id)
         self._kept[session_id] = history

@@ -13,7 +13,7 @@ from mochi_server.postgres.database import Connection, Database
 from mochi_server.postgres.errors import UNREACHABLE
 from mochi_server.postgres.news import tell
 from mochi_server.postgres.process import Process, lock_key
-from mochi_server.postgres.rows import Head, Histories, History, as_text
+from mochi_server.postgres.rows import Head, Histories, Remembered, as_text
 from mochi_server.sessions.changes import settled_fields, settled_message
 from mochi_server.sessions.encoding import decode, settle
 from mochi_server.sessions.finishing import finished
@@ -236,7 +236,7 @@ class PostgresSessionStore:
                 raise SessionConflict(session_id)
             yield connection, head
 
-    async def _read(self, session_id: str) -> tuple[Head, History, str | None]:
+    async def _read(self, session_id: str) -> tuple[Head, Remembered, str | None]:
         """A session's head, its messages, and an unfinished answer."""
         _require_id(session_id)
         async with self._database.connection(f"read session {session_id}") as connection:
@@ -245,7 +245,7 @@ class PostgresSessionStore:
                 if found is None:
                     self._histories.forget(session_id)
                     raise SessionNotFound(session_id)
-                before = known or History(found.head.key)
+                before = known or Remembered(found.head.key)
                 history = before.brought_up_to(found.head, found.positions, found.bodies)
                 if history is not None:
                     self._histories.keep(session_id, history)

@@ -1,15 +1,14 @@
 """/health"""
 
-from fastapi import APIRouter
-
 from mochi_server import __version__
 from mochi_server.constants import API_PREFIX
 from mochi_server.dependencies import ClientDep, ServicesDep
 from mochi_server.errors import NotReady, ShuttingDown
 from mochi_server.models.health import Alive, Health, Ready
 from mochi_server.routers.errors import responses
+from mochi_server.routers.router import Router
 
-router = APIRouter(prefix="/health", tags=["health"])
+router = Router(prefix="/health", tags=["health"])
 
 WITHOUT_KEY = frozenset({f"{API_PREFIX}/health/live", f"{API_PREFIX}/health/ready"})
 """Paths for those who watch over the process and know no key. They tell nothing but what is asked."""

@@ -1,13 +1,12 @@
 """/models"""
 
-from fastapi import APIRouter
-
 from mochi_server.dependencies import ClientDep
 from mochi_server.errors import ModelNotFound, OllamaError, OllamaUnreachable
 from mochi_server.models.models import Model, ModelList
 from mochi_server.routers.errors import responses
+from mochi_server.routers.router import Router
 
-router = APIRouter(prefix="/models", tags=["models"])
+router = Router(prefix="/models", tags=["models"])
 
 
 @router.get("", responses=responses(OllamaUnreachable, OllamaError))

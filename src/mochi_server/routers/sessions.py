@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 
 from mochi_server.dependencies import RunsDep, SessionsDep, StoreDep, SummariesDep, TransfersDep
 from mochi_server.errors import (
@@ -35,9 +35,10 @@ from mochi_server.routers.bytes import EXPORTED, PAGE, download, page_of, sessio
 from mochi_server.routers.connection import whole_body
 from mochi_server.routers.errors import responses
 from mochi_server.routers.images import IMAGE, image_response
+from mochi_server.routers.router import Router
 from mochi_server.sessions.types import SessionQuery
 
-router = APIRouter(prefix="/sessions", tags=["sessions"])
+router = Router(prefix="/sessions", tags=["sessions"])
 
 SearchQuery = Annotated[str | None, Query(max_length=1000)]
 LimitQuery = Annotated[int | None, Query(ge=1, le=10_000)]

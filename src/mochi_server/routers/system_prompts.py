@@ -1,13 +1,12 @@
 """/system-prompts"""
 
-from fastapi import APIRouter
-
 from mochi_server.dependencies import PromptsDep
 from mochi_server.errors import PromptExists, PromptNotFound, StorageFailed, ValidationFailed
 from mochi_server.models.system_prompts import PromptContent, PromptEntry, PromptFile, PromptList
 from mochi_server.routers.errors import responses
+from mochi_server.routers.router import Router
 
-router = APIRouter(prefix="/system-prompts", tags=["system prompts"])
+router = Router(prefix="/system-prompts", tags=["system prompts"])
 
 
 @router.get("")

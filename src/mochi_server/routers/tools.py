@@ -1,13 +1,12 @@
 """/tools"""
 
-from fastapi import APIRouter
-
 from mochi_server.dependencies import ExecutionDep, ToolsDep
 from mochi_server.errors import ToolNotFound
 from mochi_server.models.tools import ExecutionList, ToolDetails, ToolList
 from mochi_server.routers.errors import responses
+from mochi_server.routers.router import Router
 
-router = APIRouter(prefix="/tools", tags=["tools"])
+router = Router(prefix="/tools", tags=["tools"])
 
 
 @router.get("")

@@ -104,7 +104,7 @@ class SessionService:
     async def image(self, session_id: str, sha256: str) -> Image:
         """An image that a message of the session names. Raises ``BlobNotFound``."""
         session = await self._store.load(session_id)
-        if sha256 not in images_in(session.messages):
+        if sha256 not in images_in(session.history):
             raise BlobNotFound(sha256)
         data = await self._store.load_image(sha256)
         if (media_type := media_type_of(data)) is None:  # somebody has put something else there

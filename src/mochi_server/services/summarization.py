@@ -174,24 +174,24 @@ class SummarizationService:
         self, session: ChatSession, summary: ConversationSummary, work: _Work, *, revision: str | None
     ) -> None:
         await self._store.patch(session.session_id, {"summary": summary.model_dump()}, revision=revision)
-        work.covered = session.messages[-1]["message_id"] if session.messages else None
+        work.covered = session.history[-1]["message_id"] if session.history else None
 
 
 def is_due(session: ChatSession, covered: str | None) -> bool:
     """Whether there is something new to summarize: a whole answer, at least the second message."""
-    if len(session.messages) < 2:
+    if len(session.history) < 2:
         return False
-    last = session.messages[-1]
+    last = session.history[-1]
     whole = last["role"] == "assistant" and not last.get("tool_calls") and not last.get("interrupted")
     return whole and last["message_id"] != covered
 
 
 def _request(session: ChatSession, covered: str | None, fits: Callable[[str], bool]) -> list[ChatMessage]:
     """What a model is asked: the previous summary and what is new since, its latest part where all is too long."""
-    start = next((i + 1 for i, m in enumerate(session.messages) if m["message_id"] == covered), 0)
+    start = next((i + 1 for i, m in enumerate(session.history) if m["message_id"] == covered), 0)
     earlier = session.metadata.summary if start else None
     before = f"Summary so far: {earlier.get('summary')}\n\n" if earlier else ""
-    text = _transcript(session.messages[start:])
+    text = _transcript(session.history[start:])
     while not fits(before + text) and len(text) > 200:
         text = text[len(text) // 4 :]
     return [

@@ -1,7 +1,7 @@
 """The store's verbs over the files of one directory, for threads. Knows no event loop and no holds.
 
 A change outside a turn writes the session's file at once. A turn writes it at its first change of the history and at
-its end; what comes between are lines of the turn log, which reading lays over the file.
+its end, a large one at its end alone; the rest are lines of the turn log, which reading lays over the file.
 """
 
 import logging
@@ -20,10 +20,14 @@ from mochi_server.sessions.folder import SessionFolder, Stored, storage
 from mochi_server.sessions.images import Image, images_in
 from mochi_server.sessions.index import SessionIndex
 from mochi_server.sessions.pages import SessionPage
+from mochi_server.sessions.recent import RecentSessions
 from mochi_server.sessions.search import pieces
 from mochi_server.sessions.session import ChatSession, new_id, now
 from mochi_server.sessions.turnlog import Record, fields_line, partial_line, tail_line
 from mochi_server.sessions.types import Message, SessionQuery
+
+_LARGE_BYTES = 1024 * 1024
+"""From here on a file is written once in a turn, since writing it takes longer than anything else in it."""
 
 _log = logging.getLogger(__name__)
 
@@ -37,12 +41,17 @@ class _Turn:
 
 
 class SessionDirectory:
-    """The sessions of one directory, which other processes may use as well. Every method blocks."""
+    """The sessions of one directory, which other processes may use as well.
 
-    def __init__(self, path: Path) -> None:
+    Every method blocks, but for those that say that they do at once what can be done at once.
+    """
+
+    def __init__(self, path: Path, recent: RecentSessions | None = None) -> None:
+        """``recent`` may be shared with other directories."""
         self._folder = SessionFolder(path)
         self._index = SessionIndex(path, self._folder.scan, self._summary, self._pieces)
         self._turns: dict[str, _Turn] = {}
+        self._recent = recent or RecentSessions()
 
     def check(self) -> None:
         """See whether a session could be stored: write a small file, and remove it."""
@@ -55,9 +64,9 @@ class SessionDirectory:
         fresh = ChatSession.from_dict(settle(session.to_dict()))
         with storage("create a session"):
             self._folder.make()
-            while not self._folder.create(fresh.session_id, Record.of(fresh), images):
+            while (stored := self._folder.create(fresh.session_id, Record.of(fresh), images)) is None:
                 fresh.metadata.session_id = new_id()
-        return fresh
+        return self._remember(fresh.session_id, stored).session()
 
     def put(self, session: ChatSession, images: Sequence[Image] = ()) -> ChatSession:
         """Store a session as it is, in place of one that is there."""
@@ -65,8 +74,8 @@ class SessionDirectory:
         with storage(f"save session {session.session_id}"):
             self._folder.make()
             with self._folder.blobs.keeping(session.messages, images):
-                if self._folder.create(session.session_id, record):
-                    return self.load(session.session_id)
+                if stored := self._folder.create(session.session_id, record):
+                    return self._remember(session.session_id, stored).session()
         with self._writing(session.session_id) as stored, self._folder.blobs.keeping(session.messages, images):
             put = self._remember(session.session_id, self._folder.save(session.session_id, stored, record)).session()
         self.sweep()
@@ -75,8 +84,17 @@ class SessionDirectory:
     def load(self, session_id: str) -> ChatSession:
         """The session as it is now."""
         with storage(f"read session {session_id}"):
-            _, visible = self._read(session_id)
-            return visible.session()
+            stored, visible = self._read(session_id)
+        if stored.is_settled:
+            self._recent.keep(session_id, stored)
+        return visible.session()
+
+    def load_at_once(self, session_id: str) -> ChatSession | None:
+        """The session as it is now, if it is known and only has to be looked at; else None."""
+        stored = self._known(session_id)
+        if stored is None or (stored.log and session_id not in self._turns):
+            return None
+        return self._visible(session_id, stored).session()
 
     def append(
         self,
@@ -141,6 +159,7 @@ class SessionDirectory:
         """Remove the session."""
         with storage(f"delete session {session_id}"), self._folder.alone(session_id):
             had_images = self._folder.delete(session_id)
+            self._recent.forget(session_id)
         if had_images:
             self.sweep()
 
@@ -180,6 +199,15 @@ class SessionDirectory:
             if is_turn:
                 self._turns[session_id] = _Turn(whole)
 
+    def begin_at_once(self, session_id: str, *, is_turn: bool) -> bool:
+        """``begin`` for a session that is known and was left in order by everybody; False where there is more to do."""
+        stored = self._known(session_id)
+        if stored is None or stored.log or (is_turn and self._folder.presence.name is None):
+            return False
+        if is_turn:
+            self._turns[session_id] = _Turn(stored)
+        return True
+
     def leave_turn(self, session_id: str) -> bool:
         """End a turn that has nothing in its log, which needs no disk. False where ``end_turn`` has work to do."""
         turn = self._turns.get(session_id)
@@ -193,7 +221,7 @@ class SessionDirectory:
         try:
             with self._writing(session_id) as stored:
                 if stored.log:
-                    self._folder.save(session_id, stored, stored.record.with_partial(None))
+                    self._remember(session_id, self._folder.save(session_id, stored, stored.record.with_partial(None)))
         except SessionNotFound:
             _log.debug("session %s was deleted during its turn", session_id)
         except StorageFailed as error:
@@ -218,7 +246,8 @@ class SessionDirectory:
             new = [settled_message(message, start + offset) for offset, message in enumerate(messages)]
             after = before.with_tail(start, new, moment)
             turn = self._turns.get(session_id)
-            line = partial(tail_line, before, start, after) if turn and turn.has_spoken else None
+            is_logged = turn is not None and (turn.has_spoken or stored.file.size > _LARGE_BYTES)
+            line = partial(tail_line, before, start, after) if is_logged else None
             with self._folder.blobs.keeping(new, images):
                 written = self._written(session_id, stored, after, line, ends_turn=ends_turn)
             if turn:
@@ -243,16 +272,26 @@ class SessionDirectory:
     def _writing(self, session_id: str) -> Iterator[Stored]:
         """Alone with a session as it is now."""
         with storage(f"save session {session_id}"), self._folder.alone(session_id):
-            turn = self._turns.get(session_id)
-            if turn and self._folder.is_current(session_id, turn.stored):
-                yield turn.stored
-            else:
-                yield self._folder.read_alone(session_id)
+            yield self._current(session_id) or self._folder.read_alone(session_id)
+
+    def _current(self, session_id: str) -> Stored | None:
+        """What is known of a session, if its files still say so. Raises OSError."""
+        turn = self._turns.get(session_id)
+        known = turn.stored if turn else self._recent.get(session_id)
+        return known if known and self._folder.is_current(session_id, known) else None
+
+    def _known(self, session_id: str) -> Stored | None:
+        """The same for who can do without: None also where the medium fails."""
+        try:
+            return self._current(session_id)
+        except OSError:
+            return None
 
     def _remember(self, session_id: str, stored: Stored) -> Record:
-        """Keep what was written for a turn that goes on; what callers see of it."""
+        """Keep what was written, for a turn that goes on and for the next one; what callers see of it."""
         if turn := self._turns.get(session_id):
             turn.stored = stored
+        self._recent.keep(session_id, stored)
         return self._visible(session_id, stored)
 
     def _visible(self, session_id: str, stored: Stored) -> Record:
@@ -272,10 +311,8 @@ class SessionDirectory:
 
     def _read(self, session_id: str) -> tuple[Stored, Record]:
         """A session's files without being alone with them, and what callers see."""
-        turn = self._turns.get(session_id)
-        was_running = turn is not None
-        current = turn and turn.stored
-        stored = current if current and self._folder.is_current(session_id, current) else self._folder.read(session_id)
+        was_running = session_id in self._turns
+        stored = self._current(session_id) or self._folder.read(session_id)
         # A turn that began or ended meanwhile is running, too: its unfinished answer is no crashed one.
         return stored, stored.record.with_partial(None) if was_running else self._visible(session_id, stored)
 

@@ -11,6 +11,9 @@ from uuid import uuid4
 
 from mochi_server.posix import OPEN_SAFELY, sync_directory
 
+_TICK_NS = 20_000_000
+"""More than any kernel's clock takes for a step: files that are written twice within one have one time."""
+
 TEMPORARY = ".tmp"
 """Suffix of files that are being written; one of a killed process may be removed at any time."""
 
@@ -29,6 +32,11 @@ class Signature(NamedTuple):
     @classmethod
     def of(cls, status: os.stat_result) -> "Signature":
         return cls(status.st_ino, status.st_mtime_ns, status.st_size)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether a file that is changed from now on cannot have this signature."""
+        return time.time_ns() - self.modified_ns > _TICK_NS
 
 
 def signature(path: str | Path) -> Signature | None:

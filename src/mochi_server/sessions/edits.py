@@ -15,9 +15,9 @@ def edited(session: ChatSession, index: int, content: str) -> Tail:
 
     The message keeps its id and gets the time of the edit. Raises InvalidMessageIndex for any other message.
     """
-    if not 0 <= index < len(session.messages):
-        raise InvalidMessageIndex(index, f"the session has {len(session.messages)} messages")
-    message = session.messages[index]
+    if not 0 <= index < len(session.history):
+        raise InvalidMessageIndex(index, f"the session has {len(session.history)} messages")
+    message = session.history[index]
     if message.get("role") != "user":
         raise InvalidMessageIndex(index, f"it is a message of the {message.get('role')}, not of the user")
     changed = message.copy()
@@ -36,4 +36,4 @@ def without_system_prompt(session: ChatSession) -> Tail:
 
 
 def _spoken(session: ChatSession) -> list[Message]:
-    return session.messages[1:] if session.system_prompt else session.messages
+    return list(session.history[1:] if session.system_prompt else session.history)

@@ -9,6 +9,9 @@ import orjson
 
 from mochi_server.sessions.session import ChatSession, SessionMetadata
 
+BETWEEN_MESSAGES = b",\n    "
+"""What stands between two messages in a session file; no encoded message has a line end in it."""
+
 
 def encode(value: object) -> bytes:
     """Compact JSON. What JSON cannot hold is replaced: lone surrogates by U+FFFD, NaN by null."""
@@ -33,7 +36,10 @@ def settle(value: object) -> Any:
 
 
 def encode_file(metadata: SessionMetadata, lines: Sequence[bytes], extra: dict[str, Any]) -> bytes:
-    """A session file. ``lines`` are encoded messages, ``extra`` is what else stood beside the two known keys."""
+    """A session file. ``lines`` are encoded messages, one or some to an item.
+
+    ``extra`` is what else stood beside the two known keys.
+    """
     head = b'{\n  "metadata": ' + _indented(metadata.to_dict()) + b',\n  "messages": ['
     others = [b",\n  " + encode(name) + b": " + _indented(value) for name, value in extra.items()]
     tail = b"".join([b"]", *others, b"\n}\n"])
@@ -43,7 +49,7 @@ def encode_file(metadata: SessionMetadata, lines: Sequence[bytes], extra: dict[s
     first, last = head + b"\n    ", b"\n  " + tail
     if len(lines) == 1:
         return first + lines[0] + last
-    return b",\n    ".join([first + lines[0], *lines[1:-1], lines[-1] + last])
+    return BETWEEN_MESSAGES.join([first + lines[0], *lines[1:-1], lines[-1] + last])
 
 
 def decode_file(session_id: str, data: bytes) -> ChatSession:

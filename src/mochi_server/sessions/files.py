@@ -18,6 +18,7 @@ from mochi_server.sessions.finishing import finished
 from mochi_server.sessions.images import Image
 from mochi_server.sessions.locks import Holds
 from mochi_server.sessions.pages import SessionPage
+from mochi_server.sessions.recent import RecentSessions
 from mochi_server.sessions.session import ChatSession, is_session_id
 from mochi_server.sessions.types import Message, SessionQuery
 
@@ -37,9 +38,10 @@ class FileSessionStore:
     What it has begun to write it finishes, also when the caller is cancelled meanwhile.
     """
 
-    def __init__(self, sessions_dir: str | Path) -> None:
+    def __init__(self, sessions_dir: str | Path, recent: RecentSessions | None = None) -> None:
+        """``recent`` is where sessions are kept in memory, perhaps together with those of other stores."""
         self._path = Path(sessions_dir)
-        self._directory = SessionDirectory(self._path)
+        self._directory = SessionDirectory(self._path, recent)
         self._holds = Holds()
         self.others: tuple[int, ...] = ()
         """Processes that served the directory already when it was opened."""
@@ -74,6 +76,9 @@ class FileSessionStore:
 
     async def load(self, session_id: str) -> ChatSession:
         """The session as it is now, what a running or crashed turn has brought so far included."""
+        # Looking at two files takes microseconds; the way into a thread and back is longer than all of it.
+        if (session := self._directory.load_at_once(session_id)) is not None:
+            return session
         return await self._run(partial(self._directory.load, session_id))
 
     async def append(
@@ -129,7 +134,8 @@ class FileSessionStore:
             raise SessionNotFound(session_id)
         async with self._holds.hold(session_id, run_id=run_id, wait=wait):
             try:
-                await self._run(partial(self._directory.begin, session_id, is_turn=run_id is not None))
+                if not self._directory.begin_at_once(session_id, is_turn=run_id is not None):
+                    await self._run(partial(self._directory.begin, session_id, is_turn=run_id is not None))
                 yield
             finally:
                 if run_id is not None and not self._directory.leave_turn(session_id):
@@ -151,8 +157,9 @@ class FileStores:
     connected = True
 
     def __init__(self, sessions_dir: str | Path, agent_chats_dir: str | Path) -> None:
-        self.chats = FileSessionStore(sessions_dir)
-        self.agents = FileSessionStore(agent_chats_dir)
+        recent = RecentSessions()
+        self.chats = FileSessionStore(sessions_dir, recent)
+        self.agents = FileSessionStore(agent_chats_dir, recent)
 
     @property
     def problems(self) -> Sequence[str]:

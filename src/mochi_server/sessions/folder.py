@@ -37,6 +37,11 @@ class Stored:
     file: disk.Signature
     log: disk.Signature | None
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether what was read is what the signatures are of, should somebody have been writing then."""
+        return all(signature.is_settled for signature in (self.file, self.log) if signature)
+
 
 @dataclass(frozen=True)
 class Changes:
@@ -114,15 +119,14 @@ class SessionFolder:
         seen = disk.signature(self._file(session_id)), disk.signature(self._log(session_id))
         return seen == (stored.file, stored.log)
 
-    def create(self, session_id: str, record: Record, images: Sequence[Image] = ()) -> bool:
-        """Write a session's first file; False when the id is taken."""
+    def create(self, session_id: str, record: Record, images: Sequence[Image] = ()) -> Stored | None:
+        """Write a session's first file; None when the id is taken."""
         with self._locks.exclusive(session_id):
             if os.path.lexists(self._file(session_id)):
-                return False
+                return None
             with self.blobs.keeping(record.messages, images):
                 disk.remove(self._log(session_id))
-                disk.write(self._file(session_id), record.file())
-        return True
+                return Stored(record, disk.write(self._file(session_id), record.file()), None)
 
     def save(self, session_id: str, before: Stored, record: Record) -> Stored:
         """Write the whole file. The log goes when the file is durable, and is harmless should it stay."""

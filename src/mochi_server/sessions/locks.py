@@ -27,6 +27,7 @@ class WriteLocks:
         self._directory = directory
         self._threads = [threading.Lock() for _ in range(SLOTS)]
         self._blobs = threading.Lock()
+        self._files: dict[str, FileLock] = {}
 
     @contextmanager
     def exclusive(self, session_id: str) -> Iterator[None]:
@@ -47,7 +48,8 @@ class WriteLocks:
     @contextmanager
     def _file(self, name: str) -> Iterator[None]:
         self._directory.mkdir(mode=0o700, exist_ok=True)
-        lock = FileLock(self._directory / f"{name}.lock", mode=0o600, thread_local=False)
+        if (lock := self._files.get(name)) is None:
+            lock = self._files[name] = FileLock(self._directory / f"{name}.lock", mode=0o600, thread_local=False)
         with lock.acquire(timeout=PATIENCE_SECONDS, poll_interval=POLL_SECONDS):
             yield
 

@@ -13,7 +13,7 @@ _HEADINGS = {"system": "System", "user": "User", "assistant": "Assistant", "tool
 def as_markdown(session: ChatSession) -> str:
     """The title, what the session is, and every message under a heading of its own."""
     parts = [f"# {session.summary_object()['title'] or 'Untitled'}", _about(session)]
-    parts += [part for message in session.messages for part in _message(message)]
+    parts += [part for message in session.history for part in _message(message)]
     return "\n\n".join(parts) + "\n"
 
 

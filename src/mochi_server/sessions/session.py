@@ -9,6 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 from mochi_server.constants import FORMAT_VERSION, PREVIEW_CHARS
+from mochi_server.sessions.history import History
 from mochi_server.sessions.images import Image
 from mochi_server.sessions.migrations import migrate
 from mochi_server.sessions.titles import automatic_title
@@ -178,16 +179,46 @@ _MESSAGE_KINDS: dict[str, type] = {
 _KNOWN = frozenset(f.name for f in fields(SessionMetadata)) - {"extra"}
 
 
-@dataclass
 class ChatSession:
     """A conversation. Messages are dictionaries (see ``Message``); a system message, if any, is the first.
 
     ``extra`` holds what else stood in the file beside metadata and messages; it is written back.
     """
 
-    metadata: SessionMetadata
-    messages: list[Message] = field(default_factory=list)
-    extra: dict[str, Any] = field(default_factory=dict)
+    def __init__(
+        self, metadata: SessionMetadata, messages: Sequence[Message] = (), extra: dict[str, Any] | None = None
+    ) -> None:
+        """Messages of a ``History`` are copied when somebody asks for those of the session."""
+        self.metadata = metadata
+        self.extra = {} if extra is None else extra
+        self._messages: History | list[Message] = messages if isinstance(messages, History) else list(messages)
+
+    @property
+    def messages(self) -> list[Message]:
+        """The messages, the session's own: they may be changed."""
+        if isinstance(self._messages, History):
+            self._messages = self._messages.copies()
+        return self._messages
+
+    @messages.setter
+    def messages(self, messages: Sequence[Message]) -> None:
+        self._messages = messages if isinstance(messages, History) else list(messages)
+
+    @property
+    def history(self) -> History:
+        """The messages for reading: none of them may be changed, since others have them, too."""
+        return History.of(self._messages)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ChatSession):
+            return NotImplemented
+        mine, theirs = (self.metadata, self.history, self.extra), (other.metadata, other.history, other.extra)
+        return mine == theirs
+
+    __hash__ = None  # type: ignore[assignment]  # it can be changed
+
+    def __repr__(self) -> str:
+        return f"ChatSession({self.metadata!r}, {list(self._messages)!r}, {self.extra!r})"
 
     @classmethod
     def create(cls, options: SessionCreationOptions) -> "ChatSession":
@@ -228,7 +259,7 @@ class ChatSession:
 
     def to_dict(self) -> dict[str, Any]:
         """The file's content."""
-        return {"metadata": self.metadata.to_dict(), "messages": self.messages} | self.extra
+        return {"metadata": self.metadata.to_dict(), "messages": list(self._messages)} | self.extra
 
     @property
     def session_id(self) -> str:
@@ -241,19 +272,20 @@ class ChatSession:
     @property
     def revision(self) -> str:
         """Names the state of the history; equal revisions mean that nothing was said or edited since."""
-        return revision_of(self.messages)
+        return revision_of(self._messages)
 
     @property
     def system_prompt(self) -> Message | None:
         """The system message, if there is one."""
-        return self.messages[0] if self.messages and self.messages[0].get("role") == "system" else None
+        first = self._messages[0] if self._messages else None
+        return first if first is not None and first.get("role") == "system" else None
 
     def summary_object(self) -> dict[str, Any]:
         """The session as a flat object without its messages, as lists and clients get it."""
         flat = self.metadata.to_dict()
-        flat["title"] = self.metadata.title or automatic_title(self.messages, self.metadata.summary)
-        flat["message_count"] = len(self.messages)
-        flat["preview"] = preview(self.messages)
+        flat["title"] = self.metadata.title or automatic_title(self._messages, self.metadata.summary)
+        flat["message_count"] = len(self._messages)
+        flat["preview"] = preview(self._messages)
         listed = {name: flat.get(name) for name in LISTED}
         return listed | {OWNER: flat[OWNER]} if OWNER in flat else listed
 

@@ -10,7 +10,8 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import Any
 
-from mochi_server.sessions.encoding import decode, encode, encode_file, settle
+from mochi_server.sessions.encoding import BETWEEN_MESSAGES, decode, encode, encode_file, settle
+from mochi_server.sessions.history import Block, History
 from mochi_server.sessions.session import ChatSession, SessionMetadata, revision_of, timestamp
 from mochi_server.sessions.types import Message
 
@@ -23,44 +24,46 @@ class Record:
     """
 
     metadata: SessionMetadata
-    messages: tuple[Message, ...]
+    messages: History
     extra: dict[str, Any] = field(default_factory=dict)
     partial: Message | None = None
     writer: str | None = None
-    known_lines: tuple[bytes, ...] | None = field(default=None, compare=False)
-    known_mark: str | None = field(default=None, compare=False)
+    known_tail: tuple[bytes, ...] | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def of(cls, session: ChatSession) -> "Record":
-        return cls(session.metadata, tuple(session.messages), session.extra)
+        return cls(session.metadata, session.history, session.extra)
 
-    @cached_property
-    def lines(self) -> tuple[bytes, ...]:
-        """Every message encoded."""
-        return tuple(map(encode, self.messages)) if self.known_lines is None else self.known_lines
+    @property
+    def lines(self) -> list[bytes]:
+        """Every message encoded; those of a block of the history together."""
+        return [*(block.keep(_encoded) for block in self.messages.blocks), *self._tail]
 
     @cached_property
     def mark(self) -> str:
         """Names this very history."""
-        return self.known_mark or blake2b(b"\n".join(self.lines), digest_size=8).hexdigest()
+        blocks = self.messages.fold(_hashed)
+        hashed = blocks.copy() if blocks else blake2b(digest_size=8)
+        hashed.update((b"\n" if blocks else b"") + b"\n".join(self._tail))
+        return hashed.hexdigest()
 
     @property
     def revision(self) -> str:
-        return revision_of(list(self.messages))
+        return revision_of(self.messages)
 
     def file(self) -> bytes:
         """The content of the session's file."""
         return encode_file(replace(self.metadata, message_count=len(self.messages)), self.lines, self.extra)
 
     def session(self) -> ChatSession:
-        """A copy for the caller, without the unfinished answer."""
+        """The session for a caller, without the unfinished answer."""
         metadata = SessionMetadata.from_dict(settle(self.metadata.to_dict()))
         metadata.message_count = len(self.messages)
-        return ChatSession(metadata, [message.copy() for message in self.messages], dict(self.extra))
+        return ChatSession(metadata, self.messages, dict(self.extra))
 
     def summary(self) -> dict[str, Any]:
         """The session's list entry."""
-        return ChatSession(self.metadata, list(self.messages)).summary_object()
+        return ChatSession(self.metadata, self.messages).summary_object()
 
     def position(self, index: int) -> int:
         """A position in the history, or the nearest there is."""
@@ -68,13 +71,14 @@ class Record:
 
     def with_tail(self, from_index: int, messages: Sequence[Message], updated_at: str) -> "Record":
         """The history up to a position, then these messages; ends what was unfinished."""
-        kept = self.position(from_index)
+        kept = self.messages.upto(self.position(from_index))
+        longer = kept.plus(messages)
+        is_same_tail = kept is self.messages and len(kept.blocks) == len(longer.blocks)
         return replace(
             self,
             metadata=replace(self.metadata, updated_at=updated_at),
-            messages=(*self.messages[:kept], *messages),
-            known_lines=(*self.lines[:kept], *map(encode, messages)),
-            known_mark=None,
+            messages=longer,
+            known_tail=(*self._tail, *map(encode, messages)) if is_same_tail else None,
             partial=None,
             writer=None,
         )
@@ -96,15 +100,36 @@ class Record:
         cut_off["interrupted"] = True
         return self.with_tail(len(self.messages), [cut_off], self.metadata.updated_at)
 
+    @cached_property
+    def _tail(self) -> tuple[bytes, ...]:
+        """The messages behind the blocks of the history, encoded."""
+        return tuple(map(encode, self.messages.tail)) if self.known_tail is None else self.known_tail
+
     def _same_history(self, **changes: Any) -> "Record":
-        lines, mark = self.__dict__.get("lines", self.known_lines), self.__dict__.get("mark", self.known_mark)
-        return replace(self, known_lines=lines, known_mark=mark, **changes)
+        after = replace(self, known_tail=self.__dict__.get("_tail", self.known_tail), **changes)
+        if "mark" in self.__dict__:
+            after.__dict__["mark"] = self.mark
+        return after
+
+
+def _encoded(messages: Sequence[Message]) -> bytes:
+    """The messages of a block as they stand in a file."""
+    return BETWEEN_MESSAGES.join(map(encode, messages))
+
+
+def _hashed(before: blake2b | None, block: Block) -> blake2b:
+    """The hash of the encoded messages of a history up to the end of a block."""
+    hashed = before.copy() if before else blake2b(digest_size=8)
+    hashed.update(b"\n" if before else b"")
+    hashed.update(block.keep(_encoded).replace(BETWEEN_MESSAGES, b"\n"))  # no line has any in it
+    return hashed
 
 
 def tail_line(before: Record, from_index: int, after: Record) -> bytes:
     """The log line of a changed history."""
     head = {"at": before.mark, "from": from_index, "updated_at": after.metadata.updated_at}
-    return encode(head)[:-1] + b',"messages":[' + b",".join(after.lines[from_index:]) + b"]}\n"
+    new = map(encode, after.messages[from_index:])
+    return encode(head)[:-1] + b',"messages":[' + b",".join(new) + b"]}\n"
 
 
 def fields_line(before: Record, fields: Mapping[str, Any], updated_at: str) -> bytes:

@@ -1,0 +1,82 @@
+"""Sessions are kept in memory, and the files are the truth: whoever changes a file is heard at once."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from mochi_server.sessions import SessionManager
+from mochi_stub import StubServer
+from tests.sessions.samples import answered, file_of, said
+from tests.support.api import Api, error_of
+from tests.support.instructions import calls, instruct, words
+from tests.support.server import RunningServer
+from tests.support.tools import write_tools
+
+pytestmark = pytest.mark.one_process("it is about files")
+
+ADD = """
+    def add(a: float, b: float) -> float:
+        return a + b
+
+    __all__ = ["add"]
+"""
+
+
+def told(stub: StubServer) -> list[str]:
+    """What the model was asked last."""
+    body = stub.exchanges()[-1].body
+    assert body is not None
+    return [message["content"] for message in body["messages"]]
+
+
+def test_what_others_say_and_hands_change_between_turns_is_what_the_model_is_told(
+    api: Api, stub: StubServer, tmp_path: Path
+) -> None:
+    session_id = api.create("mochi")["session_id"]
+    answer = api.chat(session_id, "One?")["message"]["content"]
+    SessionManager(tmp_path / "chat_sessions").append_messages(session_id, [said("Two?"), answered("Two.")])
+    api.chat(session_id, "Three?")
+    assert told(stub) == ["One?", answer, "Two?", "Two.", "Three?"]
+
+    file = file_of(tmp_path / "chat_sessions", session_id)
+    file.write_bytes(file.read_bytes().replace(b"Two.", b"2!!!"))
+    api.chat(session_id, "Four?")
+    assert told(stub)[3] == "2!!!"
+
+    file.unlink()
+    assert error_of(api.http.post(f"/chat/{session_id}", json={"message": "Five?"})) == (404, "SESSION_NOT_FOUND")
+
+
+def test_whatever_is_done_with_a_session_what_is_shown_of_it_is_what_its_file_says(
+    tmp_path: Path, stub: StubServer
+) -> None:
+    write_tools(tmp_path, ADD)
+    with RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        tools = {"tools": ["add"], "execution_policy": "never_confirm"}
+        session_id = api.create("mochi", system_prompt="Be brief.", tool_settings=tools)["session_id"]
+
+        def stored() -> Any:
+            return orjson.loads(file_of(tmp_path / "chat_sessions", session_id).read_bytes())["messages"]
+
+        for number in range(40):
+            api.chat(session_id, f"Question {number}")
+        url = f"/sessions/{session_id}"
+        steps: list[Callable[[], object]] = [
+            lambda: api.chat(session_id, instruct(calls("add", a=1, b=2), words(3))),
+            lambda: api.chat(session_id),
+            lambda: api.chat(session_id, "Yes?", think=True),
+            lambda: api.ok(api.http.post(f"{url}/summarize")),
+            lambda: api.ok(api.http.post(f"{url}/fork"), 201),
+            lambda: api.ok(api.http.get(f"{url}/export")),
+            lambda: api.ok(api.http.put(f"{url}/messages/5", json={"content": "Other words"})),
+            lambda: api.ok(api.http.put(f"{url}/system-prompt", json={"content": "Be long."})),
+            lambda: api.chat(session_id, "And now?"),
+        ]
+        for step in steps:
+            step()
+            assert api.messages(session_id) == stored()
+        assert told(stub) == [message["content"] for message in stored()[:-1]]

@@ -1,0 +1,84 @@
+"""A history is a list of messages that grows; what was made of its older part is kept."""
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from mochi_server.sessions import Message
+from mochi_server.sessions.history import BLOCK_MESSAGES, History
+from tests.sessions.samples import answered, said
+
+
+def spoken(count: int, *, turn: int = 2) -> list[Message]:
+    """So many messages, of which each ``turn``-th is the user's."""
+    return [said(str(i)) if i % turn == 0 else answered(str(i)) for i in range(count)]
+
+
+@pytest.mark.parametrize("turn", [1, 2, 3, 50, 1000])
+def test_it_is_a_list_of_its_messages(turn: int) -> None:
+    messages = spoken(400, turn=turn)
+    history = History.of(messages)
+    assert (list(history), len(history)) == (messages, 400)
+    assert history == messages
+    assert list(reversed(history)) == messages[::-1]
+    assert [history[i] for i in range(-400, 400)] == [messages[i] for i in range(-400, 400)]
+    chance = random.Random(turn)
+    for _ in range(100):
+        index = slice(*(chance.choice([None, chance.randint(-410, 410)]) for _ in range(2)))
+        assert history[index] == messages[index]
+    assert history[5:300:7] == messages[5:300:7]
+    for outside in (400, -401):
+        with pytest.raises(IndexError):
+            history[outside]
+
+
+def test_however_it_grows_it_is_cut_in_the_same_places() -> None:
+    messages, chance = spoken(500, turn=3), random.Random(1)
+    grown = History()
+    while len(grown) < 500:
+        grown = grown.plus(messages[len(grown) : len(grown) + chance.randint(1, 90)])
+    at_once = History.of(messages)
+    assert grown == at_once
+    assert grown.ends == at_once.ends
+
+
+def test_every_block_ends_with_a_turn_and_what_is_behind_them_is_short() -> None:
+    history = History.of(spoken(1000, turn=5))
+    assert all(history[end]["role"] == "user" for end in history.ends)
+    assert len(history.blocks) > 1000 / (BLOCK_MESSAGES + 5) - 1
+    assert len(history.tail) <= BLOCK_MESSAGES + 5
+
+
+def test_what_was_made_of_a_block_is_made_once_for_all_that_share_it() -> None:
+    made: list[str] = []
+
+    def first(messages: Sequence[Message]) -> str:
+        made.append(messages[0]["content"])
+        return messages[0]["content"]
+
+    history = History.of(spoken(200))
+    longer, shorter = history.plus(spoken(100)), history.upto(150)
+    found = [[block.keep(first) for block in one.blocks] for one in (history, longer, shorter)]
+    assert found[0] == found[1][: len(found[0])]
+    assert found[2] == found[0][: len(found[2])]
+    assert len(made) == len(set(made)) == len(longer.blocks)
+
+
+@pytest.mark.parametrize("length", [0, 1, BLOCK_MESSAGES - 1, BLOCK_MESSAGES, BLOCK_MESSAGES + 1, 199, 200, 900])
+def test_the_beginning_of_it_goes_on_with_any_message(length: int) -> None:
+    messages = spoken(200)
+    beginning = History.of(messages).upto(length)
+    assert beginning == messages[:length]
+    longer = beginning.plus([answered("more")])
+    assert longer == [*messages[:length], longer[-1]]
+    assert all(longer[end]["role"] == "user" for end in longer.ends)
+
+
+def test_copies_share_nothing_with_it() -> None:
+    call = {"id": "1", "function": {"index": 0, "name": "add", "arguments": {"a": 1}}}
+    history = History.of([said("a"), {**answered("b"), "tool_calls": [call]}])  # type: ignore[list-item]  # as read
+    copies = history.copies()
+    copies[0]["content"] = "changed"
+    copies[1]["tool_calls"][0]["function"]["arguments"]["a"] = 2
+    assert [history[0]["content"], history[1]["tool_calls"][0]["function"]["arguments"]] == ["a", {"a": 1}]

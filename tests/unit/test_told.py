@@ -1,0 +1,109 @@
+"""What a model is told is the same, however much of it was encoded before."""
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+import pytest
+
+from mochi_server.chat.compaction import TRIMMED_CHARS, Checkpoint, Prompt
+from mochi_server.chat.history import wire_messages
+from mochi_server.chat.told import shows_images, size
+from mochi_server.ollama.requests import chat_payload
+from mochi_server.ollama.types import Encoded
+from mochi_server.sessions import Message
+from mochi_server.sessions.history import History
+from mochi_server.sessions.session import new_id, system_message, user_message
+
+
+def conversation(seed: int, turns: int = 200) -> list[Message]:
+    """Turns of every kind: with thinking, tools, calls without results, answers without words, images."""
+    chance = random.Random(seed)
+    messages = [system_message("Be brief.")] if chance.random() < 0.5 else []
+    for number in range(turns):
+        messages.append(user_message(f"question {number}"))
+        if chance.random() < 0.1:
+            messages[-1]["images"] = [{"sha256": "a" * 64, "media_type": "image/png"}]
+        for _ in range(chance.choice([0, 0, 0, 1, 3])):
+            messages += _round(chance)
+        messages.append(_said("" if chance.random() < 0.1 else f"answer {number}", thinking=chance.random() < 0.5))
+    return messages[: -chance.randint(1, 8)]
+
+
+def _said(content: str, *, thinking: bool = False) -> Message:
+    message: Message = {"role": "assistant", "content": content, "model": "m", "message_id": new_id()}
+    return {**message, "thinking": "hm"} if thinking else message
+
+
+def _round(chance: random.Random) -> list[Message]:
+    ids = [new_id() for _ in range(chance.randint(1, 3))]
+    calls: Any = [{"id": one, "function": {"index": 0, "name": "add", "arguments": {"a": 1}}} for one in ids]
+    results: list[Message] = [
+        {
+            "role": "tool",
+            "content": "r" * chance.choice([5, TRIMMED_CHARS * 3]),
+            "tool_name": "add",
+            "tool_call_id": one,
+            "message_id": new_id(),
+        }
+        for one in ids[: chance.choice([1, 2, 3])]
+    ]
+    return [{**_said("", thinking=True), "tool_calls": calls}, *results]
+
+
+def sent(prompt: Prompt) -> Any:
+    """The messages as Ollama reads them."""
+    return orjson.loads(orjson.dumps(chat_payload("m", prompt.messages)["messages"]))
+
+
+def begins(messages: Sequence[Message]) -> int:
+    return max(i for i, message in enumerate(messages) if message["role"] == "user")
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_blocks_are_told_as_their_messages_are(seed: int) -> None:
+    messages = conversation(seed)
+    prompt, plain = Prompt(History.of(messages), begins(messages)), wire_messages(messages, begins(messages))
+    assert sent(prompt) == plain
+    assert prompt.size_with([]) == size(plain, ())
+    assert any(isinstance(part, Encoded) for part in prompt.messages)
+    assert shows_images(prompt.history) == any("images" in message for message in plain)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_model_that_cannot_see_is_told_the_same_without_images(seed: int) -> None:
+    messages = conversation(seed)
+    blind = Prompt(History.of(messages), begins(messages), shows_images=False)
+    plain = wire_messages(messages, begins(messages))
+    for message in plain:
+        message.pop("images", None)
+    assert sent(blind) == plain
+    assert blind.size_with([]) == size(plain, ())
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_trimming_shortens_old_results_wherever_they_are(seed: int) -> None:
+    messages = conversation(seed)
+    whole = Prompt(History.of(messages), begins(messages))
+    trimmed = Prompt(whole.history, whole.turn_begins, trim=True)
+    old = [i for i, m in enumerate(messages[: whole.turn_begins]) if m["role"] == "tool" and len(m["content"]) > 400]
+    assert trimmed.trimmed == len(old) > 0
+    assert whole.size_with([]).characters - trimmed.size_with([]).characters > len(old) * TRIMMED_CHARS
+    assert [m["role"] for m in sent(trimmed)] == [m["role"] for m in sent(whole)]
+    assert trimmed.size_with([]) == size(sent(trimmed), ())
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_checkpoint_stands_for_what_it_covers_wherever_that_ends(seed: int) -> None:
+    messages = conversation(seed)
+    system = 1 if messages[0]["role"] == "system" else 0
+    ends = [i for i, message in enumerate(messages) if message["role"] == "user" and i > system]
+    for end in random.Random(seed).sample(ends, 5):
+        checkpoint = Checkpoint("what was said", messages[end - 1]["message_id"], "m")
+        prompt = Prompt(History.of(messages), begins(messages), checkpoint)
+        assert prompt.dropped == end - system
+        found = sent(prompt)
+        assert "what was said" in found[system]["content"]
+        assert found[system + 2 :] == wire_messages(messages[end:], begins(messages) - end)
+        assert prompt.size_with([]) == size(found, ())
