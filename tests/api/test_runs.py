@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from mochi_stub import StubServer
-from tests.support.api import Api, error_of, text_of
+from tests.support.api import Api, error_of, read_events, text_of
 from tests.support.holding import Holding
 from tests.support.server import RunningServer
 
@@ -78,8 +78,11 @@ def test_stopping_a_collected_turn_answers_with_what_was_said(
     asking = threading.Thread(target=lambda: answers.append(api.chat(session_id, "hold")))
     asking.start()
     holding.stub.wait_for(lambda all_: any(e.path == "/api/chat" and e.chunks >= 3 for e in all_))
+    other = server.api()
+    with other.http.stream("GET", f"/chat/{session_id}/stream") as heard:
+        next(event for event in read_events(heard) if event.type == "content_delta")
 
-    api.ok(server.api().http.post(f"/chat/{session_id}/stop"))
+    api.ok(other.http.post(f"/chat/{session_id}/stop"))
     asking.join(10)
 
     message = answers[0]["message"]

@@ -19,11 +19,13 @@ async def until_disconnect(request: Request | Receive, work: Coroutine[Any, Any,
     """The result of ``work``, or its error; it is cancelled when the client leaves, and ``ClientGone`` raised."""
     receive = request.receive if isinstance(request, Request) else request
     working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_disconnect(receive))
+    leaving.add_done_callback(lambda _: working.cancel())  # `asyncio.wait` takes more memory, for each open stream
     try:
-        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise ClientGone
-        return working.result()
+        return await working
+    except asyncio.CancelledError:
+        if leaving.done():
+            raise ClientGone from None
+        raise
     finally:
         for task in (working, leaving):
             task.cancel()

@@ -2,8 +2,8 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -76,16 +76,12 @@ class Holds:
     def __len__(self) -> int:
         return len(self._holds)
 
-    @asynccontextmanager
-    async def hold(self, session_id: str, *, run_id: str | None = None, wait: bool = False) -> AsyncIterator[None]:
+    def hold(self, session_id: str, *, run_id: str | None = None, wait: bool = False) -> "_Holding":
         """Inside, nobody else holds the session. Raises SessionBusy at a turn that is not to be waited for."""
-        await self._acquire(session_id, run_id, wait)
-        try:
-            yield
-        finally:
-            self._pass_on(session_id)
+        return _Holding(self, session_id, run_id, wait)
 
-    async def _acquire(self, session_id: str, run_id: str | None, wait: bool) -> None:
+    async def acquire(self, session_id: str, run_id: str | None, wait: bool) -> None:
+        """Become the holder, in one's turn."""
         hold = self._holds.get(session_id)
         if hold is None:
             self._holds[session_id] = _Hold(run_id)
@@ -104,9 +100,10 @@ class Holds:
         if waiter in hold.waiting:
             hold.waiting.remove(waiter)
         elif waiter.turn.done() and not waiter.turn.cancelled() and waiter.turn.exception() is None:
-            self._pass_on(session_id)
+            self.pass_on(session_id)
 
-    def _pass_on(self, session_id: str) -> None:
+    def pass_on(self, session_id: str) -> None:
+        """Release a session, to the next who waits for it."""
         hold = self._holds[session_id]
         chosen = next((waiter for waiter in hold.waiting if not waiter.turn.done()), None)
         if chosen is None:
@@ -123,3 +120,19 @@ class Holds:
             if not waiter.wait and not waiter.turn.done():
                 waiter.turn.set_exception(SessionBusy(session_id, run_id))
         hold.waiting = [waiter for waiter in hold.waiting if not waiter.turn.done()]
+
+
+@dataclass(frozen=True, slots=True)
+class _Holding:
+    """The context; an object of its own, for a generator takes five times the memory, as long as a turn runs."""
+
+    holds: Holds
+    session_id: str
+    run_id: str | None
+    wait: bool
+
+    async def __aenter__(self) -> None:
+        await self.holds.acquire(self.session_id, self.run_id, self.wait)
+
+    async def __aexit__(self, *_: object) -> None:
+        self.holds.pass_on(self.session_id)
