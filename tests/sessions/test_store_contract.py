@@ -430,6 +430,16 @@ async def test_a_copy_of_a_session_keeps_the_image(store: SessionStore) -> None:
         await store.load_image(SHOWN.sha256)
 
 
+async def test_a_session_that_is_put_brings_its_images(store: SessionStore) -> None:
+    session = new_session()
+    session.messages.append(user_message("see", [SHOWN]))
+    for _ in range(2):  # new, and in place of another
+        put = await store.put(session, images=[SHOWN])
+        assert put.messages[0]["images"] == [SHOWN.reference]
+        assert await store.load(session.session_id) == put
+        assert await store.load_image(SHOWN.sha256) == SHOWN.data
+
+
 async def test_what_a_running_turn_names_is_kept(store: SessionStore) -> None:
     session, other = await stored_session(store, said("a")), await shown(store)
     async with store.hold(session.session_id, run_id="r"):

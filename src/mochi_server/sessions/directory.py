@@ -73,9 +73,8 @@ class SessionDirectory:
         record = Record.of(ChatSession.from_dict(settle(session.to_dict())))
         with storage(f"save session {session.session_id}"):
             self._folder.make()
-            with self._folder.blobs.keeping(session.messages, images):
-                if stored := self._folder.create(session.session_id, record):
-                    return self._remember(session.session_id, stored).session()
+            if stored := self._folder.create(session.session_id, record, images):
+                return self._remember(session.session_id, stored).session()
         with self._writing(session.session_id) as stored, self._folder.blobs.keeping(session.messages, images):
             put = self._remember(session.session_id, self._folder.save(session.session_id, stored, record)).session()
         self.sweep()
