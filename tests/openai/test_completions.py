@@ -144,6 +144,17 @@ def test_tools_of_the_server_run_here(door: Door, stream: bool) -> None:
     assert door.sent[-1]["messages"][-1]["content"] == "3.0"
 
 
+@STREAMED
+@pytest.mark.parametrize("names", [("add", "look"), ("look", "add")])
+def test_tools_of_the_server_and_of_the_client_are_called_at_once(
+    door: Door, names: tuple[str, str], stream: bool
+) -> None:
+    door.stream = stream
+    answer = door.say(instruct(calls(*names, a=1, b=2), words(3)), tools=[LOOK], extra_headers={"X-Mochi-Tools": "add"})
+    assert answer.choices[0].finish_reason == "tool_calls"
+    assert call_of(answer).function.name == "look"
+
+
 @pytest.mark.parametrize(
     ("policy", "result"), [(None, "denied"), ("never_confirm", "Noted."), ("always_confirm", "denied")]
 )

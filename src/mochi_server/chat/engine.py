@@ -138,7 +138,8 @@ def _model_of(turn: Turn) -> ModelInfo:
 
 
 def _complete(turn: Turn) -> MessageComplete:
-    message = turn.stored[-1]
+    # Behind it are results where the model called tools of the server and of the client at once.
+    message = next(message for message in reversed(turn.stored) if message["role"] == "assistant")
     return MessageComplete(
         message_id=message["message_id"],
         model=message["model"],

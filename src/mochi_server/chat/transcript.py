@@ -134,7 +134,9 @@ class Transcript:
         await self._settle()
         answer, self._answer = self._answer, None
         left, self._open_calls = self._open_calls, []
-        messages = [tool_message(call, failed(call, INTERRUPTED)) for call in left]
+        outcomes = [failed(call, INTERRUPTED) for call in left]
+        messages = [interrupted(tool_message(outcome.call, outcome)) for outcome in outcomes]
+        self._turn.outcomes.extend(outcomes)
         if answer is not None and answer.said_something:
             messages.append(answer.message(interrupted=True))
         if self._replaces and not self._turn.stopped:
@@ -172,6 +174,12 @@ class Transcript:
             await asyncio.shield(self._writing)
             self._writing = None
         await self.begun()
+
+
+def interrupted(message: Message) -> Message:
+    """A message that stands for what did not come to its end."""
+    message["interrupted"] = True
+    return message
 
 
 def tool_message(call: Call, outcome: ToolOutcome) -> Message:
