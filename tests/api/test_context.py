@@ -12,7 +12,7 @@ from mochi_stub import StubServer
 from mochi_stub.catalogue import Model
 from mochi_stub.journal import Exchange
 from mochi_stub.prompt import Prompt
-from mochi_stub.reply import Reply, Usage
+from mochi_stub.reply import Reply, Text, Usage
 from tests.support.api import Api, Event, error_of
 from tests.support.instructions import calls, instruct, words
 from tests.support.raw_ollama import RawOllama, stream_head
@@ -206,6 +206,34 @@ def test_what_another_program_has_loaded_larger_is_taken_over(tmp_path: Path, st
         assert answer["context_window"]["current_window"] == 20000
         assert answer["context_window"]["reason"] == "adopted_loaded"
         assert reloads(stub) == 0
+
+
+def test_an_answer_that_ends_early_for_its_length_was_not_cut_by_the_window(tmp_path: Path) -> None:
+    def resolve(_: Prompt) -> Reply:
+        return Reply([Text("cut off")], finish="length")
+
+    with StubServer(speed=0, resolve=resolve) as stub, RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        events = api.stream(api.create("mochi")["session_id"], "Hello!")
+        assert [event.type for event in events] == ["content_delta", "message_complete", "done"]
+        assert events[1].data["done_reason"] == "length"
+        assert api.create("mochi")["context_window_config"]["current_window"] == 8192
+
+
+def test_without_dynamic_windows_one_set_by_hand_is_used_and_told(tmp_path: Path, stub: StubServer) -> None:
+    with RunningServer(tmp_path, stub.url, dynamic_context_window_enabled=False) as server:
+        api = server.api()
+        session_id = api.create("mochi")["session_id"]
+        path = f"/sessions/{session_id}"
+        api.ok(api.http.patch(path, json={"context_window": {"current_window": 5000}}))
+        answer = api.chat(session_id, "Hello!")["context_window"]
+        assert (answer["current_window"], answer["reason"]) == (5000, "manual_override")
+        assert (chats(stub)[-1].body or {})["options"]["num_ctx"] == 5000
+        config = api.ok(api.http.patch(path, json={"context_window": {"current_window": None}}))[
+            "context_window_config"
+        ]
+        assert (config["current_window"], config["manual_override"]) == (None, False)
+        assert api.chat(session_id, "Hello!")["context_window"]["current_window"] is None
 
 
 @pytest.mark.one_process("each server has windows of its own")

@@ -137,12 +137,17 @@ def test_reasons_follow_the_model_of_the_last_answer() -> None:
     assert decide(registry, model(40960), previous="other").reason == "model_change"
 
 
-def test_without_dynamic_windows_none_is_chosen() -> None:
+def test_without_dynamic_windows_only_people_choose_any() -> None:
     registry = WindowRegistry(dynamic=False)
-    registry.override(model(40960), 4096, "a")
     assert decide(registry, model(40960)).window is None
     assert not registry.grow(model(40960), 99999)
-    assert registry.initial_config(model(40960))["dynamic_enabled"] is False
+    config = registry.initial_config(model(40960))
+    assert (config["dynamic_enabled"], config["current_window"]) == (False, None)
+    registry.override(model(40960), 4096, "a")
+    decision = decide(registry, model(40960))
+    assert (decision.window, decision.reason) == (4096, "manual_override")
+    assert not registry.grow(model(40960), 99999)
+    assert registry.adjusted(config, decision, "now")["current_window"] == 4096
 
 
 def test_a_window_set_by_hand_is_the_models_for_all_sessions_until_released() -> None:

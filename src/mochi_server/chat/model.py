@@ -303,10 +303,16 @@ class ChatModel:
             )
         elif isinstance(counted, int):
             self._windows.observe(self._info, prompt.characters, counted, prompt.images)
-        if last.get("done_reason") == "length" and self._is_limited_by(room) and isinstance(answered, int):
+        if last.get("done_reason") == "length" and self._is_limited_by(room) and self._is_full(counted, answered, room):
             events.append(TurnWarning("ANSWER_CUT", "The answer has reached the end of the context window."))
-            self._windows.grow(self._info, (counted or 0) + answered + 1)
+            self._windows.grow(self._info, (counted or 0) + (answered or 0) + 1)
         return events
+
+    def _is_full(self, counted: Any, answered: Any, room: int | None) -> bool:
+        """Whether an answer has used up its room; some models and servers end earlier, and call it the same."""
+        if not isinstance(answered, int) or room is None:
+            return False
+        return answered >= room or (isinstance(counted, int) and counted + answered >= (self._size_of_window or 0))
 
     def _looks_cut(self, counted: int, characters: int) -> bool:
         """Whether a count can only be that of a cut prompt.

@@ -88,7 +88,7 @@ async def nothing_loaded() -> Mapping[str, int]:
 
 
 class WindowRegistry:
-    """The windows of one Ollama's models. With ``dynamic`` false no window is ever chosen."""
+    """The windows of one Ollama's models. With ``dynamic`` false only people choose any."""
 
     def __init__(
         self, loaded: LoadedWindows = nothing_loaded, *, dynamic: bool = True, watch: "WindowWatch | None" = None
@@ -113,12 +113,12 @@ class WindowRegistry:
         session's latest answer, if there is one, ``need`` what the prompt takes up.
         """
         loaded = (await self._loaded()).get(qualified(model.name))
-        if not self.dynamic:
-            return WindowDecision(None, "no_adjustment", model.context_length, loaded)
         entry = self._entry(model.name)
         self._take_up_stored_override(entry, model, config, session_id)
         if entry.override is not None:
             return WindowDecision(entry.override.window, "manual_override", model.context_length, loaded)
+        if not self.dynamic:
+            return WindowDecision(None, "no_adjustment", model.context_length, loaded)
         before = config.get("current_window")
         window, reason = entry.window or self._first(entry, model), "no_adjustment"
         if loaded is not None and loaded > window:
@@ -132,7 +132,7 @@ class WindowRegistry:
 
     async def borrow(self, model: ModelInfo, need: int) -> int | None:
         """The window for a request that belongs to no chat: the one that is loaded, wherever ``need`` fits into it."""
-        if not self.dynamic:
+        if not self.dynamic and self._entry(model.name).override is None:
             return None
         loaded = (await self._loaded()).get(qualified(model.name), 0)
         if loaded >= need * _GROWTH:
@@ -174,7 +174,8 @@ class WindowRegistry:
     def current(self, model: ModelInfo, reason: str) -> WindowDecision:
         """The window as it is now."""
         entry = self._entry(model.name)
-        return WindowDecision(entry.window or self._first(entry, model), reason, model.context_length)
+        window = entry.override.window if entry.override else entry.window or self._first(entry, model)
+        return WindowDecision(window, reason, model.context_length)
 
     def estimate(self, model: ModelInfo, characters: int, images: int = 0) -> int:
         """How many tokens a prompt of so many characters and images is for a model."""
@@ -192,10 +193,10 @@ class WindowRegistry:
     def initial_config(self, model: ModelInfo) -> dict[str, Any]:
         """What a new session of a model stores."""
         entry = self._entry(model.name)
-        window = entry.override.window if entry.override else entry.window or self._first(entry, model)
+        chosen = entry.window or self._first(entry, model) if self.dynamic else None
         return {
             "dynamic_enabled": self.dynamic,
-            "current_window": window if self.dynamic else None,
+            "current_window": entry.override.window if entry.override else chosen,
             "last_adjustment": "initial_setup",
             "adjustment_history": [],
             "manual_override": False,
