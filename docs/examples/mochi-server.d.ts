@@ -3177,11 +3177,11 @@ export interface components {
         };
         /**
          * WindowOverride
-         * @description A context window set by hand, in tokens; it is capped at the model's maximum.
+         * @description A context window set by hand, in tokens, capped at the model's maximum; null leaves it to the server again.
          */
         WindowOverride: {
             /** Current Window */
-            current_window: number;
+            current_window: number | null;
         };
         /**
          * WindowStatus

@@ -228,7 +228,10 @@ def _openapi() -> int:
 
     # The document is the same whatever the settings are, and wrong ones are no reason to have none.
     app = create_app(MochiServerSettings.model_construct())
-    print(json.dumps(app.openapi(), indent=2, ensure_ascii=False))
+    try:
+        print(json.dumps(app.openapi(), indent=2, ensure_ascii=False), flush=True)
+    except BrokenPipeError:  # whoever reads it has seen enough
+        sys.stdout = None
     return 0
 
 

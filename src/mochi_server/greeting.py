@@ -31,6 +31,8 @@ class Start:
     tools_dir: Path
     agents_dir: Path
     key: str | None = None
+    has_keys: bool = False
+    """Whether it needs one that was set for it."""
     is_open: bool = False
     """Whether anybody who reaches it is served without a key."""
     test_mode: bool = False
@@ -55,7 +57,7 @@ async def greeting(start: Start, services: Services) -> str:
     ]
     lines = [f"mochi-server is at {start.address}{mode}", *(f"  {name:<8} {text}" for name, text in rows)]
     model = models[0].name if isinstance(models, list) and models else "<model>"
-    curl = _curl(start.address, model, start.key)
+    curl = _curl(start.address, model, start.key or ("YOUR_KEY" if start.has_keys else None))
     return "\n".join([*lines, "", "Create a session and stream an answer:", "", curl, ""])
 
 

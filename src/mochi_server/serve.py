@@ -68,6 +68,7 @@ class _Job:
             tools_dir=settings.resolved_tools_dir,
             agents_dir=settings.resolved_agents_dir,
             key=self.key,
+            has_keys=bool(settings.api_keys),
             is_open=not settings.api_keys and not is_loopback(settings.host),
             test_mode=self.test_mode,
         )

@@ -172,7 +172,7 @@ def build_services(settings: MochiServerSettings) -> Services:
 
     metrics.watch(lambda: len(running()), lambda: sum(run.listeners for run in running()), lambda: stores.connected)
     prompts = SystemPromptService(settings.resolved_system_prompts_dir)
-    sessions = SessionService(store, client, windows, prompts)
+    sessions = SessionService(store, client, windows, prompts, library)
     return Services(
         client=client,
         stores=stores,

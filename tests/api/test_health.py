@@ -3,6 +3,7 @@
 import shutil
 from pathlib import Path
 
+import httpx
 import pytest
 
 from mochi_stub import StubServer
@@ -45,6 +46,8 @@ def test_the_health_of_a_server_with_keys_is_told_to_anybody(tmp_path: Path, stu
     with RunningServer(tmp_path, stub.url, api_keys=("key",)) as server:
         api = server.api()
         assert set(api.ok(api.http.get(path))) == {"status"}
+        assert set(api.ok(httpx.get(f"{server.url}{path}"))) == {"status"}
+        assert httpx.get(f"{server.url}/health").status_code == 401
         for nearly in (f"{path}/", path.upper(), f"{path}/x", "/health"):
             assert api.http.get(nearly).status_code == 401
         assert api.http.post(path).status_code == 401

@@ -14,6 +14,7 @@ from tests.support.api import Api, Event, error_of
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
 from tests.support.tools import SAMPLES, write_tools
+from tests.support.waiting import until
 
 TOOLS = '''
     import sys, threading
@@ -186,6 +187,9 @@ def test_a_group_enables_its_tools(api: Api) -> None:
     session_id = session_with(api, tools=[], tool_group="maths")
     answer = api.chat(session_id, instruct(calls("add", a=1, b=2)))
     assert answer["tool_calls_executed"][0]["success"] is True
+    status = api.ok(api.http.get(f"/sessions/{session_id}/status"))
+    assert status["tools_enabled"]
+    assert "add" in status["active_tools"]
 
 
 @pytest.mark.parametrize(
@@ -476,8 +480,21 @@ def test_whoever_leaves_while_asked_leaves_a_valid_history(api: Api, server: Run
     messages = api.messages(session_id)
     assert [m["role"] for m in messages] == ["user", "assistant", "tool", "tool", "user", "assistant"]
     assert [c["id"] for c in messages[1]["tool_calls"]] == [m["tool_call_id"] for m in messages[2:4]]
-    assert all("interrupted" in m["content"] for m in messages[2:4])
+    assert all("interrupted" in m["content"] and m["interrupted"] for m in messages[2:4])
     assert error_of(asked.decide(approved=True)) == (404, "CONFIRMATION_NOT_FOUND")
+
+
+def test_an_answer_that_is_stopped_lists_the_calls_that_it_cut_off(api: Api, server: RunningServer) -> None:
+    session_id = session_with(api, "always_confirm")
+    with ThreadPoolExecutor(1) as pool:
+        message = instruct(calls("note", text="x"))
+        collecting = pool.submit(api.chat, session_id, message, wait_for_confirmation=True)
+        other = server.api()
+        until(lambda: other.ok(other.http.get(f"/chat/{session_id}/confirmations"))["confirmations"])
+        other.ok(other.http.post(f"/chat/{session_id}/stop"))
+        (executed,) = collecting.result()["tool_calls_executed"]
+    assert (executed["tool_name"], executed["success"]) == ("note", False)
+    assert "interrupted" in executed["error_message"]
 
 
 @pytest.mark.one_process("each server counts for itself")

@@ -87,6 +87,13 @@ def test_test_mode_and_an_open_address_are_said(tmp_path: Path) -> None:
         assert "  Open     without a key, whoever reaches this address can run every tool" in greeting(command)
 
 
+def test_the_command_of_a_server_with_keys_has_a_place_for_one(tmp_path: Path) -> None:
+    with Command("mochi_server", "--test-mode", "--port", "0", cwd=tmp_path, MOCHI_API_KEYS="hush") as command:
+        said = greeting(command)
+    assert "-H 'Authorization: Bearer YOUR_KEY'" in said[-1]
+    assert "hush" not in "".join(command.output)
+
+
 def test_tools_that_are_slow_to_import_hold_nobody_up(tmp_path: Path) -> None:
     (tmp_path / "tools").mkdir()
     (tmp_path / "tools" / "__init__.py").write_text("import threading\nthreading.Event().wait()\n")

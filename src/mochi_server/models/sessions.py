@@ -87,9 +87,9 @@ class SessionCreate(SessionDefaults):
 
 
 class WindowOverride(Body):
-    """A context window set by hand, in tokens; it is capped at the model's maximum."""
+    """A context window set by hand, in tokens, capped at the model's maximum; null leaves it to the server again."""
 
-    current_window: Annotated[int, Field(ge=1), BeforeValidator(whole)]
+    current_window: Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(whole)]
 
 
 class SessionPatch(SessionDefaults):
@@ -286,7 +286,7 @@ class SessionStatus(BaseModel):
             message_count=len(session.history),
             context_window=WindowStatus.of(state),
             tools_enabled=bool(tools.tools or tools.tool_group),
-            active_tools=tools.tools,
+            active_tools=state.active_tools,
             execution_policy=tools.execution_policy.value,
             agents_enabled=bool(agents.enabled_agents),
             enabled_agents=agents.enabled_agents,

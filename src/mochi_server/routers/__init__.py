@@ -47,6 +47,7 @@ openai_api = openai.router
 """For clients of OpenAI's API; errors have its form there."""
 
 aliases = APIRouter(include_in_schema=False)
-"""Paths without the prefix, for frontends written for somebody else's document, and where Prometheus looks first."""
+"""Paths without the prefix: where frontends written for another document, Prometheus and orchestrators look first."""
 aliases.include_router(compare.router)
+aliases.include_router(health.router)
 aliases.include_router(metrics.router)

@@ -10,7 +10,7 @@ from mochi_server.routers.router import Router
 
 router = Router(prefix="/health", tags=["health"])
 
-WITHOUT_KEY = frozenset({f"{API_PREFIX}/health/live", f"{API_PREFIX}/health/ready"})
+WITHOUT_KEY = frozenset(f"{prefix}/health/{question}" for prefix in ("", API_PREFIX) for question in ("live", "ready"))
 """Paths for those who watch over the process and know no key. They tell nothing but what is asked."""
 
 

@@ -22,6 +22,7 @@ from mochi_server.sessions.images import Image, images_in, media_type_of
 from mochi_server.sessions.session import ChatSession, now
 from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.types import AgentSettings, SessionCreationOptions, ToolSettings
+from mochi_server.tools.library import ToolLibrary
 
 _CLEARED = {"tool_settings": ToolSettings, "agent_settings": AgentSettings}
 """Fields whose cleared value is not None."""
@@ -35,18 +36,26 @@ class SessionState:
     model: ModelInfo | None
     override: Override | None
     """The window set by hand for the model, whichever of its sessions it was done in."""
+    active_tools: list[str]
+    """Names of tools that a turn may call: those named, and those of the group."""
 
 
 class SessionService:
     """Creates and changes sessions on behalf of clients."""
 
     def __init__(
-        self, store: SessionStore, client: AsyncOllamaClient, windows: WindowRegistry, prompts: SystemPromptService
+        self,
+        store: SessionStore,
+        client: AsyncOllamaClient,
+        windows: WindowRegistry,
+        prompts: SystemPromptService,
+        tools: ToolLibrary,
     ) -> None:
         self._store = store
         self._client = client
         self._windows = windows
         self._prompts = prompts
+        self._tools = tools
 
     async def create(self, options: SessionCreationOptions) -> ChatSession:
         """A new session. Raises ``ModelNotFound``, ``PromptNotFound``; ``OllamaUnreachable`` if nobody can tell."""
@@ -58,7 +67,10 @@ class SessionService:
         )
 
     async def patch(self, session_id: str, changes: Mapping[str, Any]) -> ChatSession:
-        """Set the named fields; None clears one. ``context_window`` is ``{"current_window": tokens}`` or None."""
+        """Set the named fields; None clears one.
+
+        ``context_window`` is ``{"current_window": tokens}``; None, there or as a whole, leaves it to the server.
+        """
         fields: dict[str, Any] = {name: _cleared(name) if value is None else value for name, value in changes.items()}
         session = await self._store.load(session_id)
         if not fields:
@@ -115,10 +127,17 @@ class SessionService:
         """A session and what can be known of its model now."""
         session = await self._store.load(session_id)
         override = self._windows.override_of(session.model)
+        tools = await self._active_tools(session.metadata.tool_settings)
         try:
-            return SessionState(session, await self._client.find_model(session.model), override)
+            return SessionState(session, await self._client.find_model(session.model), override, tools)
         except (ModelNotFound, OllamaUnreachable, OllamaError):
-            return SessionState(session, None, override)
+            return SessionState(session, None, override, tools)
+
+    async def _active_tools(self, settings: ToolSettings) -> list[str]:
+        if settings.tool_group is None:
+            return settings.tools
+        groups = (await self._tools.catalogue()).groups
+        return list(dict.fromkeys([*settings.tools, *groups.get(settings.tool_group, ())]))
 
     async def _content(self, content: str | None, source_file: str | None) -> str | None:
         """A text that was given wins; a file alone is read."""
@@ -135,12 +154,12 @@ class SessionService:
         if "model" in fields:
             config["manual_override"] = False
         if "context_window" in fields:
-            chosen = fields["context_window"]
+            chosen = (fields["context_window"] or {}).get("current_window")
             config["manual_override"] = chosen is not None
             if chosen is None:
                 self._windows.release(model.name)
             else:
-                self._windows.override(model, chosen["current_window"], session.session_id)
+                self._windows.override(model, chosen, session.session_id)
         decision = await self._windows.decide(model, config, session.session_id, previous_model=session.model)
         if config["manual_override"] is False and session.metadata.context_window_config.get("manual_override"):
             decision = replace(decision, reason="initial_setup")
