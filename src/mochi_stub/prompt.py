@@ -74,7 +74,7 @@ class Prompt:
 
 
 def render(prompt: Prompt) -> str:
-    """The prompt as one text: `role: content` lines, tools first as JSON. What is counted as prompt is this text.
+    """The prompt as one text: `role: content` lines, tools first as JSON.
 
     The thinking of earlier answers is left out, as Ollama leaves it out.
     """
@@ -86,14 +86,30 @@ def render(prompt: Prompt) -> str:
 
 def message_line(message: Message) -> str:
     """One message as it stands in the rendering."""
-    calls = [f"{call.name} {dumps(dict(call.arguments))}" for call in message.tool_calls]
-    return f"{message.role}: " + " ".join(filter(None, [message.content, *calls]))
+    return f"{message.role}: {_said(message)}"
+
+
+def characters(message: Message) -> int:
+    """How much a message says: its content, and what it calls. Its role and its thinking do not count."""
+    return len(_said(message))
 
 
 def prompt_tokens(prompt: Prompt, chars_per_token: float) -> int:
-    """How many tokens the prompt has: the characters of its rendering, and 768 for each image."""
+    """How many tokens the prompt has: the characters of what is said and of the tools as JSON, 768 for each image."""
     images = sum(message.images for message in prompt.messages)
-    return count_tokens(len(render(prompt)), chars_per_token) + IMAGE_TOKENS * images
+    return count_tokens(prompt_characters(prompt), chars_per_token) + IMAGE_TOKENS * images
+
+
+def prompt_characters(prompt: Prompt) -> int:
+    """How much the prompt says, tools included."""
+    if prompt.raw:
+        return len(prompt.user_text)
+    return sum(map(characters, prompt.messages)) + (len(dumps(list(prompt.tools))) if prompt.tools else 0)
+
+
+def _said(message: Message) -> str:
+    calls = [f"{call.name} {dumps(dict(call.arguments))}" for call in message.tool_calls]
+    return " ".join(filter(None, [message.content, *calls]))
 
 
 def count_tokens(characters: int, chars_per_token: float) -> int:
