@@ -86,32 +86,35 @@ def render(prompt: Prompt) -> str:
 
 def message_line(message: Message) -> str:
     """One message as it stands in the rendering."""
-    return f"{message.role}: {_said(message)}"
+    return f"{message.role}: " + " ".join(filter(None, [message.content, *_calls(message, " ")]))
 
 
-def characters(message: Message) -> int:
-    """How much a message says: its content, and what it calls. Its role and its thinking do not count."""
-    return len(_said(message))
+def said(prompt: Prompt) -> str:
+    """All that counts as prompt, with nothing between: tools as JSON, what the messages say and what they call.
+
+    Roles do not count, nor does the thinking of earlier answers.
+    """
+    if prompt.raw:
+        return prompt.user_text
+    tools = dumps(list(prompt.tools)) if prompt.tools else ""
+    return tools + "".join(map(said_by, prompt.messages))
+
+
+def said_by(message: Message) -> str:
+    """What counts of one message: its content, and its calls as name and JSON."""
+    return message.content + "".join(_calls(message, "")) if message.tool_calls else message.content
 
 
 def prompt_tokens(prompt: Prompt, chars_per_token: float) -> int:
-    """How many tokens the prompt has: the characters of what is said and of the tools as JSON, 768 for each image."""
+    """How many tokens the prompt has: the characters of what is said, and 768 for each image."""
     images = sum(message.images for message in prompt.messages)
-    return count_tokens(prompt_characters(prompt), chars_per_token) + IMAGE_TOKENS * images
-
-
-def prompt_characters(prompt: Prompt) -> int:
-    """How much the prompt says, tools included."""
-    if prompt.raw:
-        return len(prompt.user_text)
-    return sum(map(characters, prompt.messages)) + (len(dumps(list(prompt.tools))) if prompt.tools else 0)
-
-
-def _said(message: Message) -> str:
-    calls = [f"{call.name} {dumps(dict(call.arguments))}" for call in message.tool_calls]
-    return " ".join(filter(None, [message.content, *calls]))
+    return count_tokens(len(said(prompt)), chars_per_token) + IMAGE_TOKENS * images
 
 
 def count_tokens(characters: int, chars_per_token: float) -> int:
     """How many tokens that many characters are, rounded up."""
     return characters if chars_per_token == 1 else -int(-characters // chars_per_token)
+
+
+def _calls(message: Message, between: str) -> list[str]:
+    return [f"{call.name}{between}{dumps(dict(call.arguments))}" for call in message.tool_calls]
