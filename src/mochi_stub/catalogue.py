@@ -48,7 +48,7 @@ class Model:
         parent: The model that it was made from.
         habit: How Ollama came to run it, which decides where tool calls are put: `template` and `builtin` send them on
             a line of their own, `native` on the last one.
-        chars_per_token: How text is counted.
+        chars_per_token: How many characters make a token.
         parameters: Options as a Modelfile sets them.
         system: The system prompt of its Modelfile.
         template: The template of its Modelfile.
@@ -57,7 +57,7 @@ class Model:
         info: GGUF facts, in place of those made from the rest.
         tensors: As `/api/show` tells them when it is asked to.
         remote: Where a cloud model really runs.
-        load_time: How many seconds loading takes.
+        load_time: How many seconds loading takes. 0: none, but a reload is said to have taken 100 ms.
         out_of_memory_above: With a context of more tokens than this, loading fails for want of memory.
         weights: The digest of the weights of a model made from another one; "" has it made from the name.
         manifest: The digest of the whole, likewise.

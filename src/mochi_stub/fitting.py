@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import orjson
 
 from mochi_stub.catalogue import Model
-from mochi_stub.prompt import IMAGE_TOKENS, Message, Prompt, count_tokens, message_line, prompt_tokens, render
+from mochi_stub.prompt import IMAGE_TOKENS, Message, Prompt, count_tokens, prompt_tokens, said, said_by
 
 NUM_KEEP = 4
 TOO_LONG = (
@@ -68,15 +68,15 @@ def exceeds(tokens: int, context: int) -> str:
 def _latest(prompt: Prompt, chars_per_token: float, context: int) -> tuple[Message, ...]:
     """The longest end of the conversation that fits, with all system messages; the last message at the least."""
     messages = prompt.messages
-    characters = len(render(prompt))
+    length = len(said(prompt))
     images = sum(message.images for message in messages)
     gone = [False] * len(messages)
     for index, message in enumerate(messages[:-1]):
-        if count_tokens(characters, chars_per_token) + IMAGE_TOKENS * images <= context:
+        if count_tokens(length, chars_per_token) + IMAGE_TOKENS * images <= context:
             break
         if message.role != "system":
             gone[index] = True
-            characters -= len(message_line(message)) + 1
+            length -= len(said_by(message))
             images -= message.images
     return tuple(message for message, is_gone in zip(messages, gone, strict=True) if not is_gone)
 

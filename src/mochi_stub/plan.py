@@ -12,6 +12,8 @@ from dataclasses import dataclass
 FIRST_MOMENT = 1_767_225_600 * 10**9  # 2026-01-01T00:00:00Z
 SPAN = 30 * 24 * 3600 * 10**9
 LOAD_DURATION = 1_500_000
+RELOAD_DURATION = 100_000_000
+"""What a reload tells on top, so that it can be seen. First loads do not: replies would depend on which came first."""
 NANOSECONDS_PER_PROMPT_TOKEN = 1_000
 
 LOWERCASE = string.ascii_lowercase + string.digits

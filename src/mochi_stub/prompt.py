@@ -74,7 +74,7 @@ class Prompt:
 
 
 def render(prompt: Prompt) -> str:
-    """The prompt as one text: `role: content` lines, tools first as JSON. What is counted as prompt is this text.
+    """The prompt as one text: `role: content` lines, tools first as JSON.
 
     The thinking of earlier answers is left out, as Ollama leaves it out.
     """
@@ -86,16 +86,35 @@ def render(prompt: Prompt) -> str:
 
 def message_line(message: Message) -> str:
     """One message as it stands in the rendering."""
-    calls = [f"{call.name} {dumps(dict(call.arguments))}" for call in message.tool_calls]
-    return f"{message.role}: " + " ".join(filter(None, [message.content, *calls]))
+    return f"{message.role}: " + " ".join(filter(None, [message.content, *_calls(message, " ")]))
+
+
+def said(prompt: Prompt) -> str:
+    """All that counts as prompt, with nothing between: tools as JSON, what the messages say and what they call.
+
+    Roles do not count, nor does the thinking of earlier answers.
+    """
+    if prompt.raw:
+        return prompt.user_text
+    tools = dumps(list(prompt.tools)) if prompt.tools else ""
+    return tools + "".join(map(said_by, prompt.messages))
+
+
+def said_by(message: Message) -> str:
+    """What counts of one message: its content, and its calls as name and JSON."""
+    return message.content + "".join(_calls(message, "")) if message.tool_calls else message.content
 
 
 def prompt_tokens(prompt: Prompt, chars_per_token: float) -> int:
-    """How many tokens the prompt has: the characters of its rendering, and 768 for each image."""
+    """How many tokens the prompt has: the characters of what is said, and 768 for each image."""
     images = sum(message.images for message in prompt.messages)
-    return count_tokens(len(render(prompt)), chars_per_token) + IMAGE_TOKENS * images
+    return count_tokens(len(said(prompt)), chars_per_token) + IMAGE_TOKENS * images
 
 
 def count_tokens(characters: int, chars_per_token: float) -> int:
     """How many tokens that many characters are, rounded up."""
     return characters if chars_per_token == 1 else -int(-characters // chars_per_token)
+
+
+def _calls(message: Message, between: str) -> list[str]:
+    return [f"{call.name}{between}{dumps(dict(call.arguments))}" for call in message.tool_calls]

@@ -14,7 +14,7 @@ from mochi_stub.prompt import Prompt
 from mochi_stub.reply import Part, Reply, ToolCalls
 from mochi_stub.responses import NOTHING, Asked, Error, Response, Vector, in_manner, in_pace
 from mochi_stub.summary import is_to_be_summarised
-from mochi_stub.unscripted import unscripted, without_answered_calls
+from mochi_stub.unscripted import says_no_more, unscripted, without_answered_calls
 
 MAX_SHOWN = 60
 
@@ -56,9 +56,9 @@ def _instructed(prompt: Prompt, passed_over: list[str]) -> Reply | None:
         return None
     planned = rounds(prompt.user_text, thinks=prompt.thinks, choices=prompt.choices)
     if planned is not None and _played(prompt, prompt.last_user) < len(planned):
-        return Reply(planned[_played(prompt, prompt.last_user)], rule="instruction block")
+        return Reply(planned[_played(prompt, prompt.last_user)], rule="instruction block", unasked=True)
     if planned is None and not prompt.choices and (round_ := _reminded(prompt)) is not None:
-        return Reply(round_, rule="instruction block of an earlier message")
+        return Reply(round_, rule="instruction block of an earlier message", unasked=True)
     passed_over.append(
         "instruction block: none that can be read" if planned is None else "instruction block: all played"
     )
@@ -115,6 +115,9 @@ def _configured(prompt: Prompt, config: Config | None, passed_over: list[str]) -
             continue
         asked = Asked(prompt, config.model(prompt.model), unscripted)
         reply = in_manner(response.reply(asked), response.manner.over(config.manner(prompt.model)), asked)
+        if says_no_more(reply, prompt):
+            passed_over.append(f"{rule}: its calls are answered")
+            continue
         reply = replace(reply, unasked=True, rule=rule, passed_over=tuple(passed_over))
         return without_answered_calls(reply, prompt)
     return None

@@ -18,7 +18,7 @@ from typing import Any
 
 from mochi_stub.catalogue import Model
 from mochi_stub.loading import Shape
-from mochi_stub.plan import LOAD_DURATION
+from mochi_stub.plan import LOAD_DURATION, RELOAD_DURATION
 from mochi_stub.slots import Slots
 
 BUSY = "server busy, please try again.  maximum pending requests exceeded"
@@ -144,19 +144,19 @@ class Scheduler:
     def take(self, need: Need) -> Lease | None:
         """A place at once; None where the request has to wait, which `acquire` does. Raises NotLoaded."""
         shape = self._shape(need)
-        loaded, reload = self._serving(need, shape), False
+        loaded, reload, took = self._serving(need, shape), False, LOAD_DURATION
         if loaded is None:
             if self._loading.taken or need.model.load_time:
                 return None
             reload = self._has(need.model)
             if not self._make_room(need):
                 return None
-            loaded = self._put(need, reload)
+            loaded, took = self._put(need, reload), _nanoseconds(need.model, reload)
             loaded.ready.set()
         if not loaded.ready.is_set() or not loaded.places.take():
             return None
         loaded.users += 1
-        return self._leased(need, shape, loaded, reload, LOAD_DURATION)
+        return self._leased(need, shape, loaded, reload, took)
 
     async def acquire(self, need: Need) -> Lease:
         """A place, when there is one. Raises NotLoaded."""
@@ -230,7 +230,7 @@ class Scheduler:
             while not self._make_room(need):
                 self._left.clear()
                 await self._left.wait()
-            return await self._loaded_over_time(need, reload), reload, _nanoseconds(need.model)
+            return await self._loaded_over_time(need, reload), reload, _nanoseconds(need.model, reload)
         finally:
             self._loading.release()
 
@@ -278,5 +278,7 @@ class Scheduler:
         return True
 
 
-def _nanoseconds(model: Model) -> int:
-    return LOAD_DURATION + round(model.load_time * 1e9)
+def _nanoseconds(model: Model, reload: bool) -> int:
+    """What a load is said to take: what the model declares, else only a reload can be told from no load at all."""
+    declared = round(model.load_time * 1e9)
+    return LOAD_DURATION + (declared or reload * RELOAD_DURATION)

@@ -43,13 +43,17 @@ def after_tools(prompt: Prompt) -> bool:
     return bool(prompt.messages) and prompt.messages[-1].role == "tool"
 
 
+def says_no_more(reply: Reply, prompt: Prompt) -> bool:
+    """Whether a scripted reply only calls tools, and these have answered: it would call for ever."""
+    return bool(reply.tool_calls) and not reply.text and after_tools(prompt)
+
+
 def without_answered_calls(reply: Reply, prompt: Prompt) -> Reply:
-    """A scripted reply whose calls have been answered goes on without them, or it would call for ever."""
+    """A scripted reply whose calls have been answered goes on without them."""
     if not reply.tool_calls or not after_tools(prompt):
         return reply
     contents = [part for part in reply.parts if isinstance(part, (Reasoning, Text))]
-    rest = replace(reply, parts=contents, frames=None) if reply.text else unscripted(prompt)
-    return replace(rest, rule=f"{reply.rule}, its calls answered", passed_over=reply.passed_over)
+    return replace(reply, parts=contents, frames=None, rule=f"{reply.rule}, its calls answered")
 
 
 def _shaped(prompt: Prompt, summary: tuple[str, list[str]] | None) -> Any:

@@ -81,7 +81,7 @@ def test_it_generates_whole_and_in_a_stream(client: ollama.Client) -> None:
     whole = client.generate("mochi", "hello")
     assert whole.response == "".join(piece.response or "" for piece in client.generate("mochi", "hello", stream=True))
     assert whole.response == ANSWER
-    assert whole.context == [ord(character) for character in f"user: hello{ANSWER}"]
+    assert whole.context == [ord(character) for character in f"hello{ANSWER}"]
 
 
 def test_generating_goes_on_from_an_earlier_context(client: ollama.Client) -> None:
@@ -90,7 +90,7 @@ def test_generating_goes_on_from_an_earlier_context(client: ollama.Client) -> No
     assert first.context
     assert second.context
     assert list(second.context[: len(first.context)]) == list(first.context)
-    assert second.prompt_eval_count == len(first.context) + len("user: more")
+    assert second.prompt_eval_count == len(first.context) + len("more")
 
 
 def test_it_embeds_close_texts_close_together(client: ollama.Client) -> None:

@@ -139,7 +139,23 @@ def test_calls_that_were_answered_are_not_made_again(tmp_path: Path) -> None:
         answer = ask(stub, "POST", "/api/chat", {"model": "caller", "messages": messages, "stream": False}).json
         assert answer["message"]["content"].endswith(" noon")
         assert "tool_calls" not in answer["message"]
-        assert stub.exchanges()[-1].rule == "_default of caller, its calls answered"
+        assert stub.exchanges()[-1].rule == "built-in: tool result"
+        assert "_default of caller: its calls are answered" in stub.exchanges()[-1].passed_over
+
+
+def test_behind_a_trigger_that_only_calls_the_default_goes_on(tmp_path: Path) -> None:
+    text = """
+models:
+  ag:
+    - "loop": {type: message, tool_calls: [{name: ok, arguments: {}}]}
+    - _default: fin
+"""
+    with configured(tmp_path, text) as stub:
+        called = said(stub, "ag", "loop")
+        assert [call["function"]["name"] for call in called["tool_calls"]] == ["ok"]
+        messages = [{"role": "user", "content": "loop"}, called, {"role": "tool", "content": "done"}]
+        answer = ask(stub, "POST", "/api/chat", {"model": "ag", "messages": messages, "stream": False}).json
+        assert answer["message"] == {"role": "assistant", "content": "fin"}
 
 
 def test_an_instruction_block_goes_before_every_trigger(tmp_path: Path) -> None:

@@ -156,6 +156,15 @@ def test_tool_calls_of_an_instruction_reach_the_client(shared: StubServer) -> No
     assert final["done"] is True
 
 
+def test_tool_calls_of_an_instruction_reach_also_who_offers_no_tools(shared: StubServer) -> None:
+    plan = instruction(messages=[{"text_message": {"length": 2}}, {"tool_call": [{"name": "now", "args": {}}]}])
+    whole = chat(shared, plan, stream=False).json["message"]
+    assert whole["content"] == lorem(2)
+    streamed = [call for line in chat(shared, plan).lines for call in line["message"].get("tool_calls", ())]
+    for calls in (whole["tool_calls"], streamed):
+        assert [call["function"] for call in calls] == [{"index": 0, "name": "now", "arguments": {}}]
+
+
 def test_generate_answers_like_chat(shared: StubServer) -> None:
     answer = ask(shared, "POST", "/api/generate", {"model": "mochi-chat", "prompt": "hello", "stream": False}).json
     assert answer["response"] == f"{hash_sized('hello')} hello"

@@ -30,7 +30,7 @@ def test_the_journal_tells_what_was_asked_and_how_it_went(stub: StubServer) -> N
     chat(stub, "hello", "nope")
     first, second, third = rows(stub)
     assert (first["path"], first["model"], first["status"], first["outcome"]) == ("/api/chat", "mochi", 200, "finished")
-    assert (first["num_ctx"], first["reload"], first["truncated"], first["prompt_tokens"]) == (4096, False, False, 11)
+    assert (first["num_ctx"], first["reload"], first["truncated"], first["prompt_tokens"]) == (4096, False, False, 5)
     assert first["rule"]
     assert first["duration_ms"] > 0
     assert first["body"]["messages"] == [{"role": "user", "content": "hello"}]

@@ -180,4 +180,4 @@ def test_the_rendered_prompt_can_be_seen(shared: StubServer) -> None:
 def test_images_count_768_tokens_each(shared: StubServer) -> None:
     message = {"role": "user", "content": "hi", "images": ["aGk=", "aGk="]}
     body = {"model": "mochi", "messages": [message], "stream": False}
-    assert ask(shared, "POST", "/api/chat", body).json["prompt_eval_count"] == len("user: hi") + 2 * 768
+    assert ask(shared, "POST", "/api/chat", body).json["prompt_eval_count"] == len("hi") + 2 * 768

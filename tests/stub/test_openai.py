@@ -330,6 +330,8 @@ def test_text_completions_have_a_choice_for_each_prompt(client: openai.OpenAI) -
     texts = [f"{one}{hash_sized(one)} {one}" for one in ("a", "a", "b", "b")]
     assert [choice.text for choice in whole.choices] == texts
     assert [choice.finish_reason for choice in whole.choices] == ["stop"] * 4
+    assert whole.usage
+    assert whole.usage.prompt_tokens == len("ab")
     said, reasons = [""] * 4, [""] * 4
     for chunk in client.completions.create(model="mochi", prompt=["a", "b"], n=2, echo=True, stream=True):
         for choice in chunk.choices:
@@ -342,9 +344,9 @@ def test_a_text_completion_counts_and_stops(own: StubServer, client: openai.Open
     answer = client.completions.create(model="mochi", prompt="hello", max_tokens=5)
     assert (answer.choices[0].text, answer.choices[0].finish_reason) == ("lorem", "length")
     assert answer.usage
-    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (len("user: hello"), 5)
+    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (len("hello"), 5)
     chunks = events(own, "/v1/completions", {"prompt": [1, 2], "stream_options": {"include_usage": True}})
-    assert chunks[-1]["usage"]["prompt_tokens"] == len("user: 1 2")
+    assert chunks[-1]["usage"]["prompt_tokens"] == len("1 2")
     assert chunks[-1]["choices"] == []
 
 

@@ -80,15 +80,15 @@ def test_a_reload_and_a_cut_prompt_are_told_every_time() -> None:
         return [(row.num_ctx, row.reload, row.truncated) for row in rows]
 
     with StubServer(speed=0) as stub, httpx.Client(base_url=stub.url) as client:
-        for context in (8192, 4096, 8192, 20, 20):
+        for context in (8192, 4096, 8192, 8, 8):
             ask(client, context)
         rows, state = stub.exchanges(), client.get("/stub/state").json()
     assert told(rows) == [
         (8192, False, False),
         (4096, True, False),
         (8192, True, False),
-        (20, True, True),
-        (20, False, True),
+        (8, True, True),
+        (8, False, True),
     ]
     assert state["truncations"] == 2
 

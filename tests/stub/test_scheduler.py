@@ -127,6 +127,18 @@ def test_the_time_of_a_load_is_in_the_reply_that_waited_for_it() -> None:
     assert durations == [usual + 2_500_000_000, usual, usual + 2_500_000_000, usual, usual + 2_500_000_000]
 
 
+def test_a_reload_shows_in_the_reply_also_where_loading_takes_no_time() -> None:
+    with StubServer(models=[Model("a"), Model("b")], speed=0) as stub:
+        finals = [
+            chat(stub, "hello", name, stream=False, options=options).json
+            for name, options in (("a", {}), ("a", {"num_ctx": 8192}), ("a", {"num_ctx": 8192}), ("a", {}), ("b", {}))
+        ]
+    usual = finals[0]["load_duration"]
+    more = [final["load_duration"] - usual for final in finals]
+    assert more == [0, 100_000_000, 0, 100_000_000, 0]
+    assert [final["total_duration"] - finals[0]["total_duration"] for final in finals] == more
+
+
 def test_a_reload_waits_for_the_running_requests_of_its_model_only() -> None:
     held = Held()
     with StubServer(models=[A, B], resolve=held, speed=0) as stub, asked(stub, "hold") as first:

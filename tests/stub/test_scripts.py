@@ -76,8 +76,8 @@ def test_tokens_are_characters_unless_the_model_says_otherwise() -> None:
     models = [Model("letters"), Model("words", chars_per_token=4)]
     with scripted(Reply.of("0123456789"), models=models) as stub:
         letters, words = (chat(stub, "hello", name, stream=False).json for name in ("letters", "words"))
-    assert (letters["prompt_eval_count"], letters["eval_count"]) == (len("user: hello"), 10)
-    assert (words["prompt_eval_count"], words["eval_count"]) == (3, 3)
+    assert (letters["prompt_eval_count"], letters["eval_count"]) == (len("hello"), 10)
+    assert (words["prompt_eval_count"], words["eval_count"]) == (2, 3)
 
 
 def test_a_counter_of_zero_is_left_out() -> None:

@@ -47,6 +47,8 @@ FINISHES = {
     "message": {"stop": "end_turn", "length": "max_tokens", "calls": "tool_use", "content_filter": "refusal"},
     "gemini": {"stop": "STOP", "length": "MAX_TOKENS", "calls": "STOP", "content_filter": "SAFETY"},
 }
+HELLO = [{"role": "user", "content": "hello"}]
+CONTENTS = [{"parts": [{"text": "hello"}]}]
 TEXT = 'one  two\n\nthree "four" \U0001f361 \u2028 five six seven\\ '
 CALLS = [ToolCall("now"), ToolCall("read_file", {"path": "/src/main.js", "lines": [1, 2.5, None, {"ü": True}]})]
 PATHS = {
@@ -98,7 +100,47 @@ def test_usage_is_counted_in_characters_on_every_wire(wire: str, stream: bool) -
     prompted, produced = heard.usage
     assert produced == 13
     if wire != "ollama":  # there the test offers a tool, which counts
-        assert prompted == len("user: hello")
+        assert prompted == len("hello")
+
+
+COUNTS = ("prompt_eval_count", "prompt_tokens", "input_tokens", "promptTokenCount", "totalTokens")
+COUNTING: dict[str, dict[str, Any]] = {
+    "/api/chat": {"messages": HELLO, "stream": False},
+    "/api/generate": {"prompt": "hello", "stream": False},
+    "/api/generate raw": {"prompt": "hello", "stream": False, "raw": True},
+    "/v1/chat/completions": {"messages": HELLO},
+    "/v1/completions": {"prompt": "hello"},
+    "/v1/responses": {"input": "hello"},
+    "/v1/messages": {"messages": HELLO, "max_tokens": 9},
+    "/v1/messages/count_tokens": {"messages": HELLO},
+    "/v1beta/models/mochi:generateContent": {"contents": CONTENTS},
+    "/v1beta/models/mochi:countTokens": {"contents": CONTENTS},
+}
+
+
+def prompted(stub: StubServer, path: str, body: dict[str, Any]) -> int:
+    answer = ask(stub, "POST", path, {"model": "mochi", **body}).json
+    usage: dict[str, int] = {**answer, **answer.get("usage", {}), **answer.get("usageMetadata", {})}
+    return next(usage[name] for name in COUNTS if name in usage)
+
+
+@pytest.mark.parametrize("place", COUNTING)
+def test_a_prompt_has_the_tokens_of_what_it_says(shared: StubServer, place: str) -> None:
+    assert prompted(shared, place.removesuffix(" raw"), COUNTING[place]) == len("hello")
+
+
+def test_roles_do_not_count_and_calls_results_and_tools_do(shared: StubServer) -> None:
+    tool = {"type": "function", "function": {"name": "now"}}
+    call: dict[str, Any] = {"id": "1", "type": "function", "function": {"name": "now", "arguments": '{"at":1}'}}
+    asked: list[dict[str, Any]] = [{"role": "system", "content": "be kind"}, *HELLO]
+    called = {"role": "assistant", "content": "so", "tool_calls": [call]}
+    messages = [*asked, called, {"role": "tool", "tool_call_id": "1", "content": "noon"}]
+    said = sum(map(len, ("be kind", "hello", "so", 'now{"at":1}', "noon")))
+    assert prompted(shared, "/v1/chat/completions", {"messages": messages}) == said
+    offered = {"messages": messages, "tools": [tool]}
+    assert prompted(shared, "/v1/chat/completions", offered) == said + len(json.dumps([tool], separators=(",", ":")))
+    call["function"]["arguments"] = {"at": 1}
+    assert prompted(shared, "/api/chat", {"messages": messages, "stream": False}) == said
 
 
 @pytest.mark.parametrize("stream", [True, False])

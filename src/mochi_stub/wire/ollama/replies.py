@@ -15,7 +15,7 @@ from mochi_stub.catalogue import Model
 from mochi_stub.chunks import Piece, pieces, planned_end
 from mochi_stub.lorem import WORDS, stable_hash
 from mochi_stub.plan import ALPHANUMERIC, LOAD_DURATION, NANOSECONDS_PER_PROMPT_TOKEN, Plan
-from mochi_stub.prompt import Prompt, ToolCall, count_tokens, render
+from mochi_stub.prompt import Prompt, ToolCall, count_tokens, said
 from mochi_stub.reply import Failure, Logprob, Reasoning, Reply, Text, joined
 from mochi_stub.wire.ollama.gojson import dumps, text, timestamp
 from mochi_stub.wire.ollama.refusals import JSON
@@ -70,7 +70,7 @@ class _Lines:
         return Answer(failure.status, body, STREAM_ERROR if stream else JSON, headers, declared=not stream)
 
     def whole(self) -> Answer:
-        """Without tools in the request only the calls of the last object are kept."""
+        """Without tools in the request only the calls of the last object are kept, unless somebody instructed them."""
         reply = self.subject.reply
         calls = reply.tool_calls if self.subject.prompt.tools or self.native or reply.unasked else []
         wanted = self.subject.top_logprobs is not None
@@ -238,8 +238,8 @@ class GenerateLines(_Lines):
         subject, given = self.subject, self.subject.reply.context
         if subject.prompt.raw:
             return ""
-        said = render(subject.prompt) + subject.reply.text
-        tokens = (*subject.context, *map(ord, said)) if given is None else given
+        whole = said(subject.prompt) + subject.reply.text
+        tokens = (*subject.context, *map(ord, whole)) if given is None else given
         return f',"context":[{",".join(map(str, tokens))}]' if tokens else ""
 
 

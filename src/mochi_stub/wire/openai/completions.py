@@ -25,9 +25,10 @@ def completions(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     """POST /v1/completions"""
     model = find_model(stub, body["model"])
     check_chat(model, "v1/completions")
-    prompts = [text for text in texts(body.get("prompt", NO_PROMPT)) for _ in range(body.get("n", 1))]
+    each = body.get("n", 1)
+    prompts = [text for text in texts(body.get("prompt", NO_PROMPT)) for _ in range(each)]
     subjects = [asked(stub, model, _prompt(body, text), request) for text in prompts]
-    whole = _together(subjects, echo=body.get("echo", False))
+    whole = _together(subjects, each, echo=body.get("echo", False))
     wanted = body.get("stream_options", {}).get("include_usage", False)
     return played(whole, CompletionChunks(whole, [subject.reply.finish for subject in subjects], wanted))
 
@@ -43,11 +44,11 @@ def _prompt(body: Mapping[str, Any], text: str) -> Prompt:
     )
 
 
-def _together(subjects: list[Subject], *, echo: bool) -> Subject:
-    """The replies as the choices of one; what they cost is summed up."""
+def _together(subjects: list[Subject], each: int, *, echo: bool) -> Subject:
+    """The replies as the choices of one, `each` to a prompt; what they cost is summed up."""
     parts = [part for index, subject in enumerate(subjects) for part in _choice(index, subject, echo)]
     first = subjects[0]
-    return replace(first, reply=replace(first.reply, parts=parts), usage=_total(subjects))
+    return replace(first, reply=replace(first.reply, parts=parts), usage=_total(subjects, each))
 
 
 def _choice(index: int, subject: Subject, echo: bool) -> list[Part]:
@@ -118,13 +119,14 @@ class CompletionChunks:
         return f"{self.head}{choice}{self.tail}"
 
 
-def _total(subjects: list[Subject]) -> Counts:
-    """What all choices cost."""
+def _total(subjects: list[Subject], each: int) -> Counts:
+    """What all choices cost; a prompt counts once, however many choices it has."""
     counts = [subject.usage for subject in subjects]
+    prompts = counts[::each]
     return Counts(
-        input=sum(one.input for one in counts),
+        input=sum(one.input for one in prompts),
         output=sum(one.output for one in counts),
         reasoning=sum(one.reasoning for one in counts),
-        cache_read=sum(one.cache_read for one in counts),
-        cache_creation=sum(one.cache_creation for one in counts),
+        cache_read=sum(one.cache_read for one in prompts),
+        cache_creation=sum(one.cache_creation for one in prompts),
     )
