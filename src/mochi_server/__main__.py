@@ -145,8 +145,12 @@ def _test_mode(given: dict[str, Any], *, insecure: bool, stub_speed: float | Non
 
 def _serve(settings: "MochiServerSettings", *, insecure: bool, test_mode: bool = False) -> int:
     import gc
+    from importlib import import_module
+    from threading import Thread
 
     gc.disable()  # what is imported stays, and looking through it all the while takes a tenth of the start
+    # It reads the system's certificates, for which the others need not wait.
+    Thread(target=import_module, args=("aiohttp",), daemon=True).start()
     from mochi_server.errors import StorageFailed
     from mochi_server.serve import serve
 
