@@ -69,6 +69,7 @@ def chat_payload(
     stream: bool = True,
 ) -> dict[str, Any]:
     """The body of ``/api/chat``. ``context_window`` (tokens) becomes ``num_ctx``; what is None is not sent.
+
     ``truncate: false`` makes Ollama refuse a prompt that is too long, where it would cut it silently.
     """
     options = dict(options or {})
