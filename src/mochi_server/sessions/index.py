@@ -1,7 +1,7 @@
 """The list of sessions and what they are searched in, so that no file is read again that has not changed.
 
 The list is kept in memory, and in ``.index.sqlite`` for who comes later; the texts are in that file alone. The files
-of the sessions are the truth: each list compares every row with its file, so the index may be stale, damaged, shared
+of the sessions are the truth: rows are compared with them for each list, so the index may be stale, damaged, shared
 with other processes or deleted at any time. Where it cannot be kept on disk it is kept in memory.
 """
 
