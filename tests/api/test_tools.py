@@ -518,7 +518,7 @@ def test_hung_tools_delay_nobody(api: Api, server: RunningServer, stub: StubServ
             assert response.status_code == 200
             slowest = max(slowest, response.elapsed.total_seconds())
     assert all(turn.result()["message"] is not None for turn in hanging)
-    assert slowest < 1.0  # the clients of this test share its two cores, with other tests
+    assert slowest < 2.0  # a hundred calls hang for half a second each; the clients share two cores with other tests
 
 
 def test_the_samples_work_as_they_are(stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
