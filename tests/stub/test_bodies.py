@@ -239,4 +239,4 @@ def test_ten_megabytes_that_are_no_json_do_not_hold_up_the_others(piece: bytes) 
     began = time.process_time()
     with pytest.raises(BadJSON, match="invalid character 'x' looking for beginning of value"):
         loads(b'{"messages":[' + piece * (10_000_000 // len(piece)) + b"x]}")
-    assert time.process_time() - began < 5  # a walk over every token took several times as long
+    assert time.process_time() - began < 8  # a walk over every token took several times as long
