@@ -220,6 +220,7 @@ def test_an_answer_that_ends_early_for_its_length_was_not_cut_by_the_window(tmp_
         assert api.create("mochi")["context_window_config"]["current_window"] == 8192
 
 
+@pytest.mark.one_process("each server has windows of its own")
 def test_without_dynamic_windows_one_set_by_hand_is_used_and_told(tmp_path: Path, stub: StubServer) -> None:
     with RunningServer(tmp_path, stub.url, dynamic_context_window_enabled=False) as server:
         api = server.api()
