@@ -12,7 +12,16 @@ from tests.support import postgres
 from tests.support.balancer import Balancer
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["tests.support.server", "mochi_server.postgres.stores"])
+_CONTEXT.set_forkserver_preload(
+    [
+        "tests.support.server",
+        "mochi_server.postgres.stores",
+        "anyio._backends._asyncio",
+        "uvicorn.lifespan.on",
+        "uvloop",
+        "yaml",
+    ]
+)
 
 
 class Cluster:
