@@ -191,6 +191,18 @@ def test_test_mode_serves_the_page_as_well(context: BrowserContext, origin: str,
         page.close()
 
 
+def test_what_is_said_before_the_page_knows_its_server_waits_for_that(page: Page) -> None:
+    held: list[Route] = []
+    page.route("**/api/v1/agents", lambda route: held.append(route))  # noqa: PLW0108 - it wants a function
+    with page.expect_request("**/api/v1/agents"):
+        page.reload(wait_until="commit")
+    say(page, instruct(words(30)))
+    held[0].continue_()
+    expect(page.locator(".turn > .said")).to_have_count(1)
+    ready(page)
+    assert len(answers(page)[0].split()) >= 30
+
+
 def test_a_server_that_is_not_there_is_told(context: BrowserContext, origin: str) -> None:
     page = context.new_page()
     page.goto(f"{origin}/chat.html?server=http://127.0.0.1:9")
