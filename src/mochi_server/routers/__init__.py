@@ -2,16 +2,6 @@
 
 from fastapi import APIRouter
 
-from mochi_server.errors import (
-    BodyTooLarge,
-    HeadersTooLarge,
-    HostForbidden,
-    InternalError,
-    MalformedRequest,
-    OriginForbidden,
-    RequestTimedOut,
-    Unauthorized,
-)
 from mochi_server.routers import (
     agents,
     chat,
@@ -24,21 +14,9 @@ from mochi_server.routers import (
     system_prompts,
     tools,
 )
-from mochi_server.routers.errors import described
+from mochi_server.routers.errors import ANY_ERROR, ANY_ROUTE, described
 
-_ANY_ERROR = described(
-    Unauthorized,
-    OriginForbidden,
-    HostForbidden,
-    BodyTooLarge,
-    HeadersTooLarge,
-    MalformedRequest,
-    RequestTimedOut,
-    InternalError,
-    description="Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431.",
-)
-
-api = APIRouter(responses={"default": _ANY_ERROR})
+api = APIRouter(responses={"default": described(*ANY_ROUTE, description=ANY_ERROR)})
 """To be included under ``API_PREFIX``: without a prefix FastAPI would build each of its routes once more."""
 for module in (health, metrics, compare, models, sessions, chat, tools, agents, system_prompts):
     api.include_router(module.router)

@@ -10,13 +10,39 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from mochi_server.asgi import ERROR, worded
-from mochi_server.errors import InternalError, MethodNotAllowed, MochiError, RouteNotFound, ValidationFailed
+from mochi_server.errors import (
+    BodyTooLarge,
+    HeadersTooLarge,
+    HostForbidden,
+    InternalError,
+    MalformedRequest,
+    MethodNotAllowed,
+    MochiError,
+    OriginForbidden,
+    RequestTimedOut,
+    RouteNotFound,
+    Unauthorized,
+    ValidationFailed,
+)
 from mochi_server.models.common import ErrorEnvelope
 from mochi_server.models.events import REFERENCE
 from mochi_server.models.openai_answers import OpenAIErrorEnvelope
 from mochi_server.openai.errors import openai_error, openai_status
 from mochi_server.routers.connection import ClientGone
 from mochi_server.routers.examples import example, sample
+
+ANY_ROUTE: tuple[type[MochiError], ...] = (
+    Unauthorized,
+    OriginForbidden,
+    HostForbidden,
+    BodyTooLarge,
+    HeadersTooLarge,
+    MalformedRequest,
+    RequestTimedOut,
+    InternalError,
+)
+ANY_ERROR = "Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431."
+"""What the documentation says of ``ANY_ROUTE``."""
 
 
 def answer(error: MochiError, request: Request) -> Response:

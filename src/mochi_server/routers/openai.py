@@ -8,24 +8,16 @@ from mochi_server.constants import OPENAI_PREFIX
 from mochi_server.dependencies import CompletionsDep
 from mochi_server.errors import (
     AgentInvalid,
-    BodyTooLarge,
     ContextOverflow,
-    HeadersTooLarge,
-    HostForbidden,
-    InternalError,
-    MalformedRequest,
     ModelNotFound,
     OllamaError,
     OllamaUnreachable,
-    OriginForbidden,
-    RequestTimedOut,
     SessionBusy,
     SessionConflict,
     SessionNotFound,
     ShuttingDown,
     StorageFailed,
     ToolNotFound,
-    Unauthorized,
     ValidationFailed,
 )
 from mochi_server.models.openai import (
@@ -35,20 +27,9 @@ from mochi_server.models.openai import (
 from mochi_server.models.openai_answers import Completion, OpenAIModel, OpenAIModelList
 from mochi_server.openai.wire import Chunks, Head, whole
 from mochi_server.routers.connection import until_disconnect
-from mochi_server.routers.errors import openai_described, openai_responses
+from mochi_server.routers.errors import ANY_ERROR, ANY_ROUTE, openai_described, openai_responses
 from mochi_server.routers.sse import CompletionResponse
 
-_ANY_ERROR = openai_described(
-    Unauthorized,
-    OriginForbidden,
-    HostForbidden,
-    BodyTooLarge,
-    HeadersTooLarge,
-    MalformedRequest,
-    RequestTimedOut,
-    InternalError,
-    description="Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431.",
-)
 _CHUNKS = {
     "schema": {
         "type": "object",
@@ -65,7 +46,9 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {"description": "The completion, whole or as chunks.", "content": {"text/event-stream": _CHUNKS}}
 }
 
-router = APIRouter(prefix=OPENAI_PREFIX, tags=["OpenAI"], responses={"default": _ANY_ERROR})
+router = APIRouter(
+    prefix=OPENAI_PREFIX, tags=["OpenAI"], responses={"default": openai_described(*ANY_ROUTE, description=ANY_ERROR)}
+)
 
 
 @router.get("/models", responses=openai_responses(OllamaUnreachable, OllamaError))

@@ -42,7 +42,7 @@ class TransferService:
         """A session as a file, in parts; as JSON, with the bytes of its images."""
         session = await self._store.load(session_id)
         file = await asyncio.to_thread(_written, session, form)
-        return with_images(file, sorted(images_in(session.messages)) if form == "json" else (), self._store)
+        return with_images(file, sorted(images_in(session.history)) if form == "json" else (), self._store)
 
     async def import_sessions(self, data: bytes) -> SessionPage:
         """Store the sessions of a file under new ids: all or, when one is none, none. They are listed in its order."""
@@ -95,7 +95,7 @@ def _session_of_file(number: int, item: dict[str, Any]) -> tuple[ChatSession, li
     blobs = item.pop("blobs", None) or {}
     session = ChatSession.from_dict(item)
     try:
-        return session, read_images(blobs, images_in(session.messages))
+        return session, read_images(blobs, images_in(session.history))
     except ValueError as error:
         raise ValidationFailed(
             f"Item {number} of the file cannot be imported: {error}", item=number, errors=[]
