@@ -10,7 +10,13 @@ from mochi_server.postgres.database import Database
 from mochi_server.postgres.migrating import migrate
 from mochi_server.postgres.process import Process
 from mochi_server.postgres.store import PostgresSessionStore
-from mochi_server.sessions import FileSessionStore, MemorySessionStore, SessionStore
+from mochi_server.sessions import (
+    FileSessionStore,
+    MemorySessionStore,
+    SessionCreationOptions,
+    SessionManager,
+    SessionStore,
+)
 
 
 @asynccontextmanager
@@ -58,6 +64,19 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerato
 @pytest.fixture
 def sessions_dir(tmp_path: Path) -> Path:
     return tmp_path / "sessions"
+
+
+@pytest.fixture
+def manager(sessions_dir: Path) -> SessionManager:
+    return SessionManager(sessions_dir)
+
+
+@pytest.fixture
+def ids(manager: SessionManager) -> list[str]:
+    """Three sessions, the newest first; the index knows them."""
+    created = [manager.create_session(SessionCreationOptions(model="m")).session_id for _ in range(3)]
+    manager.list_sessions()
+    return created[::-1]
 
 
 @pytest.fixture

@@ -15,11 +15,6 @@ ID = "a1b2c3d4e5"
 
 
 @pytest.fixture
-def manager(sessions_dir: Path) -> SessionManager:
-    return SessionManager(sessions_dir)
-
-
-@pytest.fixture
 def session(manager: SessionManager) -> ChatSession:
     return manager.create_session(SessionCreationOptions(model="m", system_prompt="Be brief."))
 

@@ -21,19 +21,6 @@ def changes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.fixture
-def manager(sessions_dir: Path) -> SessionManager:
-    return SessionManager(sessions_dir)
-
-
-@pytest.fixture
-def ids(manager: SessionManager) -> list[str]:
-    """Three sessions, the newest first; the index knows them."""
-    created = [manager.create_session(SessionCreationOptions(model="m")).session_id for _ in range(3)]
-    manager.list_sessions()
-    return created[::-1]
-
-
-@pytest.fixture
 def index(sessions_dir: Path) -> Path:
     return sessions_dir / ".index.sqlite"
 

@@ -23,11 +23,6 @@ from tests.sessions.samples import contents, file_of, log_of, said, stored_sessi
 limits_files = pytest.mark.skipif(sys.platform == "win32", reason="needs resource limits")
 
 
-@pytest.fixture
-def manager(sessions_dir: Path) -> SessionManager:
-    return SessionManager(sessions_dir)
-
-
 def test_no_kill_loses_or_damages_what_was_acknowledged(manager: SessionManager, sessions_dir: Path) -> None:
     session_id, chance = manager.create_session(SessionCreationOptions(model="m")).session_id, random.Random(7)
     acknowledged: list[str] = []

@@ -10,11 +10,6 @@ from tests.sessions.samples import answered, file_of, read_count, said
 
 
 @pytest.fixture
-def manager(sessions_dir: Path) -> SessionManager:
-    return SessionManager(sessions_dir)
-
-
-@pytest.fixture
 def index(sessions_dir: Path) -> Path:
     return sessions_dir / ".index.sqlite"
 

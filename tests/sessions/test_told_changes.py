@@ -18,19 +18,6 @@ def telling(tmp_path: Path) -> None:
         pytest.skip("this system does not tell of changes")
 
 
-@pytest.fixture
-def manager(sessions_dir: Path) -> SessionManager:
-    return SessionManager(sessions_dir)
-
-
-@pytest.fixture
-def ids(manager: SessionManager) -> list[str]:
-    """Three sessions, the newest first; the index knows them."""
-    created = [manager.create_session(SessionCreationOptions(model="m")).session_id for _ in range(3)]
-    manager.list_sessions()
-    return created[::-1]
-
-
 def models(manager: SessionManager) -> dict[str, str]:
     return {entry["session_id"]: entry["model"] for entry in manager.list_sessions()}
 
