@@ -12,6 +12,7 @@ from psycopg import AsyncConnection
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from mochi_server.postgres.errors import failure, storage
+from mochi_server.sessions.finishing import finished
 
 Connection = AsyncConnection[tuple[Any, ...]]
 
@@ -51,6 +52,7 @@ class Database:
             check=AsyncConnectionPool.check_connection,
             open=False,
         )
+        self._giving: set[asyncio.Future[None]] = set()
 
     async def open(self, patience: float = _START_SECONDS) -> None:
         """Connect; a database that is just starting is waited for that many seconds. Raises ``StorageFailed``."""
@@ -69,10 +71,14 @@ class Database:
     async def connection(self, doing: str) -> AsyncIterator[Connection]:
         """A connection in autocommit mode. Raises ``StorageFailed``, which says what was being done."""
         with storage(doing):
-            async with self._pool.connection(
-                timeout=_PATIENCE_SECONDS if self.reachable else _HURRY_SECONDS
-            ) as connection:
+            connection = await self._borrowed()
+            try:
                 yield connection
+            except asyncio.CancelledError:
+                await connection.close()  # or the cancellation of a statement may still hit the next one
+                raise
+            finally:
+                await finished(self._pool.putconn(connection))
 
     @asynccontextmanager
     async def transaction(self, doing: str) -> AsyncIterator[Connection]:
@@ -100,6 +106,22 @@ class Database:
             await connection.close()
             raise
         return connection
+
+    async def _borrowed(self) -> Connection:
+        """A connection of the pool, which would lose the one that it gives to who has just stopped waiting."""
+        timeout = _PATIENCE_SECONDS if self.reachable else _HURRY_SECONDS
+        taking = asyncio.ensure_future(self._pool.getconn(timeout=timeout))
+        try:
+            return await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            taking.add_done_callback(self._give_back)
+            raise
+
+    def _give_back(self, taking: "asyncio.Future[Connection]") -> None:
+        if not taking.cancelled() and taking.exception() is None:
+            giving = asyncio.ensure_future(self._pool.putconn(taking.result()))
+            self._giving.add(giving)
+            giving.add_done_callback(self._giving.discard)
 
     async def aclose(self) -> None:
         """Close the pool."""

@@ -168,7 +168,7 @@ class Peers:
                     ended = part.is_last
         finally:
             del self._waiting[request_id]
-            await self._forget(request_id, process)
+            self._keep(self._forget(request_id, process))
 
     async def _parts(self, request_id: str, process: str, came: asyncio.Event) -> list[Part]:
         """The next parts; waits for some."""
