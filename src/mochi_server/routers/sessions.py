@@ -9,6 +9,7 @@ from mochi_server.errors import (
     BlobNotFound,
     InvalidMessageIndex,
     ModelNotFound,
+    NothingToSummarize,
     OllamaError,
     OllamaUnreachable,
     PromptNotFound,
@@ -146,7 +147,9 @@ async def remove_system_prompt(session_id: str, sessions: SessionsDep) -> None:
     await sessions.remove_system_prompt(session_id)
 
 
-@router.post("/{session_id}/summarize", responses=responses(SessionNotFound, *_ASKS_OLLAMA, ValidationFailed))
+@router.post(
+    "/{session_id}/summarize", responses=responses(SessionNotFound, NothingToSummarize, *_ASKS_OLLAMA, ValidationFailed)
+)
 async def summarize_session(
     session_id: str, summaries: SummariesDep, body: SummarizeRequest | None = None
 ) -> SummaryOut:
