@@ -88,6 +88,8 @@ def test_stopping_a_collected_turn_answers_with_what_was_said(
     message = answers[0]["message"]
     assert isinstance(message, dict)
     assert message["interrupted"] is True
+    window = {"current_window": 8192, "usage_tokens": None, "reason": "initial_setup"}
+    assert answers[0]["context_window"] == window
 
 
 def test_stopping_when_nothing_runs_is_fine(api: Api) -> None:
