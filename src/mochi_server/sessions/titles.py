@@ -13,7 +13,7 @@ _END_OF_SENTENCE = re.compile(r"(?<=[.!?])\s|(?<=[\u3002\uff01\uff1f])")
 
 
 def automatic_title(messages: Iterable[Message], summary: Mapping[str, object] | None) -> str | None:
-    """A title of one line, 80 characters at most, with ``...`` at its end when cut; None for a session without words."""
+    """A title of one line, 80 characters at most, ``...`` the last of them when cut; None where nobody spoke."""
     summarized = one_line((summary or {}).get("summary"))
     if summarized:
         return _cut(_END_OF_SENTENCE.split(summarized, maxsplit=1)[0].rstrip(".\u3002") or summarized)
