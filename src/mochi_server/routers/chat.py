@@ -26,7 +26,7 @@ from mochi_server.models.events import CHAT_EVENTS
 from mochi_server.models.tools import PendingConfirmations, ToolDecided, ToolDecision
 from mochi_server.routers.connection import until_disconnect
 from mochi_server.routers.errors import responses
-from mochi_server.routers.sse import Position, RunResponse, attached, streams
+from mochi_server.routers.sse import Position, attached, begun, streams
 
 router = APIRouter(prefix="/chat/{session_id}", tags=["chat"])
 
@@ -61,10 +61,10 @@ async def chat(
 @router.post("/stream", response_class=Response, responses=_STREAM | responses(*_REFUSES))
 async def stream_chat(
     session_id: str, request: Request, runs: RunsDep, body: ChatRequest | None = None, key: KeyHeader = None
-) -> RunResponse:
+) -> Response:
     """Send a message and get the answer as server-sent events."""
     turn = await (body or ChatRequest()).turn_request(streaming=True)
-    return RunResponse(runs, await until_disconnect(request, runs.start(session_id, turn, key=key)))
+    return await begun(request, runs, session_id, runs.start(session_id, turn, key=key))
 
 
 @router.get(
