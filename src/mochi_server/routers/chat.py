@@ -26,7 +26,7 @@ from mochi_server.models.events import CHAT_EVENTS
 from mochi_server.models.tools import PendingConfirmations, ToolDecided, ToolDecision
 from mochi_server.routers.connection import until_disconnect
 from mochi_server.routers.errors import responses
-from mochi_server.routers.sse import Position, attached, begun, streams
+from mochi_server.routers.sse import Position, RunResponse, attached, begun_in_time, streams
 
 router = APIRouter(prefix="/chat/{session_id}", tags=["chat"])
 
@@ -64,7 +64,10 @@ async def stream_chat(
 ) -> Response:
     """Send a message and get the answer as server-sent events."""
     turn = await (body or ChatRequest()).turn_request(streaming=True)
-    return await begun(request, runs, session_id, runs.start(session_id, turn, key=key))
+    starting = runs.start(session_id, turn, key=key)
+    if turn.if_busy == "wait":
+        return await begun_in_time(request, runs, session_id, starting)
+    return RunResponse(runs, await until_disconnect(request, starting))
 
 
 @router.get(

@@ -137,7 +137,9 @@ class WaitingResponse(Response):
             await asyncio.wait([self._starting], timeout=PING_SECONDS)
 
 
-async def begun(request: Request, runs: RunRegistry, session_id: str, start: Coroutine[Any, Any, Run]) -> Response:
+async def begun_in_time(
+    request: Request, runs: RunRegistry, session_id: str, start: Coroutine[Any, Any, Run]
+) -> Response:
     """The events of a run that begins. One that waits for its session for long is answered before it has begun."""
     starting = asyncio.ensure_future(start)
     try:
