@@ -217,6 +217,7 @@ def test_deleting_a_session_stops_its_turn(api: Api, holding: Holding) -> None:
     assert error_of(api.http.get(f"/sessions/{session_id}")) == (404, "SESSION_NOT_FOUND")
 
 
+@pytest.mark.one_process("it is about files")
 def test_calls_that_a_crash_cuts_off_have_results_for_those_who_come_after_it(tmp_path: Path) -> None:
     write_tools(tmp_path, TOOLS)
     with StubServer(speed=0) as stub, RunningServer(tmp_path, stub.url) as server:
