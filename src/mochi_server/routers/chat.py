@@ -58,7 +58,7 @@ async def chat(
         return ChatResponse.of(await until_disconnect(request, collect(run)))
 
 
-@router.post("/stream", response_class=Response, responses=_STREAM | responses(*_REFUSES))
+@router.post("/stream", response_class=Response, responses=_STREAM | responses(*_REFUSES, StorageFailed))
 async def stream_chat(
     session_id: str, request: Request, runs: RunsDep, body: ChatRequest | None = None, key: KeyHeader = None
 ) -> Response:

@@ -168,9 +168,7 @@ class SummarizationService:
                 )
                 return ConversationSummary.model_validate_json(answer.message["content"])
             except ValidationError as wrong:
-                error = "; ".join(
-                    f"{e['loc']}: {e['msg']}" for e in wrong.errors(include_url=False, include_input=False)
-                )
+                error = _words_of(wrong)
         raise OllamaError(f"Model {name!r} gave no summary: {error}")
 
     async def _keep(
@@ -205,6 +203,11 @@ def _request(session: ChatSession, covered: str | None, fits: Callable[[str], bo
 
 def _transcript(messages: Sequence[Message]) -> str:
     return "\n\n".join(f"{m['role']}: {m['content']}" for m in messages if m["role"] in ("user", "assistant"))
+
+
+def _words_of(wrong: ValidationError) -> str:
+    problems = wrong.errors(include_url=False, include_input=False)
+    return "; ".join(": ".join([*map(str, problem["loc"]), problem["msg"]]) for problem in problems)
 
 
 def _correction(error: str) -> list[ChatMessage]:
