@@ -3724,6 +3724,15 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
+            /** @description `STORAGE_FAILED` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
             /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
             default: {
                 headers: {
@@ -4264,6 +4273,15 @@ export interface operations {
                     "application/json": components["schemas"]["SummaryOut"];
                 };
             };
+            /** @description `EMPTY_HISTORY` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
             /** @description `SESSION_NOT_FOUND`, `MODEL_NOT_FOUND` */
             404: {
                 headers: {
@@ -4275,6 +4293,15 @@ export interface operations {
             };
             /** @description `VALIDATION_ERROR` */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `STORAGE_FAILED` */
+            500: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -4618,6 +4645,15 @@ export interface operations {
             };
             /** @description `IDEMPOTENCY_KEY_REUSED`, `VALIDATION_ERROR` */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `STORAGE_FAILED` */
+            500: {
                 headers: {
                     [name: string]: unknown;
                 };
