@@ -5,7 +5,6 @@ from __future__ import annotations
 import zlib
 from math import sqrt
 
-
 NEAR, FRONT = 64, 8
 """Every word and triple is also told, more quietly, among the first numbers: a vector that is cut keeps its meaning."""
 
