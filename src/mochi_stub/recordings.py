@@ -54,7 +54,10 @@ _NOT_REPLAYED = {
 
 @dataclass(frozen=True)
 class Recording:
-    """One exchange. `at` is when each object of the body was there, in nanoseconds; `body` of a stream is a list."""
+    """One exchange. `at` is when each object of the body was there, in nanoseconds; `body` of a stream is a list.
+
+    `asked_path` is what the client asked where that is not the path of the URL.
+    """
 
     method: str
     url: str
@@ -64,6 +67,7 @@ class Recording:
     body: Any
     stream: bool
     at: tuple[int, ...]
+    asked_path: str | None = None
 
     @property
     def path(self) -> str:
@@ -75,7 +79,7 @@ def asked_by(recording: Recording) -> Asked:
     parts = urlsplit(recording.url)
     body = recording.request
     data = b"" if body is None else body.encode() if isinstance(body, str) else orjson.dumps(body)
-    return asked(recording.method, unquote(parts.path), parts.query, data)
+    return asked(recording.method, unquote(recording.asked_path or parts.path), parts.query, data)
 
 
 def wire_of(path: str) -> str | None:
@@ -147,6 +151,7 @@ def read_recording(item: Item) -> Recording:
         body=response["body"].plain(),
         stream=stream,
         at=_times(entries, response, objects),
+        asked_path=request["path"].string() if "path" in request else None,
     )
 
 

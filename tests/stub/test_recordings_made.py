@@ -223,7 +223,35 @@ def test_a_server_that_is_not_there_is_a_502(tmp_path: Path) -> None:
             answer = chat(recorder, "hello")
             assert answer.status == 502
             assert answer.json["error"].startswith(f"{upstream} cannot be reached")
-    assert not list(tmp_path.glob("api-chat-*.yaml"))
+            told: list[tuple[str, Any]] = [
+                ("/v1/chat/completions", lambda body: (body["error"]["type"], body["error"]["message"])),
+                ("/v1/messages", lambda body: (body["error"]["type"], body["error"]["message"])),
+                ("/v1beta/models/m:generateContent", lambda body: (body["error"]["code"], body["error"]["message"])),
+            ]
+            said = [words(ask(recorder, "POST", path, {}).json) for path, words in told]
+    assert [kind for kind, _ in said] == ["server_error", "api_error", 502]
+    assert all(message.startswith(f"{upstream} cannot be reached") for _, message in said)
+    assert not list(tmp_path.glob("*-*.yaml"))
+
+
+def test_a_server_below_a_path_can_be_recorded_too(tmp_path: Path, shared: StubServer) -> None:
+    with StubServer(record=record(f"{shared.url}/ollama", tmp_path), speed=0) as recorder:
+        first = chat(recorder, "hello")
+    (file,) = tmp_path.glob("api-chat-*.yaml")
+    assert yaml.safe_load(file.read_text())["request"]["url"] == f"{shared.url}/ollama/api/chat"
+    with StubServer(record=record(f"http://me:secret@{shared.host}:{shared.port}/ollama", tmp_path)) as recorder:
+        assert ask(recorder, "GET", "/api/version").status == 200
+    assert not [one for one in tmp_path.iterdir() if "secret" in one.read_text()]
+    with replaying(tmp_path) as stub:
+        assert chat(stub, "hello").lines == first.lines
+
+
+def test_a_browser_may_ask_a_recorder(tmp_path: Path, shared: StubServer) -> None:
+    headers = {"Origin": "https://elsewhere.example", "Access-Control-Request-Method": "POST"}
+    with recording(shared, tmp_path) as recorder:
+        answer = ask(recorder, "OPTIONS", "/api/chat", headers=headers)
+    assert (answer.status, answer.headers["access-control-allow-origin"]) == (204, "*")
+    assert [file.name for file in tmp_path.iterdir()] == ["config.yaml"]
 
 
 def test_what_is_asked_about_the_stub_is_not_passed_on(tmp_path: Path, shared: StubServer) -> None:
