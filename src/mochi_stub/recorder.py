@@ -126,18 +126,18 @@ class _Passed:
         headers.append((b"accept-encoding", b"identity"))
         async with httpx.AsyncClient(timeout=None, verify=_trusted()) as client:  # noqa: S113 - models take their time
             request = client.build_request(self.scope["method"], url, headers=headers, content=self.body)
+            moment, start = datetime.now(timezone.utc), monotonic()  # Ollama holds its head back until the first token
             try:
                 response = await client.send(request, stream=True)
             except httpx.HTTPError as error:
                 return await self._unreachable(send, f"{self.recorder.shown} cannot be reached: {error}")
             try:
-                await self._pass_on(response, send, datetime.now(timezone.utc))
+                await self._pass_on(response, send, moment, start)
             finally:
                 await response.aclose()
         return None
 
-    async def _pass_on(self, response: httpx.Response, send: Send, moment: datetime) -> None:
-        start = monotonic()
+    async def _pass_on(self, response: httpx.Response, send: Send, moment: datetime, start: float) -> None:
         kept = [
             (name.lower(), value) for name, value in response.headers.raw if name.decode("latin-1").lower() not in _HOP
         ]

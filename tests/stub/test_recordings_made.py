@@ -15,7 +15,7 @@ import openai
 import pytest
 import yaml
 
-from mochi_stub import Gate, Reply, StubServer, Text
+from mochi_stub import Gate, Pause, Reply, StubServer, Text
 from mochi_stub.config import check
 from mochi_stub.matching import asked, nearest
 from mochi_stub.recorder import record
@@ -213,6 +213,16 @@ def test_a_recording_that_cannot_be_read_is_told_of_in_a_miss(tmp_path: Path, sh
         assert chat(stub, "recorded").status == 200
     (problem,) = check(tmp_path / "config.yaml")
     assert "broken.yaml:1: expected YAML" in problem
+
+
+def test_the_wait_for_the_first_token_is_recorded(tmp_path: Path) -> None:
+    with StubServer(resolve=lambda _: Reply([Pause(0.1), Text(("late",))])) as slow, recording(slow, tmp_path) as stub:
+        chat(stub, "hello")
+        chat(stub, "hello", stream=False)
+    made = [yaml.safe_load(file.read_text()) for file in tmp_path.glob("api-chat-*.yaml")]
+    (streamed,) = [one for one in made if one["response"]["is_streaming"]]
+    assert streamed["response"]["at_ms"][0] >= 100
+    assert all(one["duration_ms"] >= 100 for one in made)
 
 
 def test_a_server_that_is_not_there_is_a_502(tmp_path: Path) -> None:
