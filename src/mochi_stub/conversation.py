@@ -134,7 +134,8 @@ class Conversation:
 
     async def _play(self, generation: Generation) -> None:
         reply, playback = generation.reply, self.playback
-        async with aclosing(paced(pieces(reply), playback.clock, playback.speed, planned_end(reply))) as batches:
+        end = planned_end(reply) if playback.speed else 0
+        async with aclosing(paced(pieces(reply), playback.clock, playback.speed, end)) as batches:
             await (self._streamed if generation.stream else self._drained)(generation.encoder, batches)
 
     async def _drained(self, encoder: Encoder, batches: AsyncIterator[list[Piece]]) -> None:
