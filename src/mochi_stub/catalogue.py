@@ -57,6 +57,7 @@ class Model:
         info: GGUF facts, in place of those made from the rest.
         tensors: As `/api/show` tells them when it is asked to.
         remote: Where a cloud model really runs.
+        least_context: The smallest context that it is loaded with; 4 where it is not given, 2048 for a model that sees.
         load_time: How many seconds loading takes. 0: none, but a reload is said to have taken 100 ms.
         out_of_memory_above: With a context of more tokens than this, loading fails for want of memory.
         weights: The digest of the weights of a model made from another one; "" has it made from the name.
@@ -85,6 +86,7 @@ class Model:
     info: Mapping[str, Any] | None = None
     tensors: Sequence[Mapping[str, Any]] = ()
     remote: Remote | None = None
+    least_context: int | None = None
     load_time: float = 0.0
     out_of_memory_above: int | None = None
     weights: str = ""

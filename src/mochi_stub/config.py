@@ -22,7 +22,7 @@ from mochi_stub.declared import declared, properties
 from mochi_stub.document import ConfigError, Item, parse, read
 from mochi_stub.inheritance import lineage
 from mochi_stub.reading import manner, response
-from mochi_stub.recordings import recordings_below, reply_of
+from mochi_stub.recordings import recordings_below
 from mochi_stub.responses import NOTHING, File, Manner, Response
 
 __all__ = ["Config", "ConfigError", "Script", "check", "load", "packaged"]
@@ -190,9 +190,6 @@ def _recorded_problems(config: Config) -> list[str]:
     found: dict[str, None] = dict.fromkeys(below)
     for chain in config.lineages.values():
         for said in [*chain[0].triggers.values(), chain[0].default]:
-            if isinstance(said, File):
-                try:
-                    reply_of(said.path)
-                except ConfigError as error:
-                    found[str(error)] = None
+            if isinstance(said, File) and (problem := said.problem) is not None:
+                found[problem] = None
     return list(found)

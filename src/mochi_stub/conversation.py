@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from mochi_stub.answer import Answer, Encoder, Generation, Result, Scheduled, crashed
-from mochi_stub.chunks import Piece, interrupted, pieces
+from mochi_stub.chunks import Piece, interrupted, pieces, planned_end
 from mochi_stub.journal import Journal, Outcome, Record
 from mochi_stub.pacing import Clock, paced
 from mochi_stub.remembered import Memory, Said
@@ -133,7 +133,9 @@ class Conversation:
             self.memory.keep(Said(answer, noted, self.record.chunks), *self.facts)
 
     async def _play(self, generation: Generation) -> None:
-        async with aclosing(paced(pieces(generation.reply), self.playback.clock, self.playback.speed)) as batches:
+        reply, playback = generation.reply, self.playback
+        end = planned_end(reply) if playback.speed else 0
+        async with aclosing(paced(pieces(reply), playback.clock, playback.speed, end)) as batches:
             await (self._streamed if generation.stream else self._drained)(generation.encoder, batches)
 
     async def _drained(self, encoder: Encoder, batches: AsyncIterator[list[Piece]]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from mochi_stub.catalogue import Model
 from mochi_stub.document import Item
+from mochi_stub.loading import MIN_CONTEXT
 from mochi_stub.reading import MANNER
 
 CAPABILITIES = ("completion", "tools", "thinking", "vision", "insert", "embedding", "audio", "image")
@@ -81,12 +82,17 @@ def properties(item: Item) -> dict[str, Any]:
 
 
 def declared(name: str, given: Mapping[str, Any], position: int) -> Model:
-    """The model; one that declares nothing can do everything. Those declared first are the newest."""
+    """The model; one that declares nothing can do everything, and has any context. Those declared first are the newest.
+
+    That it can see as well is nobody's wish then, so that it does not get the large context of models that see.
+    """
     moment = NEWEST - timedelta(minutes=position)
-    default = {
+    default: dict[str, Any] = {
         "capabilities": EVERYTHING,
         "context_length": 131072,
         "embedding_length": EMBEDDING_LENGTH,
         "modified_at": moment.strftime("%Y-%m-%dT%H:%M:%SZ"),
     }
+    if "capabilities" not in given:
+        default["least_context"] = MIN_CONTEXT
     return Model(name, **{**default, **given})

@@ -26,8 +26,8 @@ UNSEEN = "/stub/"
 MASK = "***"
 _SECRET_HEADER = re.compile(rb"authorization|cookie|api-?key|token|secret|password")
 _SECRET_QUERY = re.compile(r"(?i)((?:^|&)[^=&]*(?:key|token|secret|password)=)[^&]*")
-_SECRET_FIELDS = {"api_key", "apikey", "authorization", "password", "secret", "access_token"}
-_SECRET_BODY = re.compile(rb"(?i)\"(?:api_?key|authorization|password|secret|access_token)\"")
+_SECRET_FIELD = re.compile(r"(?i)(?:(?:api|access|private)[_-]?key|token|secret|password|authorization)$")
+_SECRET_BODY = re.compile(rb"(?i)(?:key|token|secret|password|authorization)\"\s*:")
 
 
 @dataclass
@@ -200,7 +200,7 @@ def parsed_body(data: bytes) -> Any:
 def _masked(value: Any) -> Any:
     if isinstance(value, dict):
         return {
-            key: MASK if key.lower() in _SECRET_FIELDS and isinstance(item, str) else _masked(item)
+            key: MASK if _SECRET_FIELD.search(key) and isinstance(item, str) else _masked(item)
             for key, item in value.items()
         }
     return [_masked(item) for item in value] if isinstance(value, list) else value

@@ -30,7 +30,7 @@ def effective_context(model: Model, options: Mapping[str, Any], default: int = D
 
     `options` are those in effect: what the request says over what the Modelfile says.
     """
-    least = MIN_VISION_CONTEXT if model.can("vision") else MIN_CONTEXT
+    least = model.least_context or (MIN_VISION_CONTEXT if model.can("vision") else MIN_CONTEXT)
     return min(max(int(options.get("num_ctx") or default), least), model.context_length)
 
 

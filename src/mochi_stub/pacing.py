@@ -35,9 +35,10 @@ class RealClock:
         await asyncio.sleep(seconds)
 
 
-async def paced(pieces: Iterable[Piece], clock: Clock, speed: float) -> AsyncGenerator[list[Piece], None]:
+async def paced(pieces: Iterable[Piece], clock: Clock, speed: float, end: int = 0) -> AsyncGenerator[list[Piece], None]:
     """Yield the pieces when they are due, `speed` times as fast as planned, those due together in one list.
 
+    It lasts until `end`, nanoseconds after the start, also where the last piece is due before.
     Speed 0 waits for nothing; the lists then grow from one piece to `MAX_BATCH`, so that the first is out at once.
     A gate is waited for at any speed, and moves the deadlines behind it.
     """
@@ -66,6 +67,9 @@ async def paced(pieces: Iterable[Piece], clock: Clock, speed: float) -> AsyncGen
             batch.append(piece)
     if batch:
         yield batch
+    left = start + end / 1e9 / speed - clock.now()
+    if left > 0:
+        await clock.sleep(left)
 
 
 def _grown(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:

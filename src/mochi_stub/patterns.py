@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any
 
@@ -21,46 +22,60 @@ Pick = Callable[[int], int]
 """A number below the one given."""
 
 
-def matching(pattern: str, pick: Pick) -> str | None:
-    """A text in which the pattern is found; None where none could be made."""
+@dataclass
+class _Wish:
+    """How to choose where there is a choice. `longer` is how often more than needed whatever may repeat does."""
+
+    pick: Pick
+    longer: int
+    groups: dict[int, str] = field(default_factory=dict)
+
+
+def matching(pattern: str, pick: Pick, longer: int = 0) -> str | None:
+    """A text in which the pattern is found; None where none could be made.
+
+    Whatever may repeat does so `longer` times more than it must, as far as the pattern allows; what is in it does not.
+    """
     try:
-        text = _sequence(_PARSER.parse(pattern), pick, {})
+        text = _sequence(_PARSER.parse(pattern), _Wish(pick, longer))
         return text if re.search(pattern, text) else None
     except (re.error, KeyError, ValueError, RecursionError, OverflowError):
         return None
 
 
-def _sequence(parsed: Any, pick: Pick, groups: dict[int, str]) -> str:
-    return "".join([_piece(operation.name, argument, pick, groups) for operation, argument in parsed])
+def _sequence(parsed: Any, wish: _Wish) -> str:
+    return "".join([_piece(operation.name, argument, wish) for operation, argument in parsed])
 
 
-def _piece(name: str, argument: Any, pick: Pick, groups: dict[int, str]) -> str:
+def _piece(name: str, argument: Any, wish: _Wish) -> str:
     """One item of the parse. Raises KeyError for one that is not known here."""
     if name == "SUBPATTERN":
-        groups[argument[0]] = text = _sequence(argument[-1], pick, groups)
+        wish.groups[argument[0]] = text = _sequence(argument[-1], wish)
         return text
     if name in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"):
-        return _repeated(argument, pick, groups)
+        return _repeated(argument, wish)
     if name == "BRANCH":
-        return _sequence(argument[1][pick(len(argument[1]))], pick, groups)
+        return _sequence(argument[1][wish.pick(len(argument[1]))], wish)
     if name == "GROUPREF":
-        return groups[argument]
+        return wish.groups[argument]
     if name in ("AT", "ASSERT", "ASSERT_NOT"):
         return ""
     single = {
         "LITERAL": lambda: chr(argument),
-        "ANY": lambda: _READABLE[pick(26)],
-        "NOT_LITERAL": lambda: _first(lambda one: ord(one) != argument, pick),
-        "IN": lambda: _one_of(argument, pick),
+        "ANY": lambda: _READABLE[wish.pick(26)],
+        "NOT_LITERAL": lambda: _first(lambda one: ord(one) != argument, wish.pick),
+        "IN": lambda: _one_of(argument, wish.pick),
     }
     return single[name]()
 
 
-def _repeated(argument: Any, pick: Pick, groups: dict[int, str]) -> str:
+def _repeated(argument: Any, wish: _Wish) -> str:
     least, most, item = argument
     if least > _MAX_REPEATS:
         raise ValueError("too many repeats")
-    return "".join([_sequence(item, pick, groups) for _ in range(least + (pick(3) if int(most) >= least + 2 else 0))])
+    times = least + wish.longer + (wish.pick(3) if int(most) >= least + 2 else 0)
+    inner = replace(wish, longer=0)  # or repeats in repeats would multiply
+    return "".join([_sequence(item, inner) for _ in range(min(times, int(most), _MAX_REPEATS))])
 
 
 def _one_of(members: Any, pick: Pick) -> str:

@@ -70,7 +70,7 @@ def _file(entries: Mapping[str, Item], item: Item, folder: Path) -> File:
     if "path" not in entries:
         raise item.error("a path to a recorded file")
     path = entries["path"].string("a path to a recorded file")
-    return File(folder / path, manner(entries))
+    return File(folder / path, manner(entries), entries["path"])
 
 
 def _finish(item: Item) -> Finish:

@@ -6,7 +6,6 @@ them stands a `config.yaml` that replays them.
 
 from __future__ import annotations
 
-import json
 import logging
 import ssl
 from collections.abc import Awaitable, Callable, Iterable
@@ -20,17 +19,21 @@ from typing import Any
 import httpx
 import yaml
 
+from mochi_stub.answer import Request
 from mochi_stub.conversation import OPEN_CORS, Gone, Receive, Scope, Send, watched
 from mochi_stub.document import ConfigError, parse
 from mochi_stub.journal import Journal, Record, masked_headers, masked_query, parsed_body
 from mochi_stub.matching import PREFIX, asked
 from mochi_stub.received import Received, received_body
 from mochi_stub.recordings import asked_by, read_recording
+from mochi_stub.reply import Failure
+from mochi_stub.wires import failure_answer
 
 logger = logging.getLogger("mochi_stub")
 
 REPLAYING = "# mochi-stub run --config {} answers with what is recorded here.\nrecordings: .\n"
 OWN = ("/health", "/stub/")
+UNREACHABLE = 502
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 _HOP = {
     *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "transfer-encoding"),
@@ -45,6 +48,16 @@ class Recorder:
 
     upstream: str
     folder: Path
+
+    @property
+    def shown(self) -> str:
+        """The server as recordings name it, without a password."""
+        return str(httpx.URL(self.upstream).copy_with(userinfo=b"")).rstrip("/")
+
+    @property
+    def prefixed(self) -> bool:
+        """Whether the server's paths begin with one of its own, so that those of clients differ from them."""
+        return httpx.URL(self.upstream).path.strip("/") != ""
 
     def app(self, journal: Journal, own: Application) -> RecordingApp:
         """The application that records; `own` answers what is asked about the stub itself."""
@@ -77,7 +90,7 @@ class RecordingApp:
         self.own = own
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"].startswith(OWN):
+        if scope["path"].startswith(OWN) or scope["method"] == "OPTIONS":
             return await self.own(scope, receive, send)
         return await self._record(scope, receive, send)
 
@@ -113,18 +126,18 @@ class _Passed:
         headers.append((b"accept-encoding", b"identity"))
         async with httpx.AsyncClient(timeout=None, verify=_trusted()) as client:  # noqa: S113 - models take their time
             request = client.build_request(self.scope["method"], url, headers=headers, content=self.body)
+            moment, start = datetime.now(timezone.utc), monotonic()  # Ollama holds its head back until the first token
             try:
                 response = await client.send(request, stream=True)
             except httpx.HTTPError as error:
-                return await self._unreachable(send, f"{self.recorder.upstream} cannot be reached: {error}")
+                return await self._unreachable(send, f"{self.recorder.shown} cannot be reached: {error}")
             try:
-                await self._pass_on(response, send, datetime.now(timezone.utc))
+                await self._pass_on(response, send, moment, start)
             finally:
                 await response.aclose()
         return None
 
-    async def _pass_on(self, response: httpx.Response, send: Send, moment: datetime) -> None:
-        start = monotonic()
+    async def _pass_on(self, response: httpx.Response, send: Send, moment: datetime, start: float) -> None:
         kept = [
             (name.lower(), value) for name, value in response.headers.raw if name.decode("latin-1").lower() not in _HOP
         ]
@@ -138,7 +151,7 @@ class _Passed:
                 self.journal.sent(self.record, chunks=received.add(data, monotonic() - start))
                 await send({"type": "http.response.body", "body": data, "more_body": True})
         except httpx.HTTPError as error:
-            logger.error("%s broke off: %s", self.recorder.upstream, error)
+            logger.error("%s broke off: %s", self.recorder.shown, error)
             self.journal.close(self.record, "failed")
             raise
         self._write(response, received, moment, monotonic() - start)
@@ -155,7 +168,8 @@ class _Passed:
             "duration_ms": round(seconds * 1000, 3),
             "request": {
                 "method": self.scope["method"],
-                "url": self.recorder.upstream + self.path + query,
+                "url": self.recorder.shown + self.path + query,
+                **({"path": self.path} if self.recorder.prefixed else {}),
                 "headers": masked_headers(self.scope["headers"]),
                 **({"body": received_body(self.body, parsed_body(self.body))} if self.body else {}),
             },
@@ -180,12 +194,14 @@ class _Passed:
             logger.error("what was recorded cannot be read: %s", error)
 
     async def _unreachable(self, send: Send, message: str) -> None:
-        data = json.dumps({"error": message}).encode()
-        self.journal.sent(self.record, status=502)
+        scope = self.scope
+        request = Request(scope["method"], scope["path"], self.body, scope["query_string"], tuple(scope["headers"]))
+        answer = failure_answer(request, Failure(message, UNREACHABLE))
+        self.journal.sent(self.record, status=answer.status)
         self.journal.close(self.record, "failed")
-        headers = [(b"content-type", b"application/json; charset=utf-8"), *OPEN_CORS]
-        await send({"type": "http.response.start", "status": 502, "headers": headers})
-        await send({"type": "http.response.body", "body": data, "more_body": False})
+        headers = [(b"content-type", answer.content_type), *answer.headers, *OPEN_CORS]
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        await send({"type": "http.response.body", "body": answer.body, "more_body": False})
 
 
 @lru_cache(maxsize=1)

@@ -21,13 +21,15 @@ from urllib.parse import unquote, urlsplit
 
 import orjson
 
+from mochi_stub import jsontext
+from mochi_stub.chunks import planned_end
 from mochi_stub.document import ConfigError, Item, parse
 from mochi_stub.matching import Asked, asked
 from mochi_stub.recorded import anthropic, gemini, ollama, openai
 from mochi_stub.recorded.gathered import Gathered, get
 from mochi_stub.reply import Failure, Frames, Pace, Part, Pause, Reply, joined
 from mochi_stub.watch import Watched
-from mochi_stub.wire.ollama.gojson import dumps
+from mochi_stub.wire.ollama import gojson
 
 MILLISECOND = 1_000_000
 ENDINGS = (".yaml", ".yml", ".json")
@@ -52,7 +54,10 @@ _NOT_REPLAYED = {
 
 @dataclass(frozen=True)
 class Recording:
-    """One exchange. `at` is when each object of the body was there, in nanoseconds; `body` of a stream is a list."""
+    """One exchange. `at` is when each object of the body was there, in nanoseconds; `body` of a stream is a list.
+
+    `asked_path` is what the client asked where that is not the path of the URL.
+    """
 
     method: str
     url: str
@@ -62,6 +67,7 @@ class Recording:
     body: Any
     stream: bool
     at: tuple[int, ...]
+    asked_path: str | None = None
 
     @property
     def path(self) -> str:
@@ -73,7 +79,7 @@ def asked_by(recording: Recording) -> Asked:
     parts = urlsplit(recording.url)
     body = recording.request
     data = b"" if body is None else body.encode() if isinstance(body, str) else orjson.dumps(body)
-    return asked(recording.method, unquote(parts.path), parts.query, data)
+    return asked(recording.method, unquote(recording.asked_path or parts.path), parts.query, data)
 
 
 def wire_of(path: str) -> str | None:
@@ -145,6 +151,7 @@ def read_recording(item: Item) -> Recording:
         body=response["body"].plain(),
         stream=stream,
         at=_times(entries, response, objects),
+        asked_path=request["path"].string() if "path" in request else None,
     )
 
 
@@ -193,13 +200,18 @@ def _translated(recording: Recording) -> Reply:
         return into.reply()
     for one in recording.body if isinstance(recording.body, list) else [recording.body]:  # Gemini streams a list
         whole(one, into)
-    reply = into.reply()
-    length = len(reply.reasoning) + len(reply.text)
-    seconds = recording.at[-1] / 1e9
+    return _spread(into.reply(), recording.at[-1])
+
+
+def _spread(reply: Reply, duration: int) -> Reply:
+    """The reply over that many nanoseconds, cut as usual."""
     parts: list[Part] = [_whole(part) for part in reply.parts]
-    return replace(
-        reply, parts=parts, pace=Pace(characters_per_second=length / seconds) if seconds and length else None
-    )
+    if not duration:
+        return replace(reply, parts=parts, pace=None)
+    characters = planned_end(replace(reply, parts=parts, pace=Pace(characters_per_second=1))) / 1e9
+    if not characters:
+        return replace(reply, parts=[*parts, Pause(duration / 1e9)])
+    return replace(reply, parts=parts, pace=Pace(characters_per_second=characters / (duration / 1e9)))
 
 
 def _whole(part: Part) -> Part:
@@ -214,7 +226,7 @@ def _failure(recording: Recording) -> Failure:
     retry = [
         (name, value) for name, value in recording.headers.items() if name.startswith(("retry-after", "x-ratelimit"))
     ]
-    return Failure(message if isinstance(message, str) else dumps(message), recording.status, tuple(retry))
+    return Failure(message if isinstance(message, str) else gojson.dumps(message), recording.status, tuple(retry))
 
 
 def _wait(recording: Recording) -> list[Part]:
@@ -225,7 +237,7 @@ def frames(recording: Recording, wire: str) -> Frames:
     """The bytes as they were, but for blanks between the values of a JSON text."""
     kind = recording.headers.get("content-type") or _content_type(recording, wire)
     kept = {name: value for name, value in recording.headers.items() if name not in _NOT_REPLAYED}
-    bodies = tuple(_frame(wire, one) for one in recording.body) if recording.stream else (_body(recording.body),)
+    bodies = tuple(_frame(wire, one) for one in recording.body) if recording.stream else (_body(wire, recording.body),)
     return Frames(
         wire,
         recording.stream,
@@ -238,20 +250,29 @@ def frames(recording: Recording, wire: str) -> Frames:
 
 
 def _content_type(recording: Recording, wire: str) -> str:
+    if recording.body is None:
+        return ""
     if not recording.stream:
         return "application/json" if not isinstance(recording.body, str) else "text/plain; charset=utf-8"
     return "application/x-ndjson" if wire.startswith(("ollama", "/")) else "text/event-stream"
 
 
-def _body(body: Any) -> bytes:
-    return b"" if body is None else (body if isinstance(body, str) else dumps(body)).encode()
+def _dumps(wire: str, value: Any) -> str:
+    return gojson.dumps(value) if wire.startswith(("ollama", "/api", "/ollama")) else jsontext.dumps(value)
+
+
+def _body(wire: str, body: Any) -> bytes:
+    return b"" if body is None else (body if isinstance(body, str) else _dumps(wire, body)).encode()
 
 
 def _frame(wire: str, one: Any) -> bytes:
+    text = _dumps(wire, one)
     if wire.startswith(("ollama", "/")):
-        return f"{dumps(one)}\n".encode()
+        return f"{text}\n".encode()
     if wire in ("openai.chat", "openai.completions"):
-        return b"data: [DONE]\n\n" if one == {"done": True} else f"data: {dumps(one)}\n\n".encode()
+        return b"data: [DONE]\n\n" if one == {"done": True} else f"data: {text}\n\n".encode()
+    if one == {"done": True}:  # no end that this provider sends
+        return b""
     if wire == "gemini":
-        return f"data: {dumps(one)}\r\n\r\n".encode()
-    return f"event: {get(one, 'type')}\ndata: {dumps(one)}\n\n".encode()
+        return f"data: {text}\r\n\r\n".encode()
+    return f"event: {get(one, 'type')}\ndata: {text}\n\n".encode()

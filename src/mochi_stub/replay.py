@@ -20,7 +20,7 @@ from mochi_stub.recordings import frames, recordings_below, wire_of
 from mochi_stub.reply import Failure, Reply
 from mochi_stub.routing import route
 from mochi_stub.verbatim import generation_of
-from mochi_stub.wire.ollama.gojson import dumps
+from mochi_stub.wires import failure_answer
 
 NOT_RECORDED = 404
 _EMBEDDING = ("/embed", "/embeddings", ":embedContent", ":batchEmbedContents")
@@ -55,17 +55,12 @@ class Replay:
     def _told(self, stub: Stub, request: Request, wanted: Asked, reply: Reply) -> Result:
         """The reply in the words of the wire that was asked, by a model that can do everything."""
         if wire_of(request.path) is None and not request.path.endswith(_EMBEDDING):
-            return _refusal(request.path, reply)
+            failure = next(part for part in reply.parts if isinstance(part, Failure))
+            return failure_answer(request, failure)
         library = Library([_model(wanted.model)])
         handler = route(self.routes, request)
         one = replace(stub, library=library, resolve=lambda _: replace(reply, unasked=True))
         return handler if isinstance(handler, Answer) else handler(one, request)
-
-
-def _refusal(path: str, reply: Reply) -> Answer:
-    message = next((part.message for part in reply.parts if isinstance(part, Failure)), "")
-    error = {"error": message} if path.startswith(("/api", "/ollama")) else {"error": {"message": message}}
-    return Answer(NOT_RECORDED, dumps(error).encode(), b"application/json")
 
 
 @lru_cache(maxsize=256)

@@ -14,7 +14,7 @@ import orjson
 
 from mochi_stub.catalogue import Model
 from mochi_stub.chunks import chunked
-from mochi_stub.document import ConfigError
+from mochi_stub.document import ConfigError, Item
 from mochi_stub.lorem import stable_hash
 from mochi_stub.prompt import Prompt, ToolCall
 from mochi_stub.recordings import reply_of
@@ -189,6 +189,7 @@ class File:
 
     path: Path
     manner: Manner = NOTHING
+    place: Item | None = field(default=None, compare=False, repr=False)
 
     def reply(self, asked: Asked) -> Reply:
         del asked
@@ -196,6 +197,17 @@ class File:
             return reply_of(self.path)
         except ConfigError as error:
             return Reply([Failure(str(error), 500)])
+
+    @property
+    def problem(self) -> str | None:
+        """What is wrong with the file, if anything; one that is not there is a mistake of who named it."""
+        try:
+            reply_of(self.path)
+        except ConfigError as error:
+            if self.place is None or self.path.exists():
+                return str(error)
+            return str(self.place.error(f"a recorded file, found none at {self.path}"))
+        return None
 
 
 def mirrored(prompt: Prompt) -> str:

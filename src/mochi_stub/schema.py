@@ -5,27 +5,43 @@ Objects get all their properties, optional ones too, save where a schema that co
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mochi_stub.lorem import WORDS, stable_hash
 from mochi_stub.numbers import number_between
-from mochi_stub.patterns import matching
+from mochi_stub.patterns import Pick, matching
 
 MAX_VALUES = 10_000
 MAX_LENGTH = 1_000_000
 MAX_RECURSION = 1
+MAX_REPEATED, MAX_TRIED = 1_000, 20_000
+NEAR = 20
+"""How many lengths are tried for a pattern that also has a least length."""
 FORMATS = {
+    "base64": "bG9yZW0=",
     "date": "2026-01-15",
     "date-time": "2026-01-15T09:30:00Z",
     "time": "09:30:00Z",
     "duration": "PT90S",
     "email": "lorem@example.com",
     "hostname": "example.com",
+    "idn-email": "lorem@example.com",
+    "idn-hostname": "example.com",
     "ipv4": "192.0.2.1",
+    "ipv4network": "192.0.2.0/24",
     "ipv6": "2001:db8::1",
+    "ipv6network": "2001:db8::/32",
+    "ipvanyaddress": "192.0.2.1",
+    "iri": "https://example.com/lorem",
+    "iri-reference": "/lorem",
+    "json-pointer": "/lorem",
+    "regex": "lorem",
+    "relative-json-pointer": "0",
     "uri": "https://example.com/lorem",
+    "uri-reference": "/lorem",
     "uuid": "123e4567-e89b-42d3-a456-426614174000",
+    **{f"uuid{version}": f"123e4567-e89b-{version}2d3-a456-426614174000" for version in range(1, 9)},
 }
 _HINTS = {
     "object": ("properties", "required", "additionalProperties", "patternProperties", "minProperties"),
@@ -43,7 +59,7 @@ def instance(schema: Any, seed: int = 0) -> Any:
     """A value that the schema allows; `{}` where it says nothing, or allows nothing that could be made."""
     try:
         return _Maker(schema, seed).make(schema, "", ()) if schema not in ({}, True) else {}
-    except (_Impossible, RecursionError):
+    except (_Impossible, RecursionError, OverflowError):  # bounds at the end of all numbers have no room beyond them
         return {}
 
 
@@ -165,16 +181,47 @@ class _Maker:
 
     def _string(self, schema: Mapping[str, Any], path: str) -> str:
         if isinstance(schema.get("pattern"), str):
-            turns = iter(range(MAX_LENGTH))
-            found = matching(schema["pattern"], lambda below: self._pick(f"{path}~{next(turns)}", below))
+            found = self._patterned(schema, path)
             if found is not None:
                 return found
-        if schema.get("format") in FORMATS:
-            return FORMATS[schema["format"]]
+        form = schema.get("format")
+        if isinstance(form, str) and form in FORMATS:
+            return FORMATS[form]
         least = min(_count(schema.get("minLength"), 0), MAX_LENGTH)
         start, count = self._pick(path, len(WORDS)), max(2 + self._pick(f"{path}~", 4), least // 3)
         text = " ".join(WORDS[(start + index) % len(WORDS)] for index in range(count))
         return text.ljust(least, "m")[: _count(schema.get("maxLength"), len(text) + least)]
+
+    def _patterned(self, schema: Mapping[str, Any], path: str) -> str | None:
+        """A text of the pattern, of a length that is allowed; where none is found that is, of another."""
+        least, most = _count(schema.get("minLength"), 0), _count(schema.get("maxLength"), MAX_LENGTH)
+        first = None
+        for text in self._texts(schema["pattern"], path, least):
+            if least <= len(text) <= most:
+                return text
+            first = text if first is None else first
+        return first
+
+    def _texts(self, pattern: str, path: str, least: int) -> Iterator[str]:
+        """Texts of the pattern: a usual one, long ones, the shortest. Few where they are huge: each takes its time."""
+        longest, made = min(least, MAX_REPEATED), 0
+        for longer in dict.fromkeys([0, *range(longest, max(-1, longest - NEAR), -1)]):
+            for attempt in range(3):
+                text = matching(pattern, self._picker(f"{path}~{attempt}" if attempt else path), longer)
+                if text is None:
+                    return
+                yield text
+                made += len(text)
+                if made > MAX_TRIED:
+                    return
+        shortest = matching(pattern, lambda _below: 0)
+        if shortest is not None:
+            yield shortest
+
+    def _picker(self, path: str) -> Pick:
+        """One choice after the other."""
+        turns = iter(range(MAX_LENGTH))
+        return lambda below: self._pick(f"{path}~{next(turns)}", below)
 
     def _pick(self, path: str, below: int) -> int:
         return stable_hash(f"{self.seed}{path}") % below if below > 1 else 0

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httptools
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -153,7 +154,7 @@ class StubServer:
             app = self._record.app(self._journal, app)
         return uvicorn.Config(
             app,
-            http=_QuietProtocol,
+            http=_Protocol,
             ws="none",
             lifespan="off",
             log_config=None,
@@ -171,12 +172,45 @@ class StubServer:
             return _bound(self.host, 0)
 
 
-class _QuietProtocol(HttpToolsProtocol):
-    """Without uvicorn's access log: the journal has it, and the logger may belong to another server of the process."""
+class _Protocol(HttpToolsProtocol):
+    """HTTP/1.1 and nothing else.
+
+    Without uvicorn's access log: the journal has it, and the logger may belong to another server of the process.
+    A wish for another protocol is not granted, as in Go's server. Java's client asks for HTTP/2 with every request, and
+    the parser takes the body of such a request for the other protocol's; so its head is read again without the wish.
+    """
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
         self.access_log = False
+
+    def data_received(self, data: bytes) -> None:
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as wish:
+            if self.scope["method"] == "CONNECT":
+                self.send_400_response("Invalid HTTP request received.")
+                return
+            self.parser = httptools.HttpRequestParser(self)
+            self.data_received(self._head() + data[wish.args[0] :])
+        except httptools.HttpParserError:
+            self.send_400_response("Invalid HTTP request received.")
+
+    def _should_upgrade(self) -> bool:
+        """True keeps the base class from starting the request while its head has a wish in it."""
+        return True
+
+    def _head(self) -> bytes:
+        """The request's head without its wish for another protocol."""
+        left = [(name, value) for name, value in self.headers if name not in _WISH]
+        closing = any(name == b"connection" and b"close" in value.lower() for name, value in self.headers)
+        lines = [b"%s: %s" % header for header in (*left, *([(b"connection", b"close")] if closing else ()))]
+        first = b"%s %s HTTP/%s" % (self.scope["method"].encode(), self.url, self.scope["http_version"].encode())
+        return b"\r\n".join([first, *lines, b"", b""])
+
+
+_WISH = (b"upgrade", b"http2-settings", b"connection")
 
 
 class _Server(uvicorn.Server):

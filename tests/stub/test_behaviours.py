@@ -180,6 +180,18 @@ def test_embeddings_are_long_and_near_where_words_are_shared(shared: StubServer)
     assert sum(value * value for value in vector) == pytest.approx(1, abs=1e-5)
 
 
+@pytest.mark.parametrize("length", [8, 64, 256])
+def test_a_vector_that_is_cut_keeps_its_meaning(shared: StubServer, length: int) -> None:
+    texts = ["the cat sat on the mat", "on the mat the cat sat down", "quarterly revenue grew again", "x"]
+    asked = {"model": "embed", "input": texts, "dimensions": length}
+    vectors = ask(shared, "POST", "/api/embed", asked).json["embeddings"]
+    assert [len(vector) for vector in vectors] == [length] * 4
+    for vector in vectors:
+        assert sum(value * value for value in vector) == pytest.approx(1, abs=1e-5)
+    near, far = (sum(a * b for a, b in zip(vectors[0], one, strict=True)) for one in vectors[1:3])
+    assert near > far + 0.2
+
+
 def test_a_vector_of_noughts_can_be_had(shared: StubServer) -> None:
     (vector,) = ask(shared, "POST", "/api/embed", {"model": "embed-zero", "input": "x"}).json["embeddings"]
     assert vector == [0] * 768

@@ -114,6 +114,14 @@ def test_a_model_that_declares_nothing_can_do_everything(tmp_path: Path) -> None
         assert len(ask(stub, "POST", "/api/embed", {"model": "any", "input": "x"}).json["embeddings"][0]) >= 256
 
 
+@pytest.mark.parametrize(("model", "context"), [("any", 512), ("seeing", 2048), ("child", 2048)])
+def test_only_a_model_that_is_declared_to_see_has_a_large_context(tmp_path: Path, model: str, context: int) -> None:
+    seeing = "[{_model: {capabilities: [completion, vision]}}]"
+    with configured(tmp_path, f"models: {{any: [], seeing: {seeing}, child: [{{_inherit: seeing}}]}}") as stub:
+        chat(stub, "x", model, options={"num_ctx": 512})
+        assert [one["context_length"] for one in ask(stub, "GET", "/api/ps").json["models"]] == [context]
+
+
 def test_what_is_declared_of_a_model_is_inherited_and_shown(tmp_path: Path) -> None:
     text = """
 models:

@@ -105,7 +105,7 @@ def test_check_tells_of_every_mistake_and_of_recorded_files(tmp_path: Path) -> N
     assert [line.split(": expected")[0] for line in found] == [
         f"{file}:6",
         f"{file}:7",
-        f"{tmp_path / 'missing.yaml'}:1",
+        f"{file}:3",
         f"{tmp_path / 'broken.yaml'}:1",
         f"{tmp_path / 'other.json'}:2",
     ]

@@ -106,6 +106,22 @@ def test_authorization_is_accepted_and_ignored(shared: StubServer) -> None:
 def test_an_upgrade_is_declined_by_answering(shared: StubServer) -> None:
     headers = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAMAAABkAAQAoAAA"}
     assert ask(shared, "GET", "/api/version", headers=headers).status == 200
+    asked = {"model": "map", "stream": False, "messages": [{"role": "user", "content": "hello"}]}
+    assert ask(shared, "POST", "/api/chat", asked, headers).json["message"]["content"] == "Hi there!"
+
+
+def test_the_next_request_on_the_connection_of_a_declined_upgrade_is_answered(shared: StubServer) -> None:
+    wish = b"POST /api/show HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: h2c\r\nContent-Length: 15\r\n\r\n"
+    closing = b"GET /api/version HTTP/1.1\r\nHost: x\r\nConnection: upgrade, close\r\nUpgrade: websocket\r\n\r\n"
+    with sent(shared, wish + b'{"model":"map"}' + closing) as connection:
+        answered = connection.makefile("rb").read()
+    assert answered.count(b"HTTP/1.1 200 OK") == 2
+    assert answered.endswith(b'{"version":"0.33.0"}')
+
+
+def test_there_is_no_tunnel(shared: StubServer) -> None:
+    with sent(shared, b"CONNECT x:80 HTTP/1.1\r\nHost: x\r\n\r\n") as connection:
+        assert connection.makefile("rb").read().startswith(b"HTTP/1.1 400")
 
 
 def test_what_is_no_http_harms_nobody(shared: StubServer) -> None:

@@ -75,7 +75,9 @@ def test_looking_at_the_journal_leaves_no_trace_and_deleting_empties_it(stub: St
 
 def test_nothing_secret_stands_in_it(stub: StubServer) -> None:
     secrets = {"Authorization": "Bearer s3cret", "x-api-key": "s3cret", "x-goog-api-key": "s3cret", "Cookie": "s3cret"}
-    body = {"model": "mochi", "messages": [], "api_key": "s3cret", "tools": [{"password": "s3cret"}], "user": "me"}
+    body: dict[str, Any] = {"model": "mochi", "messages": []}
+    body |= {"api_key": "s3cret", "tools": [{"password": "s3cret"}], "user": "me"}
+    body["metadata"] = {"token": "s3cret", "refreshToken": "s3cret", "client_secret": "s3cret", "tokens": "2"}
     ask(stub, "POST", "/api/chat?key=s3cret&alt=sse", body, {**secrets, "X-Trace": "7"})
     shown = ask(stub, "GET", "/stub/requests").body
     assert b"s3cret" not in shown

@@ -30,6 +30,15 @@ def client(own: StubServer) -> Iterator[openai.OpenAI]:
         yield client
 
 
+def test_the_message_of_a_reply_that_is_cut_is_incomplete(client: openai.OpenAI) -> None:
+    whole = client.responses.create(model="echo", input="xyz", max_output_tokens=2)
+    assert [item.to_dict()["status"] for item in whole.output] == ["incomplete"]
+    events = list(client.responses.create(model="echo", input="xyz", max_output_tokens=2, stream=True))
+    done = next(event for event in events if event.type == "response.output_item.done")
+    assert done.item.to_dict()["status"] == "incomplete"
+    assert client.responses.create(model="echo", input="xyz").output[0].to_dict()["status"] == "completed"
+
+
 def test_a_stream_tells_of_every_item_in_order() -> None:
     calls = [ToolCall("read_file", {"path": "/src/main.js"}, id="call_mine")]
     reply = Reply.of(("one", " two"), reasoning=("hm",), tool_calls=calls)

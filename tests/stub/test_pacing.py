@@ -83,6 +83,20 @@ def test_a_gate_lets_out_what_stands_before_it_and_moves_what_stands_behind() ->
     assert asyncio.run(play()) == [0.1, 60.1]
 
 
+def test_it_lasts_to_the_planned_end() -> None:
+    clock = Clock()
+
+    async def play(speed: float) -> list[float]:
+        begun = clock.time
+        end = 3_000_000_000
+        return [round(clock.time - begun, 6) async for _ in paced(pieces(Reply([Text(lorem(5))])), clock, speed, end)]
+
+    assert asyncio.run(play(2)) == [0.05]
+    assert clock.time == 101.5
+    assert asyncio.run(play(0)) == [0.0]
+    assert clock.time == 101.5
+
+
 def test_nothing_comes_behind_a_failure() -> None:
     failure = Failure("kaput")
     kinds = [piece.value for piece in pieces(Reply([Text(("a",)), failure, Text(("b",))]))]

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from mochi_stub import Failure, Pause, Reasoning, Reply, StubServer, Text, ToolCall, Usage
+from mochi_stub.chunks import planned_end
 from mochi_stub.recordings import reply_of
 from tests.stub.talk import ask, chat
 
@@ -216,6 +217,7 @@ def test_every_wire_s_recording_says_the_same(tmp_path: Path, name: str) -> None
         assert contents(reply) == ("hm", "Hi", [ToolCall("now", {"a": 1}, "c1")])
         assert reply.usage == Usage(7, 9)
         assert reply.finish == "stop"
+        assert planned_end(reply) == pytest.approx(300e6)
 
 
 @pytest.mark.parametrize("name", EXCHANGES)
@@ -242,6 +244,35 @@ def test_a_stream_comes_in_its_recorded_time(tmp_path: Path) -> None:
     given = reply_of(recorded(tmp_path, url, body, "given.json", at_ms=[10, 10, 200, 300]))
     assert [type(part) for part in given.parts][:3] == [Pause, Reasoning, Text]
     assert [part.seconds for part in given.parts if isinstance(part, Pause)] == [0.01, 0.29]
+
+
+def test_a_recording_takes_its_time_whatever_is_in_it(tmp_path: Path) -> None:
+    calls = {"message": {"content": "", "tool_calls": [OLLAMA_CALL]}, "done": True}
+    for name, said in (("calls", calls), ("nothing", {"message": {"content": ""}, "done": True})):
+        whole = reply_of(recorded(tmp_path, "http://x/api/chat", said, f"{name}.json"))
+        assert planned_end(whole) == pytest.approx(300e6)
+    ending = [{"message": {"content": "Hi"}, "done": False}, {"done": True}]
+    assert planned_end(reply_of(recorded(tmp_path, "http://x/api/chat", ending, "ending.json"))) == 300_000_000
+
+
+def test_an_end_that_only_openai_has_is_sent_on_no_other_wire(tmp_path: Path) -> None:
+    for url, objects in (
+        ("https://x/v1/messages", [{"type": "message_stop"}, {"done": True}]),
+        ("https://x/v1beta/models/m:streamGenerateContent?alt=sse", [{"candidates": []}, {"done": True}]),
+    ):
+        frames = reply_of(recorded(tmp_path, url, objects, f"{len(url)}.json")).frames
+        assert frames is not None
+        assert b"done" not in b"".join(frames.frames)
+
+
+def test_bytes_are_written_as_their_provider_writes_them(tmp_path: Path) -> None:
+    for name, url, text in (
+        ("openai.json", "https://x/v1/chat/completions", b'{"a":1.0,"b":"<\xc3\xa9>"}'),
+        ("ollama.json", "http://x/api/chat", b'{"a":1,"b":"\\u003c\xc3\xa9\\u003e"}'),
+    ):
+        frames = reply_of(recorded(tmp_path, url, {"a": 1.0, "b": "<é>"}, name)).frames
+        assert frames is not None
+        assert frames.frames == (text,)
 
 
 def test_a_recorded_error_is_an_error_everywhere(tmp_path: Path, replaying: Callable[[], StubServer]) -> None:

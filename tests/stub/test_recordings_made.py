@@ -15,7 +15,7 @@ import openai
 import pytest
 import yaml
 
-from mochi_stub import Gate, Reply, StubServer, Text
+from mochi_stub import Gate, Pause, Reply, StubServer, Text
 from mochi_stub.config import check
 from mochi_stub.matching import asked, nearest
 from mochi_stub.recorder import record
@@ -215,6 +215,16 @@ def test_a_recording_that_cannot_be_read_is_told_of_in_a_miss(tmp_path: Path, sh
     assert "broken.yaml:1: expected YAML" in problem
 
 
+def test_the_wait_for_the_first_token_is_recorded(tmp_path: Path) -> None:
+    with StubServer(resolve=lambda _: Reply([Pause(0.1), Text(("late",))])) as slow, recording(slow, tmp_path) as stub:
+        chat(stub, "hello")
+        chat(stub, "hello", stream=False)
+    made = [yaml.safe_load(file.read_text()) for file in tmp_path.glob("api-chat-*.yaml")]
+    (streamed,) = [one for one in made if one["response"]["is_streaming"]]
+    assert streamed["response"]["at_ms"][0] >= 100
+    assert all(one["duration_ms"] >= 100 for one in made)
+
+
 def test_a_server_that_is_not_there_is_a_502(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -223,7 +233,35 @@ def test_a_server_that_is_not_there_is_a_502(tmp_path: Path) -> None:
             answer = chat(recorder, "hello")
             assert answer.status == 502
             assert answer.json["error"].startswith(f"{upstream} cannot be reached")
-    assert not list(tmp_path.glob("api-chat-*.yaml"))
+            told: list[tuple[str, Any]] = [
+                ("/v1/chat/completions", lambda body: (body["error"]["type"], body["error"]["message"])),
+                ("/v1/messages", lambda body: (body["error"]["type"], body["error"]["message"])),
+                ("/v1beta/models/m:generateContent", lambda body: (body["error"]["code"], body["error"]["message"])),
+            ]
+            said = [words(ask(recorder, "POST", path, {}).json) for path, words in told]
+    assert [kind for kind, _ in said] == ["server_error", "api_error", 502]
+    assert all(message.startswith(f"{upstream} cannot be reached") for _, message in said)
+    assert not list(tmp_path.glob("*-*.yaml"))
+
+
+def test_a_server_below_a_path_can_be_recorded_too(tmp_path: Path, shared: StubServer) -> None:
+    with StubServer(record=record(f"{shared.url}/ollama", tmp_path), speed=0) as recorder:
+        first = chat(recorder, "hello")
+    (file,) = tmp_path.glob("api-chat-*.yaml")
+    assert yaml.safe_load(file.read_text())["request"]["url"] == f"{shared.url}/ollama/api/chat"
+    with StubServer(record=record(f"http://me:secret@{shared.host}:{shared.port}/ollama", tmp_path)) as recorder:
+        assert ask(recorder, "GET", "/api/version").status == 200
+    assert not [one for one in tmp_path.iterdir() if "secret" in one.read_text()]
+    with replaying(tmp_path) as stub:
+        assert chat(stub, "hello").lines == first.lines
+
+
+def test_a_browser_may_ask_a_recorder(tmp_path: Path, shared: StubServer) -> None:
+    headers = {"Origin": "https://elsewhere.example", "Access-Control-Request-Method": "POST"}
+    with recording(shared, tmp_path) as recorder:
+        answer = ask(recorder, "OPTIONS", "/api/chat", headers=headers)
+    assert (answer.status, answer.headers["access-control-allow-origin"]) == (204, "*")
+    assert [file.name for file in tmp_path.iterdir()] == ["config.yaml"]
 
 
 def test_what_is_asked_about_the_stub_is_not_passed_on(tmp_path: Path, shared: StubServer) -> None:

@@ -26,6 +26,10 @@ SCHEMAS: list[Any] = [
     {"type": "string", "pattern": r"^[A-Z]{3}-\d{4}$"},
     {"type": "string", "pattern": r"^(\+\d{1,2}\s)?\(?\d{3}\)?[\s.-]\d{3}[\s.-]\d{4}$"},
     {"type": "string", "pattern": r"^(?P<a>x|y)[^a-z]\w+\W(?P=a)*.$"},
+    {"type": "string", "pattern": "^[a-z]+$", "minLength": 5, "maxLength": 6},
+    {"type": "string", "pattern": r"^[a-z0-9_]+(-[a-z]+)*$", "minLength": 40},
+    {"type": "string", "pattern": "^[a-z]*[0-9]*$", "maxLength": 1},
+    {"type": "string", "pattern": "^[A-F0-9]{8}$", "minLength": 3, "maxLength": 20},
     {"enum": ["red", 7, None]},
     {"const": {"a": [1]}},
     {"type": "integer", "minimum": 3, "maximum": 5},
@@ -70,7 +74,7 @@ def test_optional_properties_are_there_too_in_the_order_of_the_schema() -> None:
     assert list(instance({"type": "object", "properties": properties, "required": ["mouse"]})) == [*properties]
 
 
-@pytest.mark.parametrize("format_", ["date", "date-time", "email", "uuid", "uri", "ipv4"])
+@pytest.mark.parametrize("format_", ["date", "date-time", "email", "uuid", "uuid4", "uri", "ipv4"])
 def test_a_format_is_kept(format_: str) -> None:
     assert re.fullmatch(r"[\w:/@.-]+", instance({"type": "string", "format": format_}))
 
@@ -93,6 +97,9 @@ def test_a_format_is_kept(format_: str) -> None:
         {"type": "string", "pattern": "("},
         {"type": "string", "pattern": r"\p{L}+"},
         {"type": "string", "minLength": 10**12},
+        {"type": "string", "pattern": "^a+$", "minLength": 10**12},
+        {"type": "string", "format": ["date"]},
+        {"type": "number", "exclusiveMinimum": 1e308, "multipleOf": 0.5},
         {"type": "array", "minItems": 10**12},
         {"type": "integer", "minimum": "x", "maximum": None, "multipleOf": 0},
         {"type": "integer", "minimum": float("nan"), "maximum": float("inf")},

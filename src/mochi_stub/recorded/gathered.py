@@ -57,9 +57,9 @@ class Gathered:
         self.usage.update({name: count for name, count in counts.items() if isinstance(count, int)})
 
     def reply(self) -> Reply:
-        parts = list(self._parts)
+        parts = [*self._parts, *self._pause()]
         if self.calls:
-            parts += [*self._pause(), ToolCalls([_finished(call) for call in self.calls.values()])]
+            parts.append(ToolCalls([_finished(call) for call in self.calls.values()]))
         return Reply(
             parts,
             finish=self.finish,

@@ -51,13 +51,13 @@ class Output:
         self.text.append(piece.value)
         return opening + self._delta(piece.value)
 
-    def close(self) -> str:
+    def close(self, status: str = "completed") -> str:
         """The events that end the item which is open, if any."""
         if self.open is None:
             return ""
         text = "".join(self.text)
         ending = self._end(text)
-        self.items.append(self._item(text, "completed"))
+        self.items.append(self._item(text, status))
         done = self.event("response.output_item.done", output_index=len(self.items) - 1, item=self.items[-1])
         self.open = None
         self.text.clear()
@@ -70,7 +70,7 @@ class Output:
         if self.open is Reasoning:
             summary = [{"type": "summary_text", "text": text}] if text else []
             return {"id": self._id("rs"), "type": "reasoning", "summary": summary}
-        content = [_output_text(text)] if status == "completed" else []
+        content = [] if status == "in_progress" else [_output_text(text)]
         return {"id": self._id("msg"), "type": "message", "status": status, "role": "assistant", "content": content}
 
     def _begin(self) -> str:

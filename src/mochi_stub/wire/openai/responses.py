@@ -48,8 +48,8 @@ class ResponseEvents:
         return (self._start() + "".join([self.output.add(piece) for piece in pieces])).encode()
 
     def end(self) -> bytes:
-        last = self._start() + self.output.close()
         status = self._status()
+        last = self._start() + self.output.close(status)
         return (last + self._event(status, self._response(status))).encode()
 
     def error(self, failure: Failure) -> bytes:
@@ -64,8 +64,9 @@ class ResponseEvents:
     def whole(self) -> Answer:
         for piece in pieces(self.subject.reply):
             self.output.add(piece)
-        self.output.close()
-        return json_answer(self._response(self._status()))
+        status = self._status()
+        self.output.close(status)
+        return json_answer(self._response(status))
 
     def _start(self) -> str:
         if self.started:
