@@ -110,25 +110,10 @@ class ChatResponse(BaseModel):
 
     @classmethod
     def of(cls, outcome: ChatOutcome) -> "ChatResponse":
-        executed = []
-        for tool in outcome.tool_calls:
-            event = tool.event()
-            executed.append(
-                ToolCallExecuted(
-                    call_index=event.call_index,
-                    tool_name=event.tool_name,
-                    arguments=tool.call.arguments,
-                    success=event.success,
-                    result=event.result,
-                    error_message=event.error_message,
-                    error_code=event.error_code,
-                    execution_time=tool.execution_time,
-                )
-            )
         return cls(
             session_id=outcome.session_id,
             message=None if outcome.message is None else dict(outcome.message),
-            tool_calls_executed=executed,
+            tool_calls_executed=[ToolCallExecuted(**tool.executed()) for tool in outcome.tool_calls],
             context_window=ContextWindow(**outcome.context_window),
         )
 
