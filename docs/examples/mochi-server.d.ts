@@ -1194,9 +1194,7 @@ export interface components {
                 [key: string]: unknown;
             };
             /** Tool Calls Executed */
-            tool_calls_executed: {
-                [key: string]: unknown;
-            }[];
+            tool_calls_executed: components["schemas"]["ToolCallExecuted"][];
             /** Notices */
             notices: {
                 [key: string]: unknown;
@@ -3325,6 +3323,11 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example # HELP mochi_running_turns Turns under way.
+                     *     # TYPE mochi_running_turns gauge
+                     *     mochi_running_turns 1.0
+                     */
                     "text/plain": string;
                 };
             };
@@ -3897,6 +3900,13 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["SessionFile"];
+                    /**
+                     * @example # Paris
+                     *
+                     *     ## User
+                     *
+                     *     Hello!
+                     */
                     "text/markdown": string;
                 };
             };

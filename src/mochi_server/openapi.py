@@ -68,7 +68,7 @@ def _show(operation: dict[str, Any], schemas: dict[str, Any]) -> None:
         for content in answer.get("content", {}).values():
             for name in _named(content["schema"]):
                 if name in ANSWERS:
-                    content["example"] = ANSWERS[name]
+                    content["examples"] = {"example": {"value": ANSWERS[name]}}
 
 
 def _named(schema: dict[str, Any]) -> Iterator[str]:
