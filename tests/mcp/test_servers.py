@@ -235,6 +235,15 @@ def test_a_server_that_dies_in_a_call_fails_it_and_is_started_again_at_the_next(
     assert is_alive(second)
 
 
+@offering("refuse")
+@pytest.mark.parametrize("code", [-32000, -32600, -32603])
+def test_an_error_that_a_server_answers_with_is_told_and_does_not_end_it(api: Api, tmp_path: Path, code: int) -> None:
+    for _ in range(2):
+        assert called(api, "refuse", code=code)["error_message"] == "refuse failed: Not today."
+    assert problems(api) == {}
+    assert len(started(tmp_path)) == 1
+
+
 @offering("grow")
 def test_tools_that_come_later_are_listed_when_the_server_says_so(api: Api) -> None:
     assert list(api.ok(api.http.get("/tools"))["tools"]) == ["grow"]
