@@ -165,6 +165,7 @@ def test_servers_that_cannot_be_used_are_problems_and_stop_nobody(
         silent=by_hand(tmp_path, "silent"),
         down={"url": "http://127.0.0.1:9/mcp"},
         other={"url": f"{stub.url}/nothing"},
+        odd=by_hand(tmp_path, "echo", "odd"),
         off={"command": "no-such-program", "disabled": True},
         empty={},
         wrong={"url": "ftp://x", "headers": {"a": ["b"]}, "type": "sse"},
@@ -186,6 +187,8 @@ def test_servers_that_cannot_be_used_are_problems_and_stop_nobody(
         "silent: MCP server: it did not answer within 4 seconds",
         "down: MCP server: ConnectError: All connection attempts failed",
         "other: MCP server: it answered with the HTTP status 404",
+        "odd: MCP server: it answered other than the protocol says: tools.1.inputSchema: Input should be a valid "
+        "dictionary or instance of InputSchema",
     ]
 
 

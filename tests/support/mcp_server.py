@@ -20,6 +20,7 @@ TOOLS: dict[str, dict[str, Any]] = {
     "both": {"annotations": {"readOnlyHint": True, "destructiveHint": True}},
     "files/read.all": {"title": "Read all files"},
     "broken": {"inputSchema": {"type": "object", "properties": {"a": {"type": "nonsense"}}}},
+    "odd": {"inputSchema": 5},
     "x" * 65: {},
 }
 
