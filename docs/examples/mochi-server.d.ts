@@ -3880,6 +3880,15 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
+            /** @description `STORAGE_FAILED` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
             /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
             default: {
                 headers: {
@@ -4428,6 +4437,15 @@ export interface operations {
                     "application/json": components["schemas"]["SummaryOut"];
                 };
             };
+            /** @description `EMPTY_HISTORY` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
             /** @description `SESSION_NOT_FOUND`, `MODEL_NOT_FOUND` */
             404: {
                 headers: {
@@ -4439,6 +4457,15 @@ export interface operations {
             };
             /** @description `VALIDATION_ERROR` */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `STORAGE_FAILED` */
+            500: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -4783,6 +4810,15 @@ export interface operations {
             };
             /** @description `IDEMPOTENCY_KEY_REUSED`, `VALIDATION_ERROR` */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `STORAGE_FAILED` */
+            500: {
                 headers: {
                     [name: string]: unknown;
                 };

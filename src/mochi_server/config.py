@@ -146,6 +146,13 @@ class MochiServerSettings(BaseSettings):
             raise ValueError("not a directory")
         return value
 
+    @field_validator("api_keys")
+    @classmethod
+    def _are_keys(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not all(key.strip() for key in value):
+            raise ValueError("a blank key would let in whoever sends none")
+        return value
+
     @field_validator("allowed_origins")
     @classmethod
     def _are_origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ MochiError
 ├── InvalidMessageIndex    INVALID_MESSAGE_INDEX  400   no message there that can be edited, or forked from
 ├── BlobNotFound           BLOB_NOT_FOUND         404   no message of the session has such an image
 ├── EmptyHistory           EMPTY_HISTORY          400   nothing to answer again
+├── NothingToSummarize     EMPTY_HISTORY          400   nothing to summarize
 ├── ContextOverflow        CONTEXT_OVERFLOW       422   what must be sent does not fit into the model's window
 ├── IdempotencyKeyReused   IDEMPOTENCY_KEY_REUSED 422   the key stands for another message of the session
 ├── ModelNotFound          MODEL_NOT_FOUND        404   Ollama does not have the model
@@ -117,6 +118,13 @@ class EmptyHistory(MochiError):
 
     def __init__(self, session_id: str) -> None:
         super().__init__(f"Session {session_id!r} has no user message to answer.", session_id=session_id)
+
+
+class NothingToSummarize(MochiError):
+    code, status = "EMPTY_HISTORY", HTTPStatus.BAD_REQUEST
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(f"In session {session_id!r} nothing was said yet.", session_id=session_id)
 
 
 class ContextOverflow(MochiError):

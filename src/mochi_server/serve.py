@@ -93,7 +93,14 @@ def _log(settings: MochiServerSettings) -> None:
     logs.configure(settings.log_level, settings.log_format, logs.Secrets(_secrets(settings)))
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it reports every request
     # uvicorn's own start-up lines say less than ours.
-    logging.getLogger("uvicorn.error").setLevel(max(logging.WARNING, logging.getLevelName(settings.log_level)))
+    server = logging.getLogger("uvicorn.error")
+    server.setLevel(max(logging.WARNING, logging.getLevelName(settings.log_level)))
+    server.addFilter(_is_no_farewell)
+
+
+def _is_no_farewell(record: logging.LogRecord) -> bool:
+    """Requests that are cut off at the end of a shutdown are counted in a line; where each of them stood is no news."""
+    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
 
 
 def _secrets(settings: MochiServerSettings) -> Iterator[str]:

@@ -88,6 +88,19 @@ def test_a_title_set_by_hand_stays_and_null_returns_to_the_sessions_own(api: Api
     assert summary.startswith(title.removesuffix("..."))
 
 
+@pytest.mark.parametrize(
+    ("said", "title"),
+    [
+        ("x" * 80, "x" * 80),
+        ("x" * 81, "x" * 77 + "..."),
+        ("ab " * 40, "ab " * 25 + "ab..."),
+        ("ab " * 24 + "a " + "b" * 40, "ab " * 24 + "a..."),
+    ],
+)
+def test_a_title_is_eighty_characters_at_most_dots_and_all(api: Api, said: str, title: str) -> None:
+    assert api.session(talked(api, said))["title"] == title
+
+
 @pytest.mark.parametrize("title", ["", "  ", "\u3000", "x" * 501, "a\nb", "a\0", "\u2028", 5, ["x"]])
 def test_titles_that_are_none_are_422(api: Api, title: object) -> None:
     session_id = talked(api)

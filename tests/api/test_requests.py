@@ -121,6 +121,29 @@ def test_a_validation_error_names_the_field(api: Api) -> None:
     assert error["details"]["errors"][0]["loc"] == ["body", "model"]
 
 
+@pytest.mark.parametrize(
+    ("body", "place", "said"),
+    [
+        ({"model": "mochi", "think": "a lot"}, ["think"], "'low', 'medium', 'high' or 'max'"),
+        ({"model": "mochi", "format": 5}, ["format"], "Input should be 'json'; Input should be a valid dictionary"),
+        ({"model": "mochi", "tool_settings": {"tools": ["a", 5]}}, ["tool_settings", "tools", 1], "a valid string"),
+        ({}, ["model"], "Field required"),
+    ],
+)
+def test_a_field_of_several_kinds_is_named_as_it_was_sent(
+    api: Api, body: dict[str, object], place: list[object], said: str
+) -> None:
+    error = api.http.post("/sessions", json=body).json()["error"]
+    assert {tuple(each["loc"]) for each in error["details"]["errors"]} == {("body", *place)}
+    assert error["message"].startswith(".".join(map(str, place)) + ": ")
+    assert said in error["message"]
+
+
+def test_a_body_that_is_no_json_is_said_to_be_none(api: Api) -> None:
+    response = api.http.post("/sessions", content=b"{", headers={"Content-Type": "application/json"})
+    assert response.json()["error"]["message"] == "The body is not valid JSON."
+
+
 @pytest.mark.parametrize("declared", [True, False])
 def test_bodies_over_the_limit_are_413(tmp_path: Path, stub: StubServer, declared: bool) -> None:
     with RunningServer(tmp_path, stub.url, max_body_bytes=1000) as server:

@@ -1,5 +1,6 @@
 """Listening to a turn again: from the beginning, from an event on, from where it is no longer kept."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -192,3 +193,49 @@ def test_a_stream_that_waits_is_kept_open_by_comments(
         seen += b"".join(data)
     assert seen.endswith(b"\n\n")
     assert b"event: done\n" in seen
+
+
+@pytest.mark.one_process("it looks into the process")
+@pytest.mark.parametrize("ends", ["answered", "stopped", "deleted"])
+def test_who_waits_for_another_turn_is_kept_connected(
+    api: Api, server: RunningServer, holding: Holding, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    monkeypatch.setattr(sse, "PING_SECONDS", 0.05)
+    session_id = api.create("mochi")["session_id"]
+    other = server.api()
+    with api.open_stream(session_id, "hold") as events:
+        next(events)
+        message = {"message": "Next", "if_busy": "wait"}
+        with other.http.stream("POST", f"/chat/{session_id}/stream", json=message) as response:
+            data = response.iter_raw()
+            seen = b""
+            while seen.count(b": ping\n\n") < 3:
+                seen += next(data)
+            match ends:
+                case "answered":
+                    holding.gate.open()
+                case "stopped":
+                    api.ok(api.http.post(f"/chat/{session_id}/stop"))
+                case "deleted":
+                    api.http.delete(f"/sessions/{session_id}").raise_for_status()
+            seen += b"".join(data)
+    said = re.findall(rb"^event: (\w+)$", seen, re.MULTILINE)
+    assert said == ([b"error", b"done"] if ends == "deleted" else [b"content_delta", b"message_complete", b"done"])
+    assert re.findall(rb"^id: [0-9a-f]{10}:(\d)$", seen, re.MULTILINE) == [b"1", b"2", b"3"][: len(said)]
+
+
+@pytest.mark.one_process("it looks into the process")
+def test_who_gives_up_a_connection_that_waits_is_not_posted(
+    api: Api, server: RunningServer, holding: Holding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sse, "PING_SECONDS", 0.05)
+    session_id = api.create("mochi")["session_id"]
+    with api.open_stream(session_id, "hold") as events:
+        next(events)
+        message = {"message": "Next", "if_busy": "wait"}
+        with server.api().http.stream("POST", f"/chat/{session_id}/stream", json=message) as response:
+            next(response.iter_raw())
+        holding.gate.open()
+        list(events)
+    api.chat(session_id, "Last", if_busy="wait")
+    assert [m["content"] for m in api.messages(session_id)] == ["hold", "one two three four", "Last", "Fine."]

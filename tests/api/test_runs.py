@@ -1,15 +1,32 @@
 """Turns that are left, stopped, refused, waited for."""
 
+import shutil
 import threading
 from pathlib import Path
 
 import httpx
 import pytest
 
+from mochi_server.sessions import SessionManager
 from mochi_stub import StubServer
 from tests.support.api import Api, error_of, read_events, text_of
 from tests.support.holding import Holding
+from tests.support.instructions import calls, instruct
 from tests.support.server import RunningServer
+from tests.support.tools import write_tools
+from tests.support.waiting import until
+
+TOOLS = """
+def one() -> str:
+    "One."
+    return "1"
+
+def two() -> str:
+    "Two."
+    return "2"
+
+__all__ = ["one", "two"]
+"""
 
 
 @pytest.fixture
@@ -88,6 +105,8 @@ def test_stopping_a_collected_turn_answers_with_what_was_said(
     message = answers[0]["message"]
     assert isinstance(message, dict)
     assert message["interrupted"] is True
+    window = {"current_window": 8192, "usage_tokens": None, "reason": "initial_setup"}
+    assert answers[0]["context_window"] == window
 
 
 def test_stopping_when_nothing_runs_is_fine(api: Api) -> None:
@@ -193,11 +212,27 @@ def test_deleting_a_session_stops_its_turn(api: Api, holding: Holding) -> None:
     with api.open_stream(session_id, "hold") as events:
         next(events)
         assert api.http.delete(f"/sessions/{session_id}").status_code == 204
-        rest = list(events)
-    assert [event.type for event in rest[-2:]] == ["error", "done"]
-    assert rest[-2].data["code"] == "SESSION_NOT_FOUND"
+        assert [event.type for event in events] == ["content_delta"] * 2 + ["done"]
     assert len(holding.chats("cancelled")) == 1
     assert error_of(api.http.get(f"/sessions/{session_id}")) == (404, "SESSION_NOT_FOUND")
+
+
+@pytest.mark.one_process("it is about files")
+def test_calls_that_a_crash_cuts_off_have_results_for_those_who_come_after_it(tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOLS)
+    with StubServer(speed=0) as stub, RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        session_id = api.create("mochi", tool_settings={"tools": ["one", "two"]})["session_id"]
+        with api.open_stream(session_id, instruct(calls("one", "two"))) as events:
+            next(event for event in events if event.type == "tool_call_confirmation_required")
+            log = tmp_path / "chat_sessions" / f".{session_id}.turn.jsonl"
+            until(lambda: b'"partial"' in log.read_bytes())
+            shutil.copytree(log.parent, tmp_path / "crashed")
+            assert [message["role"] for message in api.messages(session_id)] == ["user", "assistant"]
+    messages = SessionManager(tmp_path / "crashed").load_session(session_id).messages
+    asked = [(call["id"], call["function"]["name"]) for call in messages[1]["tool_calls"]]
+    assert [(message["tool_call_id"], message["tool_name"]) for message in messages[2:]] == asked
+    assert all(message["interrupted"] for message in messages[2:])
 
 
 def test_shutting_down_stores_what_was_said_and_tells_the_listener(tmp_path: Path, holding: Holding) -> None:

@@ -131,6 +131,19 @@ def test_a_summary_asked_for_remembers_its_model(api: Api) -> None:
     assert error_of(api.http.post("/sessions/0123456789/summarize")) == (404, "SESSION_NOT_FOUND")
 
 
+@pytest.mark.parametrize("created", [{}, {"system_prompt": "Be brief."}])
+def test_where_nothing_was_said_there_is_nothing_to_summarize(
+    api: Api, stub: StubServer, created: dict[str, Any]
+) -> None:
+    session_id = api.create("mochi", **created)["session_id"]
+    for body in ({}, {"model": "mochi-long"}):
+        response = api.http.post(f"/sessions/{session_id}/summarize", json=body)
+        assert error_of(response) == (400, "EMPTY_HISTORY")
+    session = api.session(session_id)
+    assert (session["summary"], session["summary_model"], session["title"]) == (None, None, None)
+    assert not any(is_summary(e) for e in stub.exchanges())
+
+
 def test_what_is_no_summary_is_asked_for_once_more_with_the_error(tmp_path: Path) -> None:
     asked: list[Prompt] = []
 

@@ -108,5 +108,6 @@ def test_clients_that_do_not_read_or_never_finish_asking_hold_nobody_up(tmp_path
         begun = time.monotonic()
         assert command.end() == 0
         assert time.monotonic() - begun < 0.5 + 2
+        assert not any("Traceback" in line for line in command.output)
         for connection in (unread, unfinished, silent):
             connection.close()

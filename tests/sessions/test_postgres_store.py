@@ -11,8 +11,9 @@ import pytest
 from mochi_server.copying import copy, hash_of
 from mochi_server.errors import SessionBusy
 from mochi_server.postgres.stores import PostgresStores
-from mochi_server.sessions import ChatSession, FileSessionStore, SessionManager, SessionQuery
+from mochi_server.sessions import ChatSession, FileSessionStore, Message, SessionManager, SessionQuery
 from mochi_server.sessions.session import timestamp
+from mochi_server.sessions.types import ToolCall
 from tests.benchmarks.database import turn_costs
 from tests.sessions.samples import answered, contents, new_session, said, stored_session
 
@@ -60,6 +61,23 @@ async def test_an_answer_in_progress_becomes_a_message_when_its_process_has_ende
         assert contents(loaded) == ["a", "so f"]
         assert loaded.messages[-1]["interrupted"]
         assert (await here.chats.list(SessionQuery())).entries[0]["message_count"] == 2
+
+
+async def test_calls_in_progress_get_results_when_their_process_has_ended(database: str) -> None:
+    later: ToolCall = {"id": "call_2", "function": {"index": 1, "name": "add", "arguments": {}}}
+    result: Message = {**said(""), "role": "tool", "tool_name": "wait", "tool_call_id": "call_1", "tool_calls": [later]}
+    async with opened(database) as here:
+        session = await stored_session(here.chats, said("a"))
+        async with opened(database) as there:
+            hold = there.chats.hold(session.session_id, run_id="r")
+            await hold.__aenter__()
+            await there.chats.checkpoint(session.session_id, result)
+            assert contents(await here.chats.load(session.session_id)) == ["a"]
+        results = (await here.chats.load(session.session_id)).messages[1:]
+    assert [(m["tool_name"], m["tool_call_id"], m["interrupted"]) for m in results] == [
+        ("wait", "call_1", True),
+        ("add", "call_2", True),
+    ]
 
 
 async def test_times_are_those_of_the_database(database: str, monkeypatch: pytest.MonkeyPatch) -> None:

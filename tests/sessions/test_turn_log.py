@@ -12,6 +12,7 @@ from mochi_server.sessions import ChatSession, FileSessionStore, Message, Sessio
 from mochi_server.sessions.encoding import encode
 from mochi_server.sessions.session import timestamp
 from mochi_server.sessions.turnlog import Record, overlay, tail_line
+from mochi_server.sessions.types import ToolCall
 from tests.sessions.samples import answered, contents, file_of, log_of, new_session, read_count, said, stored_session
 
 pytestmark = pytest.mark.anyio
@@ -78,6 +79,28 @@ async def test_an_answer_cut_off_by_a_crash_is_there_as_far_as_it_had_come(
     assert found.metadata.message_count == 2
     assert loaded(directory, session) == found
     assert SessionManager(directory).list_sessions()[0]["message_count"] == 2
+
+
+async def test_calls_that_a_crash_cut_off_have_their_results(files: FileSessionStore, crash: Crash) -> None:
+    session = await stored_session(files, said("a"))
+    later: ToolCall = {"id": "call_2", "function": {"index": 1, "name": "add", "arguments": {}}}
+    result: Message = {
+        **said("cut off"),
+        "role": "tool",
+        "tool_name": "wait",
+        "tool_call_id": "call_1",
+        "tool_calls": [later],
+    }
+    async with files.hold(session.session_id, run_id="r"):
+        await files.append(session.session_id, [answered("")])
+        await files.checkpoint(session.session_id, result)
+        directory = crash()
+    found = loaded(directory, session)
+    results = [(m["role"], m["tool_name"], m["tool_call_id"], m["interrupted"]) for m in found.messages[2:]]
+    assert results == [("tool", "wait", "call_1", True), ("tool", "add", "call_2", True)]
+    assert len({message["message_id"] for message in found.messages}) == 4
+    assert not any("tool_calls" in message for message in found.messages[2:])
+    assert loaded(directory, session) == found
 
 
 async def test_a_checkpoint_that_a_later_message_replaced_is_forgotten(files: FileSessionStore, crash: Crash) -> None:

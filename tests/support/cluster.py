@@ -4,6 +4,7 @@ Processes are forked from one that has imported everything, so that a test need 
 """
 
 import multiprocessing
+import os
 from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from typing import Any
@@ -63,7 +64,7 @@ class Member:
 
     def __init__(self, data_dir: str, ollama_host: str, **settings: Any) -> None:
         self._ours, theirs = _CONTEXT.Pipe()
-        arguments = (theirs, data_dir, ollama_host, settings)
+        arguments = (theirs, dict(os.environ), data_dir, ollama_host, settings)
         self.process = _CONTEXT.Process(target=_serve, args=arguments, daemon=True)
         self.process.start()
         theirs.close()
@@ -88,9 +89,13 @@ class Member:
         self._ours.close()
 
 
-def _serve(told: Connection, data_dir: str, ollama_host: str, settings: dict[str, Any]) -> None:
+def _serve(
+    told: Connection, environment: dict[str, str], data_dir: str, ollama_host: str, settings: dict[str, Any]
+) -> None:
     from tests.support.server import ThreadedServer
 
+    os.environ.clear()  # it is that of whichever test was the first to fork
+    os.environ.update(environment)
     with ThreadedServer(data_dir, ollama_host, **settings) as server:
         told.send(server.port)
         told.poll(None)

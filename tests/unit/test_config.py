@@ -48,6 +48,12 @@ def test_the_environment_goes_before_defaults_and_arguments_before_it(monkeypatc
     assert MochiServerSettings().api_keys == ("a", "b")
 
 
+@pytest.mark.parametrize("keys", [[""], ["a", " "]])
+def test_a_blank_key_is_none(keys: list[str]) -> None:
+    with pytest.raises(ValidationError, match="blank key"):
+        MochiServerSettings(api_keys=keys)
+
+
 def test_agent_chats_follow_the_agents_directory(tmp_path: Path) -> None:
     settings = MochiServerSettings(agents_dir=tmp_path / "people", data_dir=tmp_path)
     assert settings.resolved_agent_chats_dir == tmp_path / "people" / "agent_chats"

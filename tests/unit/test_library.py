@@ -6,8 +6,8 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
-from mochi_server import MochiServerSettings, create_app
-from mochi_server.ollama import ChatResponse
+from mochi_server import MochiServerSettings, create_app, services
+from mochi_server.ollama import ChatResponse, OllamaClient, ReceivedMessage
 from mochi_stub import StubServer
 
 
@@ -23,8 +23,29 @@ def test_settings_of_the_test_configuration_work(tmp_path: Path) -> None:
 
 
 def test_an_answer_can_be_made_by_hand() -> None:
-    response = ChatResponse(message={"role": "assistant", "content": "Hello!"}, done=False)
+    response = ChatResponse(message=ReceivedMessage(role="assistant", content="Hello!"), done=False)
     assert response.message["content"] == "Hello!"
+
+
+def test_an_answer_is_read_as_one_of_ollamas_own_library_is(stub: StubServer) -> None:
+    with OllamaClient(host=stub.url) as client:
+        pieces = list(client.chat_stream("mochi", [{"role": "user", "content": "Hello!"}], context_window=8192))
+    assert "".join(piece.message.content for piece in pieces).endswith("Hello!")
+    assert [piece["done"] for piece in pieces] == [False] * (len(pieces) - 1) + [True]
+    assert (pieces[0]["message"]["role"], pieces[0].message.tool_calls) == ("assistant", None)
+    assert not hasattr(pieces[0].message, "colour")
+    with pytest.raises(KeyError):
+        pieces[0]["colour"]
+
+
+def test_services_have_the_names_of_the_specification() -> None:
+    assert set(services.__all__) >= {
+        "ConversationSummary",
+        "DynamicContextWindowService",
+        "SummarizationService",
+        "SummaryModelManager",
+        "SystemPromptService",
+    }
 
 
 def test_the_app_answers_a_test_client_with_and_without_its_lifespan(tmp_path: Path, stub: StubServer) -> None:

@@ -106,10 +106,12 @@ class ChatEngine:
             await transcript.begun()  # the model is sent them as they are stored
         conversation = Conversation(model, transcript, turn.toolbox, self._limits)
         turn.outcomes, turn.handed_back = conversation.outcomes, conversation.handed_back
-        async with aclosing(conversation.events()) as batches:
-            async for batch in batches:
-                yield batch
-        turn.window = model.window
+        try:
+            async with aclosing(conversation.events()) as batches:
+                async for batch in batches:
+                    yield batch
+        finally:
+            turn.window = model.window
         if turn.window is not None:
             await self._remember_window(turn, turn.window)
         yield [_complete(turn)]

@@ -12,7 +12,7 @@ from mochi_server.chat.engine import ChatEngine
 from mochi_server.chat.run import Run, RunState
 from mochi_server.chat.shelf import KEPT_SECONDS, RunShelf
 from mochi_server.chat.turn import TurnRequest
-from mochi_server.errors import InternalError, MochiError, SessionNotFound, SessionTaken, ShuttingDown
+from mochi_server.errors import InternalError, MochiError, SessionTaken, ShuttingDown
 from mochi_server.events import Done, TurnError
 from mochi_server.sessions.session import new_id
 from mochi_server.sessions.store import SessionStore
@@ -101,16 +101,14 @@ class RunRegistry:
         """
         run = await self.find(session_id)
         if run is not None and run.running:
-            run.turn.stopped = True
-            await _cancel(run)
+            await _stop(run)
         return run
 
     async def abandon(self, session_id: str) -> None:
-        """End the running turn of a session that is about to be deleted, and forget those that have ended."""
+        """Stop the running turn of a session that is about to be deleted, and forget those that have ended."""
         run = self._shelf.find(session_id)
         if run is not None and run.running:
-            run.turn.failure = SessionNotFound(session_id)
-            await _cancel(run)
+            await _stop(run)
         self._shelf.forget_session(session_id)
 
     @contextmanager
@@ -197,6 +195,11 @@ class RunRegistry:
     def _refuse_at_shutdown(self) -> None:
         if self.shutdown.is_set():
             raise ShuttingDown
+
+
+async def _stop(run: Run) -> None:
+    run.turn.stopped = True
+    await _cancel(run)
 
 
 async def _cancel(run: Run) -> None:

@@ -16,6 +16,8 @@ from mochi_server.tools.toolbox import Call, ToolOutcome, failed
 
 CHECKPOINT_SECONDS = 2.0
 _SPACING_SECONDS = 0.001
+_CALL_SECONDS = 0.1
+"""Calls that take longer are noted: most are quicker than that."""
 _LONGEST_SECONDS = 20.0
 INTERRUPTED = "The turn was interrupted before this call had a result."
 
@@ -109,6 +111,8 @@ class Transcript:
         self._turn.stored.append(message)
         if not self._replaces:
             await self._store.append(self._id, [message], ends_turn=last)
+            if self._open_calls:
+                self._timer = asyncio.get_running_loop().call_later(_CALL_SECONDS, self._checkpoint)
         elif last:
             await self._replace()
 
@@ -155,8 +159,22 @@ class Transcript:
         self._timer = None
         if self._writing is not None and not self._writing.done():
             self.progressed()
-        elif self._answer is not None:
-            self._writing = asyncio.get_running_loop().create_task(self._write(self._answer.message(interrupted=True)))
+        elif (unfinished := self._unfinished()) is not None:
+            self._writing = asyncio.get_running_loop().create_task(self._write(unfinished))
+
+    def _unfinished(self) -> Message | None:
+        """What a crash would leave: the answer so far, or that the calls under way have no results."""
+        if self._answer is not None:
+            return self._answer.message(interrupted=True)
+        if not self._open_calls:
+            return None
+        first, *others = self._open_calls
+        message = interrupted(tool_message(first, failed(first, INTERRUPTED)))
+        message["tool_calls"] = [
+            {"id": call.id, "function": {"index": call.index, "name": call.name, "arguments": call.arguments}}
+            for call in others
+        ]
+        return message
 
     async def _write(self, partial: Message) -> None:
         try:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from mochi_server.ollama.types import ChatMessage, ChatResponse, ModelDetails, ModelInfo
+from mochi_server.ollama.types import ChatMessage, ChatResponse, ModelDetails, ModelInfo, ReceivedMessage
 
 if TYPE_CHECKING:
     from mochi_server.ollama.async_client import AsyncInstructorOllamaClient, AsyncOllamaClient
@@ -16,6 +16,7 @@ __all__ = [
     "ModelDetails",
     "ModelInfo",
     "OllamaClient",
+    "ReceivedMessage",
 ]
 
 

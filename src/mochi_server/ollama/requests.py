@@ -8,7 +8,7 @@ from ipaddress import ip_address
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from mochi_server.ollama.types import ChatMessage, ChatResponse, Encoded, ModelDetails, ModelInfo
+from mochi_server.ollama.types import ChatMessage, ChatResponse, Encoded, ModelDetails, ModelInfo, ReceivedMessage
 
 MEBIBYTE = 1024 * 1024
 _COUNTERS = (
@@ -89,7 +89,7 @@ def read_response(line: Mapping[str, Any]) -> ChatResponse:
     counters = {name: line.get(name) for name in _COUNTERS}
     return ChatResponse(
         model=str(line.get("model", "")),
-        message=message if isinstance(message, dict) else {"role": "assistant", "content": ""},  # type: ignore[arg-type]  # the wire's shape
+        message=ReceivedMessage(message if isinstance(message, dict) else {"role": "assistant", "content": ""}),
         done=bool(line.get("done")),
         done_reason=line.get("done_reason"),
         **counters,
@@ -98,7 +98,8 @@ def read_response(line: Mapping[str, Any]) -> ChatResponse:
 
 def merge(pieces: Sequence[ChatResponse]) -> ChatResponse:
     """The pieces of a stream as one answer: texts joined, tool calls gathered, the rest from the last piece."""
-    message: ChatMessage = {"role": "assistant", "content": "".join(p.message.get("content") or "" for p in pieces)}
+    content = "".join(p.message.get("content") or "" for p in pieces)
+    message = ReceivedMessage(role="assistant", content=content)
     if thinking := "".join(p.message.get("thinking") or "" for p in pieces):
         message["thinking"] = thinking
     if calls := [call for p in pieces for call in p.message.get("tool_calls") or ()]:

@@ -43,11 +43,23 @@ class ChatMessage(TypedDict, total=False):
     tool_call_id: str
 
 
+class ReceivedMessage(dict[str, Any]):
+    """A message of a model: a ``ChatMessage`` whose fields are attributes as well, None where there are none."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ChatMessage.__annotations__:
+            raise AttributeError(f"messages have no {name!r}")
+        return self.get(name)
+
+
 @dataclass(frozen=True, slots=True)
 class ChatResponse:
-    """One line of an answer, or a whole answer. Counters are tokens, durations nanoseconds, last line only."""
+    """One line of an answer, or a whole answer. Counters are tokens, durations nanoseconds, last line only.
 
-    message: ChatMessage
+    As with Ollama's own library, ``response["message"]`` is ``response.message``.
+    """
+
+    message: ReceivedMessage
     model: str = ""
     done: bool = False
     done_reason: str | None = None
@@ -57,6 +69,12 @@ class ChatResponse:
     prompt_eval_duration: int | None = None
     eval_count: int | None = None
     eval_duration: int | None = None
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            return getattr(self, name)
+        except AttributeError:
+            raise KeyError(name) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from mochi_server.sessions.pages import SessionPage
 from mochi_server.sessions.search import words
 from mochi_server.sessions.session import ChatSession, is_session_id, new_id, timestamp
 from mochi_server.sessions.types import Message, SessionQuery
+from mochi_server.sessions.unfinished import cut_off
 
 _RETRY_SECONDS = 0.25
 
@@ -229,9 +230,8 @@ class PostgresSessionStore:
             if session_id in self._fences and self._fences[session_id][0] != head.fence:
                 raise SessionConflict(session_id)
             if partial is not None and (alone or await self._is_left(session_id, connection)):
-                cut_off: Message = decode(partial.encode())
-                cut_off["interrupted"] = True
-                head = await tables.replace_tail(connection, head, head.message_count, [cut_off], touch=False)
+                left = cut_off(decode(partial.encode()))
+                head = await tables.replace_tail(connection, head, head.message_count, left, touch=False)
             if revision is not None and revision != await tables.revision(connection, head):
                 raise SessionConflict(session_id)
             yield connection, head

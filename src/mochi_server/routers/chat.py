@@ -26,7 +26,7 @@ from mochi_server.models.events import CHAT_EVENTS
 from mochi_server.models.tools import PendingConfirmations, ToolDecided, ToolDecision
 from mochi_server.routers.connection import until_disconnect
 from mochi_server.routers.errors import responses
-from mochi_server.routers.sse import Position, RunResponse, attached, streams
+from mochi_server.routers.sse import Position, RunResponse, attached, begun_in_time, streams
 
 router = APIRouter(prefix="/chat/{session_id}", tags=["chat"])
 
@@ -58,13 +58,16 @@ async def chat(
         return ChatResponse.of(await until_disconnect(request, collect(run)))
 
 
-@router.post("/stream", response_class=Response, responses=_STREAM | responses(*_REFUSES))
+@router.post("/stream", response_class=Response, responses=_STREAM | responses(*_REFUSES, StorageFailed))
 async def stream_chat(
     session_id: str, request: Request, runs: RunsDep, body: ChatRequest | None = None, key: KeyHeader = None
-) -> RunResponse:
+) -> Response:
     """Send a message and get the answer as server-sent events."""
     turn = await (body or ChatRequest()).turn_request(streaming=True)
-    return RunResponse(runs, await until_disconnect(request, runs.start(session_id, turn, key=key)))
+    starting = runs.start(session_id, turn, key=key)
+    if turn.if_busy == "wait":
+        return await begun_in_time(request, runs, session_id, starting)
+    return RunResponse(runs, await until_disconnect(request, starting))
 
 
 @router.get(

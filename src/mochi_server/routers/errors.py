@@ -142,9 +142,26 @@ async def _on_unexpected(request: Request, __: Exception) -> Response:
 
 def _validation_error(error: RequestValidationError) -> ValidationFailed:
     problems = [
-        {"loc": list(item["loc"]), "msg": item["msg"].removeprefix("Value error, "), "type": item["type"]}
+        {"loc": _place(item, error.body), "msg": item["msg"].removeprefix("Value error, "), "type": item["type"]}
         for item in error.errors()
     ]
     first, problems = problems[0], problems[:_ERRORS_SHOWN]
+    if first["type"] == "json_invalid":
+        return ValidationFailed("The body is not valid JSON.", errors=problems)
+    # A field that may be of several kinds has a problem for each of them.
+    said = "; ".join(dict.fromkeys(problem["msg"] for problem in problems if problem["loc"] == first["loc"]))
     where = ".".join(str(part) for part in first["loc"] if part != "body")
-    return ValidationFailed(f"{where}: {first['msg']}" if where else str(first["msg"]), errors=problems)
+    return ValidationFailed(f"{where}: {said}" if where else said, errors=problems)
+
+
+def _place(problem: dict[str, Any], body: Any) -> list[str | int]:
+    """Where in the request something is wrong: pydantic's path, without its names for the kinds a field may be of."""
+    part, *steps = problem["loc"]
+    if part != "body" or problem["type"] == "json_invalid":
+        return [part, *steps]
+    place, missing = [part], steps[-1:] if problem["type"] == "missing" else []
+    for step in steps[: len(steps) - len(missing)]:
+        if (isinstance(body, dict) and step in body) or (isinstance(body, list) and isinstance(step, int)):
+            place.append(step)
+            body = body[step]
+    return [*place, *missing]

@@ -9,6 +9,7 @@ from mochi_server.errors import (
     BlobNotFound,
     InvalidMessageIndex,
     ModelNotFound,
+    NothingToSummarize,
     OllamaError,
     OllamaUnreachable,
     PromptNotFound,
@@ -87,7 +88,7 @@ async def patch_session(session_id: str, body: SessionPatch, sessions: SessionsD
     return Session.of(await sessions.patch(session_id, body.changes()))
 
 
-@router.delete("/{session_id}", status_code=204, responses=responses(SessionNotFound))
+@router.delete("/{session_id}", status_code=204, responses=responses(SessionNotFound, StorageFailed))
 async def delete_session(session_id: str, sessions: SessionsDep, runs: RunsDep) -> None:
     """Delete a session; a running turn is stopped first."""
     await runs.abandon(session_id)
@@ -147,7 +148,10 @@ async def remove_system_prompt(session_id: str, sessions: SessionsDep) -> None:
     await sessions.remove_system_prompt(session_id)
 
 
-@router.post("/{session_id}/summarize", responses=responses(SessionNotFound, *_ASKS_OLLAMA, ValidationFailed))
+@router.post(
+    "/{session_id}/summarize",
+    responses=responses(SessionNotFound, NothingToSummarize, *_ASKS_OLLAMA, ValidationFailed, StorageFailed),
+)
 async def summarize_session(
     session_id: str, summaries: SummariesDep, body: SummarizeRequest | None = None
 ) -> SummaryOut:

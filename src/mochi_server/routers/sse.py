@@ -1,23 +1,28 @@
 """Events as server-sent events. The only file that knows that wire."""
 
+import asyncio
 import re
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Coroutine, Iterable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import orjson
 from sse_starlette.sse import EventSourceResponse
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from mochi_server.asgi import send_tail
-from mochi_server.chat.eventlog import Batch
+from mochi_server.chat.eventlog import Batch, EventLog
 from mochi_server.chat.run import Run
 from mochi_server.chat.runs import RunRegistry
+from mochi_server.errors import MochiError
+from mochi_server.events import Done, TurnError
 from mochi_server.models.events import EventUnion
 from mochi_server.openai.wire import Chunks
 from mochi_server.routers.connection import ClientGone, until_disconnect
+from mochi_server.sessions.session import new_id
 
 PING_SECONDS = 10
 _SEPARATOR = "\n"
@@ -64,9 +69,10 @@ class RunResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        await send_tail(self._tail, scope, receive, send)
+        await send_tail(self.send_tail, scope, receive, send)
 
-    async def _tail(self, receive: Receive, send: Send) -> None:
+    async def send_tail(self, receive: Receive, send: Send) -> None:
+        """Send the events, behind a start that has been sent."""
         with self._runs.listening(self._run), suppress(ClientGone):
             await until_disconnect(receive, self._send(send))
 
@@ -87,6 +93,76 @@ class RunResponse(Response):
 
     def _closing(self) -> bytes:
         return b""
+
+
+class WaitingResponse(Response):
+    """A stream that is open before its run begins, because that waits for the session: comments, then the events."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, runs: RunRegistry, session_id: str, starting: "asyncio.Future[Run]") -> None:
+        super().__init__(headers=_HEADERS)
+        del self.headers["content-length"]
+        self._runs = runs
+        self._session_id = session_id
+        self._starting = starting
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        await send_tail(self._tail, scope, receive, send)
+
+    async def _tail(self, receive: Receive, send: Send) -> None:
+        try:
+            await until_disconnect(receive, self._pings(send))
+            run = self._starting.result()
+        except ClientGone:
+            return
+        except MochiError as error:
+            await send({"type": "http.response.body", "body": self._refusal(error), "more_body": False})
+        else:
+            await RunResponse(self._runs, run).send_tail(receive, send)
+        finally:
+            await give_up(self._runs, self._starting)
+
+    def _refusal(self, error: MochiError) -> bytes:
+        """What is said of a run that cannot begin, under the id that it would have had."""
+        log = EventLog()
+        log.add([TurnError.of(error), Done(self._session_id)])
+        batch = log.after(0)
+        return b"" if batch is None else _encoded(b"id: %s:" % new_id().encode(), batch)
+
+    async def _pings(self, send: Send) -> None:
+        while not self._starting.done():
+            await send({"type": "http.response.body", "body": _PING, "more_body": True})
+            await asyncio.wait([self._starting], timeout=PING_SECONDS)
+
+
+async def begun_in_time(
+    request: Request, runs: RunRegistry, session_id: str, start: Coroutine[Any, Any, Run]
+) -> Response:
+    """The events of a run that begins. One that waits for its session for long is answered before it has begun."""
+    starting = asyncio.ensure_future(start)
+    try:
+        await until_disconnect(request, _done(starting, PING_SECONDS))
+        if starting.done():
+            return RunResponse(runs, starting.result())
+        return WaitingResponse(runs, session_id, starting)
+    except BaseException:
+        await give_up(runs, starting)
+        raise
+
+
+async def give_up(runs: RunRegistry, starting: "asyncio.Future[Run]") -> None:
+    """Nobody waits for a run any more: it does not begin, or goes the way of those that nobody listens to."""
+    starting.cancel()
+    (run,) = await asyncio.gather(starting, return_exceptions=True)
+    if isinstance(run, Run):
+        with runs.listening(run):
+            pass
+
+
+async def _done(work: "asyncio.Future[Run]", seconds: float) -> None:
+    await asyncio.wait([work], timeout=seconds)
 
 
 class CompletionResponse(RunResponse):

@@ -265,6 +265,10 @@ class WindowRegistry:
         return rung
 
 
+DynamicContextWindowService = WindowRegistry
+"""The name that the library has for it."""
+
+
 def first_rung(model_max: int | None) -> int:
     """What a conversation starts with: the smaller of 90 % of the model's maximum and 8192."""
     return min(safe_window(model_max), DEFAULT_WINDOW)

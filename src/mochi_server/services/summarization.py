@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
-from mochi_server.errors import MochiError, OllamaError, SessionConflict
+from mochi_server.errors import MochiError, NothingToSummarize, OllamaError, SessionConflict
 from mochi_server.ollama.async_client import AsyncInstructorOllamaClient, AsyncOllamaClient
 from mochi_server.ollama.types import ChatMessage
 from mochi_server.services.context_window import WindowRegistry
@@ -102,8 +102,11 @@ class SummarizationService:
     async def summarize(self, session_id: str, model: str | None = None) -> Summarized:
         """Summarize now. A given model is remembered as the session's ``summary_model``.
 
-        Raises ``ModelNotFound``, ``OllamaUnreachable``; ``OllamaError`` when the model gives no summary.
+        Raises ``SessionNotFound``; ``NothingToSummarize``; ``ModelNotFound``, ``OllamaUnreachable``; ``OllamaError``
+        when the model gives no summary.
         """
+        if not _transcript((await self._store.load(session_id)).history):
+            raise NothingToSummarize(session_id)
         if model is not None:
             await self._client.find_model(model)
             await self._store.patch(session_id, {"summary_model": model})
@@ -165,9 +168,7 @@ class SummarizationService:
                 )
                 return ConversationSummary.model_validate_json(answer.message["content"])
             except ValidationError as wrong:
-                error = "; ".join(
-                    f"{e['loc']}: {e['msg']}" for e in wrong.errors(include_url=False, include_input=False)
-                )
+                error = _words_of(wrong)
         raise OllamaError(f"Model {name!r} gave no summary: {error}")
 
     async def _keep(
@@ -202,6 +203,11 @@ def _request(session: ChatSession, covered: str | None, fits: Callable[[str], bo
 
 def _transcript(messages: Sequence[Message]) -> str:
     return "\n\n".join(f"{m['role']}: {m['content']}" for m in messages if m["role"] in ("user", "assistant"))
+
+
+def _words_of(wrong: ValidationError) -> str:
+    problems = wrong.errors(include_url=False, include_input=False)
+    return "; ".join(": ".join([*map(str, problem["loc"]), problem["msg"]]) for problem in problems)
 
 
 def _correction(error: str) -> list[ChatMessage]:

@@ -63,7 +63,10 @@ class SessionStore(Protocol):
         ...
 
     async def checkpoint(self, session_id: str, partial: Message) -> None:
-        """Note how far an answer has come; it survives a crash, marked ``interrupted``, until the next change."""
+        """Note how far a turn has come; it survives a crash, as the messages of ``unfinished.cut_off``.
+
+        It stands until the next change of the history.
+        """
         ...
 
     async def delete(self, session_id: str) -> None:

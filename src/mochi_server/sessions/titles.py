@@ -7,12 +7,13 @@ from mochi_server.sessions.types import Message
 
 _MAX_CHARS = 80
 _READ_CHARS = 2000
+_CUT = "..."
 _NO_LETTER = re.compile(r"[\s\x00-\x1f\x7f-\x9f]+")
 _END_OF_SENTENCE = re.compile(r"(?<=[.!?])\s|(?<=[\u3002\uff01\uff1f])")
 
 
 def automatic_title(messages: Iterable[Message], summary: Mapping[str, object] | None) -> str | None:
-    """A title of one line, 80 characters at most, then ``...`` when cut; None for a session without words."""
+    """A title of one line, 80 characters at most, ``...`` the last of them when cut; None where nobody spoke."""
     summarized = one_line((summary or {}).get("summary"))
     if summarized:
         return _cut(_END_OF_SENTENCE.split(summarized, maxsplit=1)[0].rstrip(".\u3002") or summarized)
@@ -28,5 +29,6 @@ def one_line(text: object) -> str:
 def _cut(line: str) -> str:
     if len(line) <= _MAX_CHARS:
         return line
-    words = line[: _MAX_CHARS + 1].rpartition(" ")[0]
-    return (words if len(words) > _MAX_CHARS // 2 else line[:_MAX_CHARS]) + "..."
+    room = _MAX_CHARS - len(_CUT)
+    words = line[: room + 1].rpartition(" ")[0]
+    return (words if len(words) > room // 2 else line[:room]) + _CUT

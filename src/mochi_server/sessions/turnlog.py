@@ -14,11 +14,12 @@ from mochi_server.sessions.encoding import BETWEEN_MESSAGES, decode, encode, enc
 from mochi_server.sessions.history import Block, History
 from mochi_server.sessions.session import ChatSession, SessionMetadata, revision_of, timestamp
 from mochi_server.sessions.types import Message
+from mochi_server.sessions.unfinished import cut_off
 
 
 @dataclass(frozen=True)
 class Record:
-    """A stored session, never changed in place. ``partial`` is the answer of a turn that has not ended.
+    """A stored session, never changed in place. ``partial`` is what a turn that has not ended is at.
 
     ``writer`` names the process that writes it, see ``presence``.
     """
@@ -93,12 +94,10 @@ class Record:
         return self._same_history(partial=partial, writer=writer)
 
     def after_crash(self) -> "Record":
-        """With the unfinished answer as the message it has become."""
+        """With what was unfinished as the messages it has become."""
         if self.partial is None:
             return self
-        cut_off = self.partial.copy()
-        cut_off["interrupted"] = True
-        return self.with_tail(len(self.messages), [cut_off], self.metadata.updated_at)
+        return self.with_tail(len(self.messages), cut_off(self.partial), self.metadata.updated_at)
 
     @cached_property
     def _tail(self) -> tuple[bytes, ...]:

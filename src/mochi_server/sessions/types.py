@@ -100,7 +100,7 @@ class Message(TypedDict, total=False):
     prompt_eval_duration: int
     eval_duration: int
     interrupted: bool
-    """assistant: the answer was cut off, by the client, by Ollama or by a crash"""
+    """the answer, or the call, was cut off, by the client, by Ollama or by a crash"""
     tool_name: str
     """tool: whose result it is"""
     tool_call_id: str

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -41,7 +41,7 @@ class ToolExecutionResult:
     error_message: str | None
     execution_time: float
     tool_name: str
-    timestamp: str
+    timestamp: str = field(default_factory=now)
 
 
 class ToolExecutionService:
@@ -62,7 +62,7 @@ class ToolExecutionService:
             text, error = None, f"Wrong arguments for {tool.name}: {wrong}"
         except Raised as raised:
             text, error = None, shortened(f"{tool.name} failed: {raised}", self._limit)
-        result = ToolExecutionResult(error is None, text, error, round(time.monotonic() - started, 6), tool.name, now())
+        result = ToolExecutionResult(error is None, text, error, round(time.monotonic() - started, 6), tool.name)
         self._history.append(result)
         return result
 
