@@ -1194,9 +1194,7 @@ export interface components {
                 [key: string]: unknown;
             };
             /** Tool Calls Executed */
-            tool_calls_executed: {
-                [key: string]: unknown;
-            }[];
+            tool_calls_executed: components["schemas"]["ToolCallExecuted"][];
             /** Notices */
             notices: {
                 [key: string]: unknown;
@@ -1259,13 +1257,18 @@ export interface components {
         ChatRequest: {
             /**
              * Message
+             * @description What the user says. Without it, the last user message is answered again.
              * @example What is the capital of France?
              */
             message?: string | null;
-            /** Think */
+            /**
+             * Think
+             * @description Whether, or how much, a model that can think does so.
+             */
             think?: boolean | ("low" | "medium" | "high" | "max") | null;
             /**
              * Options
+             * @description Ollama's options, such as `temperature`, `seed` or `num_predict`; they go before the session's.
              * @example {
              *       "seed": 1,
              *       "temperature": 0.2
@@ -1274,11 +1277,17 @@ export interface components {
             options?: {
                 [key: string]: unknown;
             } | null;
-            /** Format */
+            /**
+             * Format
+             * @description The form of the answer: `json`, or a JSON schema.
+             */
             format?: "json" | {
                 [key: string]: unknown;
             } | null;
-            /** Keep Alive */
+            /**
+             * Keep Alive
+             * @description How long Ollama keeps the model in memory: seconds, or a duration such as `5m`.
+             */
             keep_alive?: string | number | null;
             /**
              * Images
@@ -1287,12 +1296,14 @@ export interface components {
             images?: string[] | null;
             /**
              * If Busy
+             * @description When the session is answering: 409, or this turn comes after that.
              * @default reject
              * @enum {string}
              */
             if_busy?: "reject" | "wait";
             /**
              * On Disconnect
+             * @description Whether the turn ends when nobody listens any more.
              * @default cancel
              * @enum {string}
              */
@@ -1451,6 +1462,7 @@ export interface components {
         CompareRequest: {
             /**
              * Modelids
+             * @description Names of models, or their numbers in the list of models, from 1.
              * @example [
              *       "qwen3:14b",
              *       2
@@ -1459,16 +1471,29 @@ export interface components {
             modelIds: (string | number)[];
             /**
              * Message
+             * @description What each of them is asked.
              * @example What is the capital of France?
              */
             message: string;
-            /** Systemprompt */
+            /**
+             * Systemprompt
+             * @description The system message.
+             */
             systemPrompt?: string | null;
-            /** Chathistory */
+            /**
+             * Chathistory
+             * @description What was said before.
+             */
             chatHistory?: components["schemas"]["HistoryMessage"][] | null;
-            /** Think */
+            /**
+             * Think
+             * @description Whether, or how much, models that can think do so.
+             */
             think?: boolean | ("low" | "medium" | "high" | "max") | null;
-            /** Options */
+            /**
+             * Options
+             * @description Ollama's options, such as `temperature` or `seed`.
+             */
             options?: {
                 [key: string]: unknown;
             } | null;
@@ -1565,11 +1590,19 @@ export interface components {
              * @description A model of Ollama, or `agent:NAME`.
              */
             model: string;
-            /** Messages */
+            /**
+             * Messages
+             * @description The conversation; in a session, what is new of it.
+             */
             messages: (components["schemas"]["SystemMessage"] | components["schemas"]["UserMessage"] | components["schemas"]["AssistantMessage"] | components["schemas"]["ToolMessage"])[];
-            /** Stream */
+            /**
+             * Stream
+             * @description Whether the answer comes in chunks.
+             */
             stream?: boolean | null;
+            /** @description With `include_usage`, a last chunk tells the tokens. */
             stream_options?: components["schemas"]["StreamOptions"] | null;
+            /** @description `session_id` names the session whose turn this is. */
             metadata?: components["schemas"]["Metadata"] | null;
             /**
              * Tools
@@ -1581,28 +1614,55 @@ export interface components {
              * @description `required` cannot be enforced, and is as `auto`.
              */
             tool_choice?: ("none" | "auto" | "required") | components["schemas"]["NamedTool"] | null;
-            /** Response Format */
+            /**
+             * Response Format
+             * @description Text, any JSON, or JSON by a schema.
+             */
             response_format?: (components["schemas"]["PlainFormat"] | components["schemas"]["SchemaFormat"]) | null;
-            /** Reasoning Effort */
+            /**
+             * Reasoning Effort
+             * @description Whether, or how much, a model that can think does so.
+             */
             reasoning_effort?: ("none" | "minimal" | "low" | "medium" | "high" | "xhigh" | "max") | null;
-            /** Max Tokens */
+            /**
+             * Max Tokens
+             * @description Of the answer, what the model thinks included.
+             */
             max_tokens?: number | null;
             /**
              * Max Completion Tokens
              * @description Goes before `max_tokens`.
              */
             max_completion_tokens?: number | null;
-            /** Temperature */
+            /**
+             * Temperature
+             * @description How far the model strays from the likeliest words.
+             */
             temperature?: number | null;
-            /** Top P */
+            /**
+             * Top P
+             * @description Words are chosen from the likeliest that make up this share.
+             */
             top_p?: number | null;
-            /** Frequency Penalty */
+            /**
+             * Frequency Penalty
+             * @description Against words by how often they were said.
+             */
             frequency_penalty?: number | null;
-            /** Presence Penalty */
+            /**
+             * Presence Penalty
+             * @description Against words that were said.
+             */
             presence_penalty?: number | null;
-            /** Seed */
+            /**
+             * Seed
+             * @description The same seed and request give the same answer.
+             */
             seed?: number | null;
-            /** Stop */
+            /**
+             * Stop
+             * @description Texts before which the answer ends.
+             */
             stop?: string | string[] | null;
             /**
              * N
@@ -1962,7 +2022,10 @@ export interface components {
          *     }
          */
         MessageEdit: {
-            /** Content */
+            /**
+             * Content
+             * @description The new text.
+             */
             content: string;
         };
         /**
@@ -2254,7 +2317,10 @@ export interface components {
          *     }
          */
         PromptContent: {
-            /** Content */
+            /**
+             * Content
+             * @description The text.
+             */
             content: string;
         };
         /**
@@ -2278,10 +2344,14 @@ export interface components {
          *     }
          */
         PromptFile: {
-            /** Content */
+            /**
+             * Content
+             * @description The text.
+             */
             content: string;
             /**
              * Filename
+             * @description A plain name that ends in `.md` or `.txt`.
              * @example helpful.md
              */
             filename: string;
@@ -2400,27 +2470,53 @@ export interface components {
          *     }
          */
         SessionCreate: {
-            /** Title */
+            /**
+             * Title
+             * @description One line; without it the session has one of its own.
+             */
             title?: string | null;
-            /** Options */
+            /**
+             * Options
+             * @description Ollama's options, such as `temperature`, `seed` or `num_predict`.
+             */
             options?: {
                 [key: string]: unknown;
             } | null;
-            /** Keep Alive */
+            /**
+             * Keep Alive
+             * @description How long Ollama keeps the model in memory: seconds, or a duration such as `5m`.
+             */
             keep_alive?: string | number | null;
-            /** Think */
+            /**
+             * Think
+             * @description Whether, or how much, models that can think do so.
+             */
             think?: boolean | ("low" | "medium" | "high" | "max") | null;
-            /** Format */
+            /**
+             * Format
+             * @description The form of answers: `json`, or a JSON schema.
+             */
             format?: "json" | {
                 [key: string]: unknown;
             } | null;
-            /** Model */
+            /**
+             * Model
+             * @description One of Ollama's models that can chat; the tag is optional.
+             */
             model: string;
-            /** System Prompt */
+            /**
+             * System Prompt
+             * @description The system message.
+             */
             system_prompt?: string | null;
-            /** System Prompt Source File */
+            /**
+             * System Prompt Source File
+             * @description The prompt file that the system message comes from.
+             */
             system_prompt_source_file?: string | null;
+            /** @description Which tools the model may call, and which calls are asked about. */
             tool_settings?: components["schemas"]["ToolSettings"] | null;
+            /** @description Which agents the model may call. */
             agent_settings?: components["schemas"]["AgentSettings"] | null;
         };
         /**
@@ -2506,9 +2602,15 @@ export interface components {
          *     }
          */
         SessionFork: {
-            /** Message Index */
+            /**
+             * Message Index
+             * @description Its position, from 0.
+             */
             message_index?: number | null;
-            /** Message Id */
+            /**
+             * Message Id
+             * @description Its id.
+             */
             message_id?: string | null;
         };
         /**
@@ -2598,26 +2700,50 @@ export interface components {
          *     }
          */
         SessionPatch: {
-            /** Title */
+            /**
+             * Title
+             * @description One line; without it the session has one of its own.
+             */
             title?: string | null;
-            /** Options */
+            /**
+             * Options
+             * @description Ollama's options, such as `temperature`, `seed` or `num_predict`.
+             */
             options?: {
                 [key: string]: unknown;
             } | null;
-            /** Keep Alive */
+            /**
+             * Keep Alive
+             * @description How long Ollama keeps the model in memory: seconds, or a duration such as `5m`.
+             */
             keep_alive?: string | number | null;
-            /** Think */
+            /**
+             * Think
+             * @description Whether, or how much, models that can think do so.
+             */
             think?: boolean | ("low" | "medium" | "high" | "max") | null;
-            /** Format */
+            /**
+             * Format
+             * @description The form of answers: `json`, or a JSON schema.
+             */
             format?: "json" | {
                 [key: string]: unknown;
             } | null;
-            /** Model */
+            /**
+             * Model
+             * @description One of Ollama's models that can chat; the tag is optional.
+             */
             model?: string;
+            /** @description Which tools the model may call, and which calls are asked about. */
             tool_settings?: components["schemas"]["ToolSettings"] | null;
+            /** @description Which agents the model may call. */
             agent_settings?: components["schemas"]["AgentSettings"] | null;
-            /** Summary Model */
+            /**
+             * Summary Model
+             * @description The model that summarizes the session.
+             */
             summary_model?: string | null;
+            /** @description A window set by hand; null leaves it to the server again. */
             context_window?: components["schemas"]["WindowOverride"] | null;
         };
         /**
@@ -2723,7 +2849,10 @@ export interface components {
          *     }
          */
         SummarizeRequest: {
-            /** Model */
+            /**
+             * Model
+             * @description Without it, the session's `summary_model`, or its model.
+             */
             model?: string | null;
         };
         /**
@@ -2762,9 +2891,15 @@ export interface components {
          *     }
          */
         SystemPromptUpdate: {
-            /** Content */
+            /**
+             * Content
+             * @description The system message.
+             */
             content?: string | null;
-            /** Source File */
+            /**
+             * Source File
+             * @description The prompt file that it comes from.
+             */
             source_file?: string | null;
         } | {
             content: string;
@@ -2928,18 +3063,31 @@ export interface components {
          *     }
          */
         ToolDecision: {
-            /** Confirmation Id */
+            /**
+             * Confirmation Id
+             * @description The id in the event that asks, or in the list of pending calls.
+             */
             confirmation_id: string;
-            /** Approved */
+            /**
+             * Approved
+             * @description Whether the call runs.
+             */
             approved: boolean;
-            /** Arguments */
+            /**
+             * Arguments
+             * @description To be used in place of the model's; they are checked again.
+             */
             arguments?: {
                 [key: string]: unknown;
             } | null;
-            /** Reason */
+            /**
+             * Reason
+             * @description Told to the model.
+             */
             reason?: string | null;
             /**
              * Remember
+             * @description With `session`, an approved tool is not asked about again in this session.
              * @default once
              * @enum {string}
              */
@@ -3325,6 +3473,11 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example # HELP mochi_running_turns Turns under way.
+                     *     # TYPE mochi_running_turns gauge
+                     *     mochi_running_turns 1.0
+                     */
                     "text/plain": string;
                 };
             };
@@ -3496,8 +3649,11 @@ export interface operations {
     list_sessions: {
         parameters: {
             query?: {
+                /** @description Words that all occur in what is found. */
                 q?: string | null;
+                /** @description How many at most; without it, all. */
                 limit?: number | null;
+                /** @description How many to leave out at the beginning. */
                 offset?: number;
             };
             header?: never;
@@ -3889,6 +4045,7 @@ export interface operations {
     export_session: {
         parameters: {
             query?: {
+                /** @description JSON can be imported; Markdown is to be read. */
                 format?: "json" | "markdown";
             };
             header?: never;
@@ -3906,6 +4063,13 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["SessionFile"];
+                    /**
+                     * @example # Paris
+                     *
+                     *     ## User
+                     *
+                     *     Hello!
+                     */
                     "text/markdown": string;
                 };
             };
@@ -4517,6 +4681,7 @@ export interface operations {
                 after?: string | null;
             };
             header?: {
+                /** @description The id of the last event heard, as `EventSource` sends it. */
                 "Last-Event-ID"?: string | null;
             };
             path: {

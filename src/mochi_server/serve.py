@@ -27,6 +27,7 @@ from mochi_server.workers import supervise
 
 _AFTER_GRACE_SECONDS = 1
 _PATIENT_SIGNALS = 2
+_BACKLOG = 2048
 
 
 def serve(settings: MochiServerSettings, *, insecure: bool = False, test_mode: bool = False) -> int:
@@ -41,7 +42,7 @@ def serve(settings: MochiServerSettings, *, insecure: bool = False, test_mode: b
     _log(settings)
     if settings.store_url:
         asyncio.run(prepare_store(settings))
-    listener = _listen(settings.host, settings.port)
+    listener = listen(settings.host, settings.port)
     job = _Job(settings, key, insecure, test_mode)
     return supervise(settings.workers, job, listener) if settings.workers > 1 else job(listener, greets=True)
 
@@ -82,6 +83,7 @@ def _uvicorn(app: FastAPI) -> uvicorn.Config:
         log_config=None,
         access_log=False,
         server_header=False,
+        backlog=_BACKLOG,
         timeout_graceful_shutdown=_AFTER_GRACE_SECONDS,
     )
 
@@ -184,12 +186,14 @@ def _ignore(_: int, __: FrameType | None) -> None:
     return
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that nobody else can take from here on. Raises ``OSError`` when somebody has."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
+        listener.listen(_BACKLOG)  # until somebody listens, a second process can bind the same address
     except OSError:
         listener.close()
         raise

@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from mochi_server import __version__
+from mochi_server.serve import listen
 from mochi_stub import StubServer
 from tests.support.api import error_of
 from tests.support.instructions import instruct, words
@@ -110,6 +111,11 @@ def test_a_taken_port_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
         code, text = run("mochi_server", "--port", port, cwd=tmp_path)
     assert code == 1
     assert text == f"mochi-server: cannot listen on 127.0.0.1:{port}: Address already in use\n"
+
+
+def test_of_two_that_begin_at_once_on_one_port_one_is_told() -> None:
+    with listen("127.0.0.1", 0) as first, pytest.raises(OSError, match="Address already in use"):
+        listen("127.0.0.1", first.getsockname()[1])
 
 
 def test_without_ollama_it_starts_and_says_what_to_do(tmp_path: Path) -> None:

@@ -70,12 +70,27 @@ def test_an_operation_says_what_it_does_and_how_it_fails(operation: dict[str, An
             assert shown["value"]["error"]["code"] == named
 
 
+@pytest.mark.parametrize("operation", [*operations()])
+def test_an_answer_has_an_example_that_is_one(operation: dict[str, Any]) -> None:
+    for status, answer in operation["responses"].items():
+        for media, content in answer.get("content", {}).items() if status[0] == "2" else ():
+            if media.startswith("image/"):
+                continue
+            assert "example" in content or media == "application/json"
+            if media == "application/json":
+                shown = content["examples"]["example"]["value"]
+                validator(content["schema"]).validate(shown)
+                assert set(shown) <= set(SCHEMAS[content["schema"]["$ref"].rpartition("/")[2]]["properties"])
+
+
 @pytest.mark.parametrize("operation", [each for each in operations() if "requestBody" in each.values[0]])
 def test_a_body_has_examples_that_it_admits(operation: dict[str, Any]) -> None:
-    schema = operation["requestBody"]["content"]["application/json"]["schema"]
+    content = operation["requestBody"]["content"]["application/json"]
+    schema = content["schema"]
     reference = schema.get("$ref") or next(each["$ref"] for each in schema["anyOf"] if "$ref" in each)
     shown = SCHEMAS[reference.rpartition("/")[2]]["examples"]
     assert shown
+    assert [each["value"] for each in content["examples"].values()] == shown
     for body in shown:
         validator(schema).validate(body)
 

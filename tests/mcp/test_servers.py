@@ -165,6 +165,7 @@ def test_servers_that_cannot_be_used_are_problems_and_stop_nobody(
         silent=by_hand(tmp_path, "silent"),
         down={"url": "http://127.0.0.1:9/mcp"},
         other={"url": f"{stub.url}/nothing"},
+        odd=by_hand(tmp_path, "echo", "odd"),
         off={"command": "no-such-program", "disabled": True},
         empty={},
         wrong={"url": "ftp://x", "headers": {"a": ["b"]}, "type": "sse"},
@@ -186,6 +187,8 @@ def test_servers_that_cannot_be_used_are_problems_and_stop_nobody(
         "silent: MCP server: it did not answer within 4 seconds",
         "down: MCP server: ConnectError: All connection attempts failed",
         "other: MCP server: it answered with the HTTP status 404",
+        "odd: MCP server: it answered other than the protocol says: tools.1.inputSchema: Input should be a valid "
+        "dictionary or instance of InputSchema",
     ]
 
 
@@ -233,6 +236,15 @@ def test_a_server_that_dies_in_a_call_fails_it_and_is_started_again_at_the_next(
     first, second = started(tmp_path)
     until(lambda: not is_alive(first))
     assert is_alive(second)
+
+
+@offering("refuse")
+@pytest.mark.parametrize("code", [-32000, -32600, -32603])
+def test_an_error_that_a_server_answers_with_is_told_and_does_not_end_it(api: Api, tmp_path: Path, code: int) -> None:
+    for _ in range(2):
+        assert called(api, "refuse", code=code)["error_message"] == "refuse failed: Not today."
+    assert problems(api) == {}
+    assert len(started(tmp_path)) == 1
 
 
 @offering("grow")

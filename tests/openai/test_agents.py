@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import openai
 import pytest
 
-from tests.openai.talk import Door, said, stored
-from tests.support.agents import delegate, notes
+from mochi_stub import StubServer
+from tests.openai.talk import Door, client_of, said, stored
+from tests.support.agents import delegate, notes, write_agent
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
 
@@ -55,6 +57,17 @@ def test_a_conversation_with_an_agent_is_continued_by_its_id(door: Door, server:
     messages = api.ok(api.http.get(f"/agents/chats/{chat['session_id']}"))["messages"]
     assert messages[before]["content"] == WORK
     assert door.refused(extra_headers={"X-Mochi-Session": session}).code == "session_not_found"
+
+
+def test_nobody_is_told_to_pull_an_agent(door: Door, client: openai.OpenAI, tmp_path: Path) -> None:
+    unknown = door.refused(model="agent:nobody")
+    with pytest.raises(openai.NotFoundError, match="There is no agent named 'nobody'"):
+        client.models.retrieve("agent:nobody")
+    write_agent(tmp_path)
+    with StubServer(models=[], speed=0) as empty, RunningServer(tmp_path, empty.url) as server, client_of(server) as to:
+        no_model = Door(to, empty).refused(model="agent:helper")
+    for refusal in (unknown, no_model):
+        assert "pull agent:" not in refusal.message
 
 
 def test_an_agent_is_asked_something(door: Door) -> None:

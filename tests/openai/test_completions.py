@@ -162,8 +162,10 @@ def test_a_call_that_needs_approval_is_denied(door: Door, policy: str | None, re
     headers = {"X-Mochi-Tools": "note"} | ({"X-Mochi-Tool-Policy": policy} if policy else {})
     answer: Any = door.say(instruct(calls("note", text="x"), words(2)), extra_headers=headers)
     assert result in door.sent[-1]["messages"][-1]["content"]
-    code = answer.mochi["tool_calls_executed"][0]["error_code"]
-    assert code == ("TOOL_EXECUTION_DENIED" if result == "denied" else None)
+    (call,) = answer.mochi["tool_calls_executed"]
+    assert call["error_code"] == ("TOOL_EXECUTION_DENIED" if result == "denied" else None)
+    assert call["arguments"] == {"text": "x"}
+    assert call["execution_time"] >= 0
 
 
 def test_instructions_and_thoughts_are_sent_on(door: Door) -> None:
@@ -207,6 +209,8 @@ def in_session(door: Door, api: Api) -> None:
     door.messages.clear()
     door.go_on(said_before, **asks)
     assert door.sent[-1]["messages"][0]["images"] == [PIXEL]
+    assert door.refused(**asks | {"messages": [said_before], "model": "blind"}).param == "messages"
+    assert api.session(session)["model"] == "seeing"
     (image,) = api.messages(session)[0]["images"]
     assert api.http.get(f"/sessions/{session}/blobs/{image['sha256']}").content == base64.b64decode(PIXEL)
 
@@ -229,6 +233,7 @@ def in_session(door: Door, api: Api) -> None:
         ({"tools": [{"type": "custom", "custom": {}}]}, 400, "tools[0].type", "invalid_value"),
         ({"tool_choice": {"type": "function", "function": {"name": "x"}}}, 400, "tool_choice", "invalid_value"),
         ({"model": "nowhere"}, 404, "model", "model_not_found"),
+        ({"model": "agent:nobody"}, 404, "model", "model_not_found"),
         ({"extra_headers": {"X-Mochi-Tools": "add,dance"}}, 404, None, "tool_not_found"),
         ({"extra_headers": {"X-Mochi-Tool-Policy": "ask"}}, 400, "X-Mochi-Tool-Policy", "invalid_value"),
         ({"extra_headers": {"X-Mochi-Session": "0123456789"}}, 404, None, "session_not_found"),

@@ -20,6 +20,7 @@ TOOLS: dict[str, dict[str, Any]] = {
     "both": {"annotations": {"readOnlyHint": True, "destructiveHint": True}},
     "files/read.all": {"title": "Read all files"},
     "broken": {"inputSchema": {"type": "object", "properties": {"a": {"type": "nonsense"}}}},
+    "odd": {"inputSchema": 5},
     "x" * 65: {},
 }
 
@@ -61,6 +62,8 @@ def call(name: str, arguments: dict[str, Any], offered: list[str]) -> dict[str, 
             os._exit(3)
         case "hang":
             return None
+        case "refuse":
+            raise PermissionError(arguments["code"])
         case "flood":
             os.write(1, b"x" * 20 * 1024 * 1024)
         case "grow":
@@ -96,6 +99,9 @@ def serve(offered: list[str]) -> None:
             result = answer(message, offered)
         except LookupError:
             send(id=message["id"], error={"code": -32601, "message": "Method not found"})
+            continue
+        except PermissionError as error:
+            send(id=message["id"], error={"code": int(str(error)), "message": "Not today."})
             continue
         if result is not None:
             send(id=message["id"], result=result)

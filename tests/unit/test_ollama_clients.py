@@ -1,6 +1,7 @@
 """The synchronous and the asynchronous client, each test over both."""
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -16,6 +17,7 @@ from mochi_server.ollama import (
     ModelInfo,
     OllamaClient,
 )
+from mochi_server.ollama.errors import translate
 from mochi_stub import StubServer
 from mochi_stub.prompt import ToolCall
 from mochi_stub.reply import Failure, Reply, Text
@@ -152,6 +154,14 @@ def test_failures_carry_ollamas_words(kind: type[Sync | Async], said: list[str])
 def test_an_unknown_model_is_not_found(client: Sync | Async) -> None:
     with pytest.raises(ModelNotFound):
         client.chat(model="nobody")
+
+
+def test_a_name_that_is_nobodys_is_told_in_words() -> None:
+    class NoSuchName(ConnectionRefusedError):  # as aiohttp tells it: the resolver's numbers are its own
+        errno = socket.EAI_NONAME
+        os_error = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    assert "http://nobody: Name or service not known." in translate(NoSuchName(), "http://nobody").message
 
 
 def test_nobody_there_is_unreachable(kind: type[Sync | Async], stub: StubServer) -> None:

@@ -26,6 +26,8 @@ from mochi_server.tools.execution import Raised
 _MOST_TOOLS = 1000
 _ENDED = frozenset({mcp_types.CONNECTION_CLOSED, mcp_types.INVALID_REQUEST})
 """Codes under which no call comes through any more: a session that the server has forgotten is an invalid request."""
+_CLOSED = ("Connection closed", "SSE stream ")
+"""What the SDK says when there will be no answer. Servers have errors of their own under the same code."""
 
 for _name in ("mcp", "httpx2", "httpcore2"):  # they log URLs and messages; what fails, reaches us as an exception
     logging.getLogger(_name).setLevel(logging.CRITICAL)
@@ -48,9 +50,11 @@ class Listener:
 class Connection:
     """A server that has answered."""
 
-    def __init__(self, client: Client, listener: Listener) -> None:
+    def __init__(self, client: Client, listener: Listener, *, forgets: bool) -> None:
+        """``forgets`` says that the server may have lost what it knew of us, and tells so in its errors."""
         self._client = client
         self._listener = listener
+        self._forgets = forgets
 
     async def tools(self) -> tuple[list[Described], list[str]]:
         """What it offers, and what of that cannot be used. Raises what the SDK raises."""
@@ -72,9 +76,9 @@ class Connection:
         try:
             result = await self._client.call_tool(tool, arguments)
         except MCPError as error:
-            if error.code in _ENDED:
+            closed = error.code == mcp_types.CONNECTION_CLOSED and error.message.startswith(_CLOSED)
+            if closed or (self._forgets and error.code in _ENDED):
                 self._listener.ended()
-            closed = error.code == mcp_types.CONNECTION_CLOSED
             raise Raised("the connection ended before there was an answer" if closed else error.message) from error
         except Exception as error:  # an answer that is none
             raise Raised(f"{type(error).__name__}: {error}") from error
@@ -113,7 +117,7 @@ async def connect(server: ServerConfig, cwd: str | None, listener: Listener) -> 
         cache=None,
     )
     async with client:
-        connection = Connection(client, listener)
+        connection = Connection(client, listener, forgets=not isinstance(server, LocalServer))
         async with anyio.create_task_group() as tasks:
             tools = client.server_capabilities.tools
             if tools is not None and tools.list_changed:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
+from pydantic import ValidationError
 
 from mochi_server.logs import Secrets
 from mochi_server.mcp.config import LocalServer, ServerConfig
@@ -155,8 +156,7 @@ class McpServer:
             return f"it answered with the HTTP status {link.status}"
         if isinstance(error, FileNotFoundError | PermissionError | NotADirectoryError):
             return f"it cannot be started: {error.strerror}"
-        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        return shortened(self._masked(" ".join(text.split())), _LONGEST_TEXT)
+        return shortened(self._masked(" ".join(_text_of(error).split())), _LONGEST_TEXT)
 
     def _log(self, line: str) -> None:
         if line:
@@ -164,6 +164,13 @@ class McpServer:
 
     def _masked(self, text: str) -> str:
         return str(self._secrets.mask(text))
+
+
+def _text_of(error: BaseException) -> str:
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        return f"it answered other than the protocol says: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 class _Link:

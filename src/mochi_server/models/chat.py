@@ -29,7 +29,9 @@ AfterQuery = Annotated[
         description="The id of the last event heard, or its number; goes before `Last-Event-ID`.",
     ),
 ]
-LastEventIdHeader = Annotated[str | None, Header(alias="Last-Event-ID")]
+LastEventIdHeader = Annotated[
+    str | None, Header(alias="Last-Event-ID", description="The id of the last event heard, as `EventSource` sends it.")
+]
 
 Images = Annotated[
     list[Annotated[str, Field(json_schema_extra={"contentEncoding": "base64"})]],
@@ -50,17 +52,24 @@ class ChatRequest(Body):
     )
 
     message: NonBlank | None = Field(default=None, examples=["What is the capital of France?"])
+    """What the user says. Without it, the last user message is answered again."""
     think: ThinkLevel | None = None
+    """Whether, or how much, a model that can think does so."""
     options: Options | None = Field(default=None, examples=[{"temperature": 0.2, "seed": 1}])
+    """Ollama's options, such as `temperature`, `seed` or `num_predict`; they go before the session's."""
     format: Format | None = None
+    """The form of the answer: `json`, or a JSON schema."""
     keep_alive: KeepAlive | None = None
+    """How long Ollama keeps the model in memory: seconds, or a duration such as `5m`."""
     images: Images | None = Field(
         default=None,
         description="For models with `vision`: PNG, JPEG, WebP, GIF or BMP, as base64, which may be a data URL. "
         "They belong to the message.",
     )
     if_busy: Literal["reject", "wait"] = "reject"
+    """When the session is answering: 409, or this turn comes after that."""
     on_disconnect: Literal["cancel", "continue"] = "cancel"
+    """Whether the turn ends when nobody listens any more."""
     wait_for_confirmation: bool = Field(
         default=False, description="Without streaming: wait for approval of tool calls instead of denying them."
     )
@@ -110,25 +119,10 @@ class ChatResponse(BaseModel):
 
     @classmethod
     def of(cls, outcome: ChatOutcome) -> "ChatResponse":
-        executed = []
-        for tool in outcome.tool_calls:
-            event = tool.event()
-            executed.append(
-                ToolCallExecuted(
-                    call_index=event.call_index,
-                    tool_name=event.tool_name,
-                    arguments=tool.call.arguments,
-                    success=event.success,
-                    result=event.result,
-                    error_message=event.error_message,
-                    error_code=event.error_code,
-                    execution_time=tool.execution_time,
-                )
-            )
         return cls(
             session_id=outcome.session_id,
             message=None if outcome.message is None else dict(outcome.message),
-            tool_calls_executed=executed,
+            tool_calls_executed=[ToolCallExecuted(**tool.executed()) for tool in outcome.tool_calls],
             context_window=ContextWindow(**outcome.context_window),
         )
 

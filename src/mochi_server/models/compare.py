@@ -11,6 +11,7 @@ from mochi_server.ollama.types import ChatMessage
 from mochi_server.services.compare import MAX_MODELS, CompareService, Comparison
 
 _MODEL_IDS = {
+    "description": "Names of models, or their numbers in the list of models, from 1.",
     "type": "array",
     "minItems": 1,
     "maxItems": MAX_MODELS,
@@ -18,6 +19,7 @@ _MODEL_IDS = {
     "examples": [["qwen3:14b", 2]],
 }
 _MESSAGE = {
+    "description": "What each of them is asked.",
     "type": "string",
     "maxLength": MAX_MESSAGE_CHARS,
     **SAYS_SOMETHING,
@@ -46,9 +48,13 @@ class CompareRequest(Body):
     modelIds: Annotated[Any, WithJsonSchema(_MODEL_IDS)] = None
     message: Annotated[Any, WithJsonSchema(_MESSAGE)] = None
     systemPrompt: Text | None = None
+    """The system message."""
     chatHistory: list[HistoryMessage] | None = None
+    """What was said before."""
     think: ThinkLevel | None = None
+    """Whether, or how much, models that can think do so."""
     options: Options | None = None
+    """Ollama's options, such as `temperature` or `seed`."""
 
     async def comparison(self, service: CompareService) -> Comparison:
         """The request, checked. Raises ``InvalidComparison`` with the words of the document."""

@@ -155,25 +155,38 @@ class CompletionRequest(Body):
 
     model: Annotated[str, Field(min_length=1, description="A model of Ollama, or `agent:NAME`.")]
     messages: Annotated[list[AnyMessage], Field(min_length=1, fail_fast=True)]
+    """The conversation; in a session, what is new of it."""
     stream: bool | None = None
+    """Whether the answer comes in chunks."""
     stream_options: StreamOptions | None = None
+    """With `include_usage`, a last chunk tells the tokens."""
     metadata: Metadata | None = None
+    """`session_id` names the session whose turn this is."""
     tools: Some[ClientTool] | None = Field(default=None, description="Tools that the client carries out.")
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = Field(
         default=None, description="`required` cannot be enforced, and is as `auto`."
     )
     response_format: Annotated[PlainFormat | SchemaFormat, Field(discriminator="type")] | None = None
+    """Text, any JSON, or JSON by a schema."""
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    """Whether, or how much, a model that can think does so."""
     max_tokens: Annotated[int, Field(ge=1)] | None = None
+    """Of the answer, what the model thinks included."""
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = Field(
         default=None, description="Goes before `max_tokens`."
     )
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    """How far the model strays from the likeliest words."""
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Words are chosen from the likeliest that make up this share."""
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    """Against words by how often they were said."""
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    """Against words that were said."""
     seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
+    """The same seed and request give the same answer."""
     stop: str | Some[str] | None = None
+    """Texts before which the answer ends."""
     n: Annotated[int | None, _only(1)] = Field(default=None, description="1 alone: there is one answer to a request.")
     logprobs: Annotated[bool | None, _only(False)] = Field(default=None, description="False alone.")
     top_logprobs: Annotated[int | None, _only(0)] = Field(default=None, description="0 alone.")

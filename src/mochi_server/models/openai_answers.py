@@ -4,6 +4,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
+from mochi_server.models.chat import ToolCallExecuted
+
 
 class OpenAIModel(BaseModel):
     """Something that can be asked for as ``model``. ``created`` is not known, and 0."""
@@ -68,7 +70,7 @@ class Besides(BaseModel):
     """What OpenAI's API has no place for: the window, what tools of this server did, and what the user should know."""
 
     context_window: dict[str, Any]
-    tool_calls_executed: list[dict[str, Any]]
+    tool_calls_executed: list[ToolCallExecuted]
     notices: list[dict[str, Any]]
 
 

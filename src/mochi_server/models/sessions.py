@@ -51,10 +51,15 @@ class SessionDefaults(Body):
     """What the session's chat requests use unless they say otherwise."""
 
     title: Title | None = None
+    """One line; without it the session has one of its own."""
     options: Options | None = None
+    """Ollama's options, such as `temperature`, `seed` or `num_predict`."""
     keep_alive: KeepAlive | None = None
+    """How long Ollama keeps the model in memory: seconds, or a duration such as `5m`."""
     think: ThinkLevel | None = None
+    """Whether, or how much, models that can think do so."""
     format: Format | None = None
+    """The form of answers: `json`, or a JSON schema."""
 
 
 class SessionCreate(SessionDefaults):
@@ -75,10 +80,15 @@ class SessionCreate(SessionDefaults):
     )
 
     model: ModelName
+    """One of Ollama's models that can chat; the tag is optional."""
     system_prompt: Text | None = None
+    """The system message."""
     system_prompt_source_file: str | None = None
+    """The prompt file that the system message comes from."""
     tool_settings: ToolSettings | None = None
+    """Which tools the model may call, and which calls are asked about."""
     agent_settings: AgentSettings | None = None
+    """Which agents the model may call."""
 
     def options_of_session(self) -> SessionCreationOptions:
         """The request as the sessions' service takes it."""
@@ -98,10 +108,15 @@ class SessionPatch(SessionDefaults):
     model_config = ConfigDict(json_schema_extra={"examples": [{"title": "Paris", "think": None}]})
 
     model: ModelName | SkipJsonSchema[None] = None
+    """One of Ollama's models that can chat; the tag is optional."""
     tool_settings: ToolSettings | None = None
+    """Which tools the model may call, and which calls are asked about."""
     agent_settings: AgentSettings | None = None
+    """Which agents the model may call."""
     summary_model: ModelName | None = None
+    """The model that summarizes the session."""
     context_window: WindowOverride | None = None
+    """A window set by hand; null leaves it to the server again."""
 
     def changes(self) -> dict[str, Any]:
         """The fields that were given, by name."""
@@ -117,6 +132,7 @@ class MessageEdit(Body):
     model_config = ConfigDict(json_schema_extra={"examples": [{"content": "What is the capital of Spain?"}]})
 
     content: NonBlank
+    """The new text."""
 
 
 def _given(field: str) -> JsonDict:
@@ -134,7 +150,9 @@ class SystemPromptUpdate(Body):
     )
 
     content: NonBlank | None = None
+    """The system message."""
     source_file: str | None = None
+    """The prompt file that it comes from."""
 
 
 class Session(BaseModel):
@@ -202,6 +220,7 @@ class SummarizeRequest(Body):
     model_config = ConfigDict(json_schema_extra={"examples": [{"model": "qwen3:4b"}]})
 
     model: ModelName | None = None
+    """Without it, the session's `summary_model`, or its model."""
 
 
 class SummaryOut(BaseModel):

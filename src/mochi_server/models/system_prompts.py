@@ -13,6 +13,7 @@ class PromptContent(Body):
     model_config = ConfigDict(json_schema_extra={"examples": [{"content": "Answer in one sentence."}]})
 
     content: str = Field(json_schema_extra={**SAYS_SOMETHING, "maxLength": MAX_PROMPT_CHARS - 1})
+    """The text."""
 
 
 class PromptFile(PromptContent):
@@ -23,6 +24,7 @@ class PromptFile(PromptContent):
     )
 
     filename: str = Field(json_schema_extra={"pattern": r"\.(md|txt)$", "maxLength": 200}, examples=["helpful.md"])
+    """A plain name that ends in `.md` or `.txt`."""
 
     @classmethod
     def of(cls, prompt: SystemPrompt) -> "PromptFile":

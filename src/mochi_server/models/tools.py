@@ -126,10 +126,15 @@ class ToolDecision(Body):
     )
 
     confirmation_id: str
+    """The id in the event that asks, or in the list of pending calls."""
     approved: bool
+    """Whether the call runs."""
     arguments: dict[str, Any] | None = None
+    """To be used in place of the model's; they are checked again."""
     reason: str | None = Field(default=None, max_length=10_000)
+    """Told to the model."""
     remember: Literal["once", "session"] = "once"
+    """With `session`, an approved tool is not asked about again in this session."""
 
     def decision(self) -> Decision:
         """The decision as the broker takes it."""

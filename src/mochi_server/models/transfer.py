@@ -28,7 +28,9 @@ class SessionFork(Body):
     )
 
     message_index: Annotated[int, BeforeValidator(whole)] | None = None
+    """Its position, from 0."""
     message_id: str | None = None
+    """Its id."""
 
     @model_validator(mode="after")
     def _names_one(self) -> "SessionFork":

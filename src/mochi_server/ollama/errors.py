@@ -5,6 +5,7 @@ Classes are recognised by name, so that neither HTTP library is loaded for the s
 
 import os
 import re
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
@@ -98,5 +99,8 @@ def _shorten(text: str) -> str:
 
 
 def _reason(error: Exception) -> str:
+    cause = getattr(error, "os_error", error)
+    if isinstance(cause, socket.gaierror):  # its numbers are not the system's
+        return str(cause.strerror or cause)
     number = getattr(error, "errno", None)
     return (os.strerror(number) if number else str(error)) or type(error).__name__

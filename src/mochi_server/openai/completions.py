@@ -11,7 +11,7 @@ from mochi_server.agents.task import AgentTask
 from mochi_server.chat.run import Run
 from mochi_server.chat.runs import RunRegistry
 from mochi_server.chat.turn import TurnRequest
-from mochi_server.errors import ModelNotFound, OllamaError, OllamaUnreachable, SessionBusy, ToolNotFound
+from mochi_server.errors import AgentNotFound, ModelNotFound, OllamaError, OllamaUnreachable, SessionBusy, ToolNotFound
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.requests import qualified
 from mochi_server.ollama.types import ModelInfo
@@ -25,6 +25,8 @@ from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.types import Message, SessionCreationOptions, ToolExecutionPolicy
 from mochi_server.tools.library import ToolLibrary
+
+_NO_MODEL = "Ollama has no chat model. `ollama pull qwen3` gets one."
 
 
 class Passing:
@@ -91,7 +93,7 @@ class Completions:
         return [model.name for model in await self._client.list_models()] + agents
 
     async def check_model(self, name: str) -> None:
-        """Raises ``ModelNotFound`` for what cannot be asked for; ``AgentInvalid``."""
+        """Raises ``ModelNotFound`` or ``AgentNotFound`` for what cannot be asked for; ``AgentInvalid``."""
         if await self._agent(name) is None:
             await self._client.find_model(name)
 
@@ -104,8 +106,8 @@ class Completions:
             return await self._in_session(ask, ask.session_id)
         model = await self._client.find_model(ask.model)
         _check_tools(ask, model)
-        if ask.images and not model.can("vision"):
-            raise invalid("messages", f"model {model.name!r} cannot see images")
+        if ask.images:
+            _check_sight(model)
         images = [image for of_message in ask.images.values() for image in of_message]
         return await self._begin(session_of(ask), turn_of(ask), ask.shown, images)
 
@@ -116,9 +118,12 @@ class Completions:
         run = await self._stored.runs.find(session_id)
         if run is not None and run.running:
             raise SessionBusy(session_id, run.run_id)
-        with suppress(OllamaUnreachable, OllamaError):  # what the user says is stored all the same
-            _check_tools(ask, await self._client.find_model(ask.model))
         turn = turn_in(session, ask)
+        with suppress(OllamaUnreachable, OllamaError):  # what the user says is stored all the same
+            model = await self._client.find_model(ask.model)
+            _check_tools(ask, model)
+            if turn.images:
+                _check_sight(model)
         if qualified(ask.model) != qualified(session.model):
             await self._sessions.patch(session_id, {"model": ask.model})
         return Completion(self._stored.runs, await self._stored.runs.start(session_id, turn))
@@ -155,17 +160,26 @@ class Completions:
             raise
 
     async def _agent(self, name: str) -> AgentDefinition | None:
-        """The agent that a model's name means, as it is now; None where it means none. Raises ``AgentInvalid``."""
-        known = await self._agents.agents() if name.startswith(PREFIX) else {}
-        if name.removeprefix(PREFIX) not in known:
+        """The agent that a model's name means, as it is now; None where it means a model.
+
+        Raises ``AgentNotFound`` where it means neither, and ``AgentInvalid``.
+        """
+        if not name.startswith(PREFIX):
             return None
-        return await self._agents.current(await self._agents.get(name.removeprefix(PREFIX)))
+        agent = name.removeprefix(PREFIX)
+        if agent in await self._agents.agents():
+            return await self._agents.current(await self._agents.get(agent))
+        try:
+            await self._client.find_model(name)
+        except ModelNotFound:
+            raise AgentNotFound(agent) from None
+        return None
 
     async def _stand_in(self, agent: AgentDefinition) -> str:
         """The model for an agent that names none, or one that is gone: the first that can call tools."""
         models = await self._client.list_models()
         if not models:
-            raise ModelNotFound(agent.model or f"{PREFIX}{agent.name}")
+            raise ModelNotFound(agent.model) if agent.model else OllamaError(_NO_MODEL)
         return next((model.name for model in models if model.can("tools")), models[0].name)
 
     async def _check_names(self, names: Sequence[str]) -> None:
@@ -180,3 +194,9 @@ def _check_tools(ask: Ask, model: ModelInfo) -> None:
     """Refuse tools that were asked for and would be left out, for the model knows none."""
     if ask.may_call and (ask.client_tools or ask.tools) and not model.can("tools"):
         raise invalid("tools", f"model {model.name!r} cannot use tools")
+
+
+def _check_sight(model: ModelInfo) -> None:
+    """Refuse images for a model that sees none."""
+    if not model.can("vision"):
+        raise invalid("messages", f"model {model.name!r} cannot see images")

@@ -42,7 +42,7 @@ def openai_error(error: MochiError) -> dict[str, Any]:
     message, code, param = error.message, _CODES.get(error.code, error.code.lower()), None
     if isinstance(error, ValidationFailed):
         message, code, param = _of_invalid(error)
-    elif "model" in error.details:
+    elif "model" in error.details or isinstance(error, AgentNotFound):
         param = "model"
     kind = "server_error" if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}

@@ -98,5 +98,5 @@ def usage(turn: Turn) -> dict[str, int]:
 
 def besides(turn: Turn, telling: Telling) -> dict[str, Any]:
     """What OpenAI's API has no place for; clients skip it."""
-    executed = [orjson.loads(orjson.dumps(outcome.event())) for outcome in turn.outcomes]
+    executed = [outcome.executed() for outcome in turn.outcomes]
     return {"context_window": turn.window_object, "tool_calls_executed": executed, "notices": telling.notices}

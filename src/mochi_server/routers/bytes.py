@@ -22,7 +22,7 @@ EXPORTED: dict[int | str, dict[str, Any]] = {
         "description": "The file.",
         "content": {
             "application/json": {"schema": {"$ref": "#/components/schemas/SessionFile"}},
-            "text/markdown": {"schema": {"type": "string"}},
+            "text/markdown": {"schema": {"type": "string"}, "example": "# Paris\n\n## User\n\nHello!\n"},
         },
     }
 }

@@ -41,9 +41,10 @@ from mochi_server.sessions.types import SessionQuery
 
 router = Router(prefix="/sessions", tags=["sessions"])
 
-SearchQuery = Annotated[str | None, Query(max_length=1000)]
-LimitQuery = Annotated[int | None, Query(ge=1, le=10_000)]
-OffsetQuery = Annotated[int, Query(ge=0, le=2**31 - 1)]
+SearchQuery = Annotated[str | None, Query(max_length=1000, description="Words that all occur in what is found.")]
+LimitQuery = Annotated[int | None, Query(ge=1, le=10_000, description="How many at most; without it, all.")]
+FormatQuery = Annotated[ExportFormat, Query(description="JSON can be imported; Markdown is to be read.")]
+OffsetQuery = Annotated[int, Query(ge=0, le=2**31 - 1, description="How many to leave out at the beginning.")]
 
 _CHANGES = (SessionNotFound, SessionBusy, ValidationFailed, StorageFailed)
 _ASKS_OLLAMA = (ModelNotFound, OllamaUnreachable, OllamaError)
@@ -108,7 +109,7 @@ async def fork_session(session_id: str, transfers: TransfersDep, body: SessionFo
 @router.get(
     "/{session_id}/export", response_class=Response, responses=EXPORTED | responses(SessionNotFound, ValidationFailed)
 )
-async def export_session(session_id: str, transfers: TransfersDep, format: ExportFormat = "json") -> Response:
+async def export_session(session_id: str, transfers: TransfersDep, format: FormatQuery = "json") -> Response:
     """Get a session as a file: JSON, which can be imported, its images with it, or Markdown, to be read."""
     return download(session_id, format, await transfers.export(session_id, format))
 

@@ -5,6 +5,7 @@ Words of three characters and more are looked up by their trigrams where SQLite 
 looked for in every text.
 """
 
+import json
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -31,10 +32,10 @@ _STALE = (
     "ORDER BY l.inode IS NULL"
 )
 """Those whose turn runs are read each time, the last of all."""
-_HOLDING = "SELECT session_id FROM texts WHERE instr(text, ?)"
-_BY_TRIGRAMS = (
-    "SELECT session_id FROM texts WHERE instr(text, ?) AND id IN (SELECT rowid FROM trigrams WHERE trigrams MATCH ?)"
-)
+_HOLDING = "SELECT session_id FROM texts WHERE {of}instr(text, ?)"
+_OF_THESE = "+session_id IN (SELECT value FROM json_each(?)) AND "
+_WITH_TRIGRAMS = "id IN (SELECT rowid FROM trigrams WHERE trigrams MATCH ?) AND "
+"""What costs least comes first: SQLite asks in this order. The sign keeps it from going through an index of its own."""
 _LOOKED_UP = 20
 """Trigrams of a word; the text has the last word, anyway."""
 _FEW = 200
@@ -61,14 +62,18 @@ class SearchedTexts:
         with database:
             if not self._refresh(database):
                 return None
-        by_trigrams = _has_trigrams(database)
+        by_trigrams, half = _has_trigrams(database), _count(database) / 2
         ids: set[str] | None = None
         for word in words:
-            if by_trigrams and len(word) >= 3:
-                holding = {row[0] for row in database.execute(_BY_TRIGRAMS, (word, _match(word)))}
-                ids = holding if ids is None else ids & holding
+            looked_up = by_trigrams and len(word) >= 3
+            if ids is not None and len(ids) <= _FEW and not looked_up:
+                ids = _holding_of_few(database, word, ids)
             else:
-                ids = _holding(database, word, ids)
+                of_these = ids if ids is not None and len(ids) < half else None
+                holding = _holding(database, word, of_these, looked_up=looked_up)
+                ids = holding if ids is None else ids & holding
+            if not ids:
+                break
         return ids or set()
 
     def found_in_files(self, files: Iterable[str], words: Sequence[str]) -> set[str]:
@@ -121,11 +126,17 @@ def _replace(database: sqlite3.Connection, session_id: str, pieces: Sequence[str
             database.execute("INSERT INTO trigrams (rowid, text) VALUES (?, ?)", (row_id, piece))
 
 
-def _holding(database: sqlite3.Connection, word: str, ids: set[str] | None) -> set[str]:
+def _holding(database: sqlite3.Connection, word: str, ids: set[str] | None, *, looked_up: bool) -> set[str]:
     """Which sessions, of these or of all, have a piece that holds a word."""
-    if ids is None or len(ids) > _FEW:
-        holding = {row[0] for row in database.execute(_HOLDING, (word,))}
-        return holding if ids is None else ids & holding
+    conditions, values = "", []
+    if ids is not None:
+        conditions, values = _OF_THESE, [json.dumps([*ids])]
+    if looked_up:
+        conditions, values = conditions + _WITH_TRIGRAMS, [*values, _match(word)]
+    return {row[0] for row in database.execute(_HOLDING.format(of=conditions), [*values, word])}
+
+
+def _holding_of_few(database: sqlite3.Connection, word: str, ids: set[str]) -> set[str]:
     one = "SELECT 1 FROM texts WHERE session_id = ? AND instr(text, ?) LIMIT 1"
     return {session_id for session_id in ids if database.execute(one, (session_id, word)).fetchone()}
 
@@ -134,6 +145,11 @@ def _match(word: str) -> str:
     """The query for pieces that have the trigrams of a word, in whatever order."""
     trigrams = sorted({word[start : start + 3] for start in range(min(len(word) - 2, _LOOKED_UP))})
     return " AND ".join('"' + trigram.replace('"', '""') + '"' for trigram in trigrams)
+
+
+def _count(database: sqlite3.Connection) -> int:
+    count: int = database.execute("SELECT count(*) FROM searched").fetchone()[0]
+    return count
 
 
 def _has_trigrams(database: sqlite3.Connection) -> bool:

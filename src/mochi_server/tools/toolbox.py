@@ -60,6 +60,20 @@ class ToolOutcome:
             call_index=self.call.index,
         )
 
+    def executed(self) -> dict[str, Any]:
+        """The call and how it ended, for those who get no events; ``execution_time`` is in seconds."""
+        event = self.event()
+        return {
+            "call_index": event.call_index,
+            "tool_name": event.tool_name,
+            "arguments": self.call.arguments,
+            "success": event.success,
+            "result": event.result,
+            "error_message": event.error_message,
+            "error_code": event.error_code,
+            "execution_time": self.execution_time,
+        }
+
 
 class Toolbox(Protocol):
     """Some tools. ``run`` yields what clients should see and ends in exactly one ``ToolOutcome``."""
@@ -259,8 +273,9 @@ def failed(
 
 
 _NOBODY = (
-    "This call needs the user's approval, and a non-streaming request cannot be asked: it was denied. "
-    "Stream the answer, or send wait_for_confirmation, to decide about such calls."
+    "This call needs the user's approval, and nobody can be asked in this request: it was denied. To decide about such "
+    "calls, stream the answer from /api/v1/chat/{session_id}/stream, or send wait_for_confirmation to "
+    "/api/v1/chat/{session_id}."
 )
 _TOO_LATE = "The user did not decide about this call in time: it was denied."
 
