@@ -3,6 +3,7 @@
 import asyncio
 from uuid import uuid4
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from mochi_server.access import HEADER, report
@@ -14,8 +15,15 @@ _MAX_HEAD_BYTES = 4 * MAX_HEADER_BYTES
 """Where the application's own limit has no chance to speak, because the head never ends."""
 
 
+_WISH = (b"upgrade", b"http2-settings", b"connection")
+
+
 class Connection(HttpToolsProtocol):
-    """Refuses as the app does, and gives up connections whose request's head has no end, or that stop in a request."""
+    """Refuses as the app does, and gives up connections whose request's head has no end, or that stop in a request.
+
+    A wish for another protocol is not granted. Java's client asks for HTTP/2 with every request, and the parser takes the
+    body of such a request for the other protocol's; so its head is read again without the wish.
+    """
 
     patience_seconds = 60.0
     """For how long nothing of a request may come that is not yet whole."""
@@ -40,7 +48,7 @@ class Connection(HttpToolsProtocol):
         self._came = self.loop.time()
         if self._in_head:
             self._head_bytes += len(data)
-        super().data_received(data)
+        self._parse(data)
         if self._in_head and self._head_bytes > _MAX_HEAD_BYTES and not self.transport.is_closing():
             self._refuse(HeadersTooLarge(MAX_HEADER_BYTES))
 
@@ -57,6 +65,31 @@ class Connection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._in_head, self._head_bytes, self._in_request = True, 0, False
         super().on_message_complete()
+
+    def _parse(self, data: bytes) -> None:
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as wish:
+            if self.scope["method"] == "CONNECT":
+                self._refuse(MalformedRequest("There are no tunnels here."))
+                return
+            self.parser = httptools.HttpRequestParser(self)
+            self._parse(self._head() + data[wish.args[0] :])
+        except httptools.HttpParserError:
+            self.send_400_response("")
+
+    def _should_upgrade(self) -> bool:
+        """True keeps the base class from starting the request while its head has a wish in it."""
+        return True
+
+    def _head(self) -> bytes:
+        """The request's head without its wish for another protocol."""
+        lines = [b"%s: %s" % header for header in self.headers if header[0] not in _WISH]
+        if any(name == b"connection" and b"close" in value.lower() for name, value in self.headers):
+            lines.append(b"connection: close")
+        first = b"%s %s HTTP/%s" % (self.scope["method"].encode(), self.url, self.scope["http_version"].encode())
+        return b"\r\n".join([first, *lines, b"", b""])
 
     def _look(self) -> None:
         """Whether a request still comes; one timer for many pieces, and none while an answer is given."""

@@ -318,3 +318,19 @@ def test_half_a_body_and_a_vanished_client_harm_nobody(api: Api, server: Running
             b'Content-Length: 100\r\n\r\n{"model":'
         )
     assert api.http.get("/health").status_code == 200
+
+
+def test_a_wish_for_another_protocol_is_not_granted_and_costs_no_body(api: Api) -> None:
+    wish = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAMAAABkAAQAoAAA"}
+    session_id = api.http.post("/sessions", json={"model": "mochi"}, headers=wish).json()["session_id"]
+    for text in ("first", "second"):
+        assert api.http.post(f"/chat/{session_id}", json={"message": text}, headers=wish).status_code == 200
+    assert [message["content"] for message in api.messages(session_id)][::2] == ["first", "second"]
+
+
+@pytest.mark.one_process("it is about connections to this process")
+def test_there_is_no_tunnel(server: RunningServer) -> None:
+    host, port = server.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as connection:
+        connection.sendall(b"CONNECT x:80 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert connection.makefile("rb").read().startswith(b"HTTP/1.1 400")
