@@ -1,5 +1,6 @@
 """A turn runs at one server; everything about it can be asked of the other."""
 
+import secrets
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -129,6 +130,43 @@ def test_a_server_that_ends_frees_its_sessions_at_once(
         threading.Thread(target=getattr(servers[0], how)).start()
         assert waiting.result(12)["message"]["content"] == "Fine."
     assert b.http.get(f"/chat/{session_id}/run").status_code == 200
+
+
+def test_who_listened_at_another_server_than_the_one_that_is_killed_is_told(
+    a: Api, b: Api, servers: tuple[Member, Member]
+) -> None:
+    session_id = a.create("mochi")["session_id"]
+    b.chat(session_id, "Before")
+    with a.open_stream(session_id, "hold") as mine, attached(b, session_id) as events:
+        next(mine)
+        seen = [next(events) for _ in range(3)]
+        servers[0].kill()
+        seen += events
+    run_id = seen[0].id.partition(":")[0]
+    assert [event.id for event in seen] == [f"{run_id}:{number}" for number in range(1, 6)]
+    assert [(event.type, event.data.get("code")) for event in seen[-2:]] == [("error", "SERVER_LOST"), ("done", None)]
+    for last in (seen[0].id, ""):
+        rest = b.http.get(f"/chat/{session_id}/stream", headers={"Last-Event-ID": last})
+        assert (rest.status_code, rest.content) == (204, b""), "what the turn before it said"
+
+
+def test_a_stream_that_a_leaving_server_passed_on_goes_on_at_another(
+    start: Start, a: Api, b: Api, servers: tuple[Member, Member], holding: Holding
+) -> None:
+    session_id = a.create("mochi")["session_id"]
+    with a.open_stream(session_id, "hold") as mine, attached(b, session_id) as events:
+        seen = [next(events) for _ in range(3)]
+        servers[1].stop()
+        assert list(events) == []
+        with Api(start().url) as c, attached(c, session_id, **{"Last-Event-ID": seen[-1].id}) as rest:
+            holding.gate.open()
+            assert seen + list(rest) == list(mine)
+
+
+def test_a_key_that_is_none_is_refused(a: Api) -> None:
+    session_id = a.create("mochi")["session_id"]
+    body, key = {"message": "Hello"}, {"Idempotency-Key": secrets.token_urlsafe(6000)}
+    assert error_of(a.http.post(f"/chat/{session_id}", json=body, headers=key)) == (422, "VALIDATION_ERROR")
 
 
 def test_tools_that_are_read_again_are_read_again_everywhere(a: Api, b: Api, tmp_path_factory: object) -> None:

@@ -30,6 +30,8 @@ _REASONS: tuple[tuple[type[Exception], str], ...] = (
     (psycopg.OperationalError, UNREACHABLE),
     (psycopg.InterfaceError, UNREACHABLE),
 )
+_CONNECTION_CLASSES = ("08", "57")
+"""Of SQLSTATEs: connections, and operators who end them."""
 
 
 def reason_of(error: Exception) -> str:
@@ -40,6 +42,8 @@ def reason_of(error: Exception) -> str:
     if known == UNREACHABLE and "does not exist" in str(error) and "database" in str(error):
         return "there is no database of that name"
     state = getattr(error, "sqlstate", None)
+    if known == UNREACHABLE and state and state[:2] not in _CONNECTION_CLASSES:
+        known = None
     return known or f"the database refuses it{f' (SQLSTATE {state})' if state else ''}"
 
 
