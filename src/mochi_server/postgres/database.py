@@ -11,6 +11,7 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
+from mochi_server.config import without_credentials
 from mochi_server.postgres.errors import failure, storage
 from mochi_server.sessions.finishing import finished
 
@@ -63,7 +64,7 @@ class Database:
                 break
             except psycopg.Error as error:
                 if time.monotonic() > deadline:
-                    raise failure("use the database of MOCHI_STORE_URL", error) from error
+                    raise failure(f"use the database {without_credentials(self._url)}", error) from error
             await asyncio.sleep(0.2)
         await self._pool.open()
 
