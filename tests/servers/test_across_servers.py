@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
+import psycopg
 import pytest
 
 from tests.servers.conftest import Start
 from tests.support.api import Api, Event, error_of, read_events, text_of
 from tests.support.cluster import Member
 from tests.support.holding import Holding
+from tests.support.waiting import until
 
 
 @contextmanager
@@ -161,6 +163,28 @@ def test_a_stream_that_a_leaving_server_passed_on_goes_on_at_another(
         with Api(start().url) as c, attached(c, session_id, **{"Last-Event-ID": seen[-1].id}) as rest:
             holding.gate.open()
             assert seen + list(rest) == list(mine)
+
+
+def test_requests_with_one_key_whose_server_is_killed_become_one_turn_at_another(
+    start: Start, holding: Holding, database: str
+) -> None:
+    body, key = {"message": "hold"}, {"Idempotency-Key": "k1"}
+    killed, other = start(), start()
+    with ThreadPoolExecutor(2) as pool, Api(killed.url) as a, Api(other.url) as b, Api(start().url) as c:
+        session_id = a.create("mochi")["session_id"]
+        with a.http.stream("POST", f"/chat/{session_id}/stream", json=body, headers=key) as response:
+            events = read_events(response)
+            next(events)
+            answers = [pool.submit(api.http.post, f"/chat/{session_id}", json=body, headers=key) for api in (b, c)]
+            with psycopg.connect(database, autocommit=True) as connection:
+                asked = "SELECT count(*) FROM requests WHERE taken"
+                until(lambda: connection.execute(asked).fetchone() == (2,), 5)
+            killed.kill()
+            holding.gate.open()
+        first, second = (answer.result() for answer in answers)
+        assert (first.status_code, first.json()) == (200, second.json())
+        said = [message["role"] for message in b.messages(session_id) if not message.get("interrupted")]
+        assert said == ["user", "user", "assistant"]
 
 
 def test_a_key_that_is_none_is_refused(a: Api) -> None:

@@ -28,6 +28,7 @@ SELECT process FROM runs WHERE session_id = %s ORDER BY run_id = %s DESC, began 
 _CLAIM = """
 INSERT INTO idempotency_keys (session_id, key, process) VALUES (%s, %s, %s)
 ON CONFLICT (session_id, key) DO UPDATE SET process = idempotency_keys.process RETURNING process"""
+_TAKE_OVER = "UPDATE idempotency_keys SET process = %s WHERE session_id = %s AND key = %s AND process = %s"
 _TAKE = "UPDATE requests SET taken = true WHERE process = %s AND NOT taken RETURNING id, asker, head, body"
 
 _log = logging.getLogger(__name__)
@@ -127,13 +128,15 @@ class Peers:
     async def claim(self, session_id: str, key: str) -> str | None:
         """The other process where an idempotency key was used first; None where it is this one."""
         async with self._database.connection("claim an idempotency key") as connection:
-            row = await (await connection.execute(_CLAIM, [session_id, key, self._process.name])).fetchone()
-            process = str(row[0]) if row else self._process.name
-            if process == self._process.name or await self._lives(connection, process):
-                return process if process != self._process.name else None
-            taken = "UPDATE idempotency_keys SET process = %s WHERE session_id = %s AND key = %s AND process = %s"
-            await connection.execute(taken, [self._process.name, session_id, key, process])
-        return None
+            while True:
+                row = await (await connection.execute(_CLAIM, [session_id, key, self._process.name])).fetchone()
+                process = str(row[0]) if row else self._process.name
+                if process == self._process.name:
+                    return None
+                if await self._lives(connection, process):
+                    return process
+                # Of several who find it with a dead one, one takes it over.
+                await connection.execute(_TAKE_OVER, [self._process.name, session_id, key, process])
 
     async def others(self) -> list[str]:
         """The other processes that live. Raises ``StorageFailed``."""
