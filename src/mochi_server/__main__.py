@@ -179,11 +179,10 @@ def _migrate(settings: "MochiServerSettings") -> int:
 
 def _copy(source: str, target: str) -> int:
     import asyncio
-    from pathlib import Path
 
     from pydantic import ValidationError
 
-    from mochi_server.copying import Copied, copy, is_url
+    from mochi_server.copying import Copied, copy, problem_of
     from mochi_server.errors import MochiError
 
     def show(so_far: Copied, total: int) -> None:
@@ -191,10 +190,12 @@ def _copy(source: str, target: str) -> int:
         if done % 100 == 0 or sys.stderr.isatty():
             print(f"{done} of {total} sessions", end="\r" if sys.stderr.isatty() else "\n", file=sys.stderr)
 
-    if not is_url(source) and not Path(source).is_dir():
-        return _complain(f"there is no directory {source}")
     try:
+        if problem := problem_of(source, target):
+            return _complain(problem)
         result = asyncio.run(copy(source, target, show))
+    except KeyboardInterrupt:
+        return _complain("ended before everything was copied; the same command goes on from here", code=130)
     except MochiError as error:
         return _complain(error.message, code=1)
     except ValidationError as error:

@@ -4,6 +4,9 @@ API_PREFIX = "/api/v1"
 OPENAI_PREFIX = "/v1"
 """Where clients of OpenAI's API ask."""
 
+KEY_PATTERN = "^[!-~]{1,255}$"
+"""What an ``Idempotency-Key`` may be."""
+
 TOTAL_HEADER = "X-Total-Count"
 """Header that says how many there are on all pages of a list."""
 

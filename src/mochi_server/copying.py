@@ -3,16 +3,18 @@
 Can be ended and begun again: what is there already is only compared. The source stays as it is.
 """
 
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import orjson
 
-from mochi_server.config import MochiServerSettings
-from mochi_server.errors import SessionNotFound
+from mochi_server.config import MochiServerSettings, without_credentials
+from mochi_server.errors import BlobNotFound, SessionNotFound
 from mochi_server.sessions.encoding import clean
 from mochi_server.sessions.images import Image, images_in
 from mochi_server.sessions.session import ChatSession, timestamp
@@ -22,6 +24,8 @@ from mochi_server.wiring import build_stores
 
 _TIMES = ("created_at", "updated_at")
 _PAGE = 500
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -50,17 +54,30 @@ async def copy(source: str, target: str, progress: Callable[[Copied, int], None]
     """Copy all sessions, those of agents too. Places are data directories or URLs. Raises ``MochiError``."""
     result = Copied()
     async with _opened(source) as from_stores, _opened(target) as to_stores:
-        for mine, theirs in ((from_stores.chats, to_stores.chats), (from_stores.agents, to_stores.agents)):
-            ids = await _ids(mine)
+        pairs = [(from_stores.chats, to_stores.chats), (from_stores.agents, to_stores.agents)]
+        all_ids = [await _ids(mine) for mine, _ in pairs]
+        for (mine, theirs), ids in zip(pairs, all_ids, strict=True):
             for session_id in ids:
                 await _copy_one(mine, theirs, session_id, result)
-                progress(result, len(ids))
+                progress(result, sum(map(len, all_ids)))
     return result
 
 
-def is_url(place: str) -> bool:
-    """Whether a place is a database."""
-    return place.startswith(("postgresql://", "postgres://"))
+def problem_of(source: str, target: str) -> str | None:
+    """Why there is nothing to be copied between these places, in words."""
+    for place in (source, target):
+        if "://" in place and not _is_url(place):
+            return f"{without_credentials(place)} is neither a directory nor a postgresql:// URL"
+        if not place or (not _is_url(place) and Path(place).exists() and not Path(place).is_dir()):
+            return f"{place!r} is not a directory"
+    if _is_url(source):
+        return None
+    settings = _settings(source)
+    if not Path(source).is_dir():
+        return f"there is no directory {source}"
+    if not settings.resolved_sessions_dir.is_dir() and not settings.resolved_agent_chats_dir.is_dir():
+        return f"there are no sessions in {source}: it has no directory {settings.sessions_dir}"
+    return None
 
 
 def hash_of(session: ChatSession) -> str:
@@ -82,14 +99,24 @@ async def _copy_one(source: SessionStore, target: SessionStore, session_id: str,
         result.different.append(session_id)
         return
     else:
-        images = [Image.of(await source.load_image(name)) for name in sorted(images_in(session.messages))]
-        arrived = await target.put(session, images=images)
+        arrived = await target.put(session, images=await _images(source, session))
         if hash_of(arrived) != wanted:
             result.different.append(session_id)
             return
         result.copied += 1
     result.messages += len(session.messages)
     result.hashes.append(wanted)
+
+
+async def _images(store: SessionStore, session: ChatSession) -> list[Image]:
+    """The images that a session names, but for those that are not there."""
+    images = []
+    for name in sorted(images_in(session.messages)):
+        try:
+            images.append(Image.of(await store.load_image(name)))
+        except (BlobNotFound, ValueError):
+            _log.warning("session %s names an image that is lost: %s", session.session_id, name)
+    return images
 
 
 async def _find(store: SessionStore, session_id: str) -> ChatSession | None:
@@ -111,10 +138,18 @@ async def _ids(store: SessionStore) -> list[str]:
 
 @asynccontextmanager
 async def _opened(place: str) -> AsyncIterator[Stores]:
-    given: dict[str, Any] = {"store_url": place} if is_url(place) else {"data_dir": place, "store_url": ""}
-    stores = build_stores(MochiServerSettings(**given, workers=1))
+    stores = build_stores(_settings(place))
     try:
         await stores.open()
         yield stores
     finally:
         await stores.aclose()
+
+
+def _settings(place: str) -> MochiServerSettings:
+    given: dict[str, Any] = {"store_url": place} if _is_url(place) else {"data_dir": place, "store_url": ""}
+    return MochiServerSettings(**given, workers=1)
+
+
+def _is_url(place: str) -> bool:
+    return place.startswith(("postgresql://", "postgres://"))

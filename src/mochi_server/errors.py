@@ -27,6 +27,7 @@ MochiError
 ├── ValidationFailed       VALIDATION_ERROR       422   the request is not what the route takes
 ├── InvalidComparison      VALIDATION_ERROR       400   a comparison's request breaks one of its own rules
 ├── StorageFailed          STORAGE_FAILED         500   the data directory cannot be read or written
+├── ServerLost             SERVER_LOST            503   another server ran the turn, and is dead
 ├── ShuttingDown           SHUTTING_DOWN          503   the server takes no new turns
 ├── NotReady               NOT_READY              503   the server could not store what it is sent
 ├── Unauthorized           UNAUTHORIZED           401   no API key, or a wrong one
@@ -259,6 +260,18 @@ class StorageFailed(MochiError):
     def __init__(self, doing: str, error: OSError) -> None:
         reason = error.strerror or type(error).__name__  # never its text, which names files
         super().__init__(f"Cannot {doing}: {reason}.", errno=error.errno)
+
+
+class ServerLost(MochiError):
+    """Ends the streams of those who listened at other servers, so no route answers with it."""
+
+    code, status = "SERVER_LOST", HTTPStatus.SERVICE_UNAVAILABLE
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(
+            f"The server that answered in session {session_id!r} is gone. What was said is stored as far as it got.",
+            session_id=session_id,
+        )
 
 
 class ShuttingDown(MochiError):

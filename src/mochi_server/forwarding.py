@@ -7,22 +7,25 @@ looked at that are about runs; whoever is asked about one that it does not run, 
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import unquote
 
 import orjson
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mochi_server.asgi import header, refuse
-from mochi_server.constants import API_PREFIX
+from mochi_server.constants import API_PREFIX, KEY_PATTERN
 from mochi_server.errors import MochiError
 from mochi_server.postgres.peers import PeerGone, Peers, Request
 from mochi_server.postgres.stores import PostgresStores
+from mochi_server.relaying import Relay
 from mochi_server.sessions.store import Stores
 
 _CHAT = re.compile(rf"{API_PREFIX}/chat/([0-9a-f]{{10}})(|/stream|/stop|/run|/confirmations|/confirm-tool)/?")
+_DECISION = re.compile(rf"{API_PREFIX}/chat/([0-9a-f]{{10}})/confirm-tool")
 _SESSION = re.compile(rf"{API_PREFIX}/sessions/([0-9a-f]{{10}})/?")
 _FOR_ALL = {f"{API_PREFIX}/tools/reload", f"{API_PREFIX}/agents/reload"}
 _RUN_ID = re.compile(r"([0-9a-f]{10}):\d+")
@@ -51,19 +54,24 @@ class Forwarding:
         if scope["method"] == "POST" and scope["path"].rstrip("/") in _FOR_ALL:
             await self._done_by_others(scope, self._peers().others())
         elif scope["method"] == "DELETE" and (found := _SESSION.fullmatch(scope["path"])):
-            statuses = await self._done_by_others(scope, self._peers().with_runs(found[1]))
-            send = _told(send, HTTPStatus.NO_CONTENT) if HTTPStatus.NO_CONTENT in statuses else send
+            answers = await self._done_by_others(scope, self._peers().with_runs(found[1]))
+            if HTTPStatus.NO_CONTENT in map(_status, answers):
+                send = _told(send, HTTPStatus.NO_CONTENT)
+        elif scope["method"] == "POST" and (found := _DECISION.fullmatch(scope["path"])):
+            await self._decide(found[1], scope, receive, send)
+            return
         try:
             process = await self._process_of(scope)
+        except PeerGone:
+            await Response(status_code=HTTPStatus.NO_CONTENT)(scope, receive, send)
+            return
         except MochiError as error:
             await refuse(error, scope, send)
             return
         if process is None:
             await self._app(scope, receive, send)
-            return
-        body = await _body(receive)
-        if body is not None:
-            await self._forward(process, scope, body, receive, send)
+        elif (content := await _body(receive)) is not None:
+            await self._forward(process, scope, content, receive, send)
 
     async def _answer(self, request: Request, app: object) -> None:
         """Answer a request that came to another process."""
@@ -81,64 +89,98 @@ class Forwarding:
         await self._app(scope, _receiving(request.body, request.gone.wait), send)
 
     async def _process_of(self, scope: Scope) -> str | None:
-        """The other process that has to answer, if one has."""
+        """The other process that has to answer, if one has.
+
+        Raises ``PeerGone`` when somebody wants to listen to a turn whose process is dead, ``StorageFailed``.
+        """
         method, path, peers = scope["method"], scope["path"], self._peers()
         if not (found := _CHAT.fullmatch(path)):
             return None
         session_id, what = found[1], found[2]
         if method == "POST" and what in ("", "/stream"):
             key = header(scope, b"idempotency-key")
-            return await peers.claim(session_id, key) if key else None
+            return await peers.claim(session_id, key) if re.search(KEY_PATTERN, key) else None
         query = unquote(scope["query_string"].decode("latin-1"))
         heard = _RUN_ID.search(query) or _RUN_ID.search(header(scope, b"last-event-id"))
-        return await peers.runs_at(session_id, heard[1] if heard else None)
-
-    async def _forward(self, process: str, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
-        relaying = asyncio.ensure_future(self._relay(process, scope, body, send))
-        leaving = asyncio.ensure_future(_disconnected(receive))
         try:
-            await asyncio.wait({relaying, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in (relaying, leaving):
-                task.cancel()
-            await asyncio.wait({relaying, leaving})
-        if relaying.cancelled():
-            return
-        if not relaying.result():
-            await self._app(scope, _receiving(body, lambda: _disconnected(receive)), send)
-
-    async def _relay(self, process: str, scope: Scope, body: bytes, send: Send) -> bool:
-        """Pass on the other process's answer; False when it died before it began to."""
-        began = False
-        try:
-            async with aclosing(self._peers().ask(process, _head(scope), body)) as parts:
-                async for part in parts:
-                    if part.head is not None:
-                        began = True
-                        head = orjson.loads(part.head)
-                        headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in head["headers"]]
-                        await send({"type": "http.response.start", "status": head["status"], "headers": headers})
-                    if part.data or part.is_last:
-                        await send({"type": "http.response.body", "body": part.data, "more_body": not part.is_last})
+            return await peers.runs_at(session_id, heard[1] if heard else None)
         except PeerGone:
-            return began
-        return True
+            if (method, what) == ("GET", "/stream"):
+                raise
+            return None
 
-    async def _done_by_others(self, scope: Scope, others: Awaitable[list[str]]) -> list[int]:
-        """Have other processes do the same first; the statuses of those that did."""
+    async def _decide(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """A decision goes to whoever asked for it, which may have been another server in an earlier turn."""
+        content = await _body(receive)
+        if content is None:
+            return
+        ours: list[Message] = []
+        own = {**scope}
+        await self._app(own, _receiving(content, asyncio.Event().wait), _keeping(ours))
+        if _status(ours) == HTTPStatus.NOT_FOUND:
+            others = await self._done_by_others(scope, self._peers().with_runs(session_id), content)
+            theirs = next((answer for answer in others if _status(answer) not in (0, HTTPStatus.NOT_FOUND)), None)
+        else:
+            theirs = None
+        if theirs is None:
+            scope.update(own)
+        for message in theirs or ours:
+            await send(message)
+
+    async def _forward(self, process: str, scope: Scope, content: bytes, receive: Receive, send: Send) -> None:
+        relay = Relay(_session_of(scope), scope, send)
+        relaying = asyncio.ensure_future(relay.pass_on(self._peers().ask(process, _head(scope), content)))
+        gone = asyncio.ensure_future(_disconnected(receive))
+        leaving = asyncio.ensure_future(scope["app"].state.services.runs.shutdown.wait())
+        try:
+            await asyncio.wait({relaying, gone, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (relaying, gone, leaving):
+                task.cancel()
+            await asyncio.wait({relaying, gone, leaving})
+        if relaying.cancelled():
+            if gone.cancelled():
+                await relay.leave()
+        elif not relaying.result():  # whoever has to answer now
+            await self(scope, _receiving(content, lambda: _disconnected(receive)), send)
+
+    async def _done_by_others(
+        self, scope: Scope, others: Awaitable[list[str]], content: bytes = b""
+    ) -> list[list[Message]]:
+        """Have other processes do the same; the answers of those that did."""
         with suppress(MochiError):
-            return await asyncio.gather(*(self._done_by(process, scope) for process in await others))
+            return await asyncio.gather(*(self._done_by(process, scope, content) for process in await others))
         return []
 
-    async def _done_by(self, process: str, scope: Scope) -> int:
-        async def status() -> int:
-            async with aclosing(self._peers().ask(process, _head(scope), b"")) as parts:
-                heads = [orjson.loads(part.head) async for part in parts if part.head is not None]
-            return int(heads[0]["status"]) if heads else 0
+    async def _done_by(self, process: str, scope: Scope, content: bytes) -> list[Message]:
+        """A whole answer; empty when there is none."""
+        messages: list[Message] = []
+        with suppress(TimeoutError, asyncio.TimeoutError):
+            relay = Relay("", {**scope}, _keeping(messages))
+            asked = self._peers().ask(process, _head(scope), content)
+            if await asyncio.wait_for(relay.pass_on(asked), _PATIENCE_SECONDS):
+                return messages
+        return []
 
-        with suppress(PeerGone, MochiError, TimeoutError, asyncio.TimeoutError):
-            return await asyncio.wait_for(status(), _PATIENCE_SECONDS)
-        return 0
+
+def _session_of(scope: Scope) -> str:
+    """Whose runs a request is about."""
+    found = _CHAT.fullmatch(scope["path"])
+    assert found is not None  # noqa: S101 - no other path has a process to be forwarded to
+    return found[1]
+
+
+def _status(answer: list[Message]) -> int:
+    return int(answer[0]["status"]) if answer else 0
+
+
+def _keeping(messages: list[Message]) -> Send:
+    """A ``send`` that keeps an answer."""
+
+    async def keep(message: Message) -> None:
+        messages.append(message)
+
+    return keep
 
 
 def _told(send: Send, status: HTTPStatus) -> Send:

@@ -1,16 +1,19 @@
 """A turn runs at one server; everything about it can be asked of the other."""
 
+import secrets
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
+import psycopg
 import pytest
 
 from tests.servers.conftest import Start
 from tests.support.api import Api, Event, error_of, read_events, text_of
 from tests.support.cluster import Member
 from tests.support.holding import Holding
+from tests.support.waiting import until
 
 
 @contextmanager
@@ -129,6 +132,65 @@ def test_a_server_that_ends_frees_its_sessions_at_once(
         threading.Thread(target=getattr(servers[0], how)).start()
         assert waiting.result(12)["message"]["content"] == "Fine."
     assert b.http.get(f"/chat/{session_id}/run").status_code == 200
+
+
+def test_who_listened_at_another_server_than_the_one_that_is_killed_is_told(
+    a: Api, b: Api, servers: tuple[Member, Member]
+) -> None:
+    session_id = a.create("mochi")["session_id"]
+    b.chat(session_id, "Before")
+    with a.open_stream(session_id, "hold") as mine, attached(b, session_id) as events:
+        next(mine)
+        seen = [next(events) for _ in range(3)]
+        servers[0].kill()
+        seen += events
+    run_id = seen[0].id.partition(":")[0]
+    assert [event.id for event in seen] == [f"{run_id}:{number}" for number in range(1, 6)]
+    assert [(event.type, event.data.get("code")) for event in seen[-2:]] == [("error", "SERVER_LOST"), ("done", None)]
+    for last in (seen[0].id, ""):
+        rest = b.http.get(f"/chat/{session_id}/stream", headers={"Last-Event-ID": last})
+        assert (rest.status_code, rest.content) == (204, b""), "what the turn before it said"
+
+
+def test_a_stream_that_a_leaving_server_passed_on_goes_on_at_another(
+    start: Start, a: Api, b: Api, servers: tuple[Member, Member], holding: Holding
+) -> None:
+    session_id = a.create("mochi")["session_id"]
+    with a.open_stream(session_id, "hold") as mine, attached(b, session_id) as events:
+        seen = [next(events) for _ in range(3)]
+        servers[1].stop()
+        assert list(events) == []
+        with Api(start().url) as c, attached(c, session_id, **{"Last-Event-ID": seen[-1].id}) as rest:
+            holding.gate.open()
+            assert seen + list(rest) == list(mine)
+
+
+def test_requests_with_one_key_whose_server_is_killed_become_one_turn_at_another(
+    start: Start, holding: Holding, database: str
+) -> None:
+    body, key = {"message": "hold"}, {"Idempotency-Key": "k1"}
+    killed, other = start(), start()
+    with ThreadPoolExecutor(2) as pool, Api(killed.url) as a, Api(other.url) as b, Api(start().url) as c:
+        session_id = a.create("mochi")["session_id"]
+        with a.http.stream("POST", f"/chat/{session_id}/stream", json=body, headers=key) as response:
+            events = read_events(response)
+            next(events)
+            answers = [pool.submit(api.http.post, f"/chat/{session_id}", json=body, headers=key) for api in (b, c)]
+            with psycopg.connect(database, autocommit=True) as connection:
+                asked = "SELECT count(*) FROM requests WHERE taken"
+                until(lambda: connection.execute(asked).fetchone() == (2,), 5)
+            killed.kill()
+            holding.gate.open()
+        first, second = (answer.result() for answer in answers)
+        assert (first.status_code, first.json()) == (200, second.json())
+        said = [message["role"] for message in b.messages(session_id) if not message.get("interrupted")]
+        assert said == ["user", "user", "assistant"]
+
+
+def test_a_key_that_is_none_is_refused(a: Api) -> None:
+    session_id = a.create("mochi")["session_id"]
+    body, key = {"message": "Hello"}, {"Idempotency-Key": secrets.token_urlsafe(6000)}
+    assert error_of(a.http.post(f"/chat/{session_id}", json=body, headers=key)) == (422, "VALIDATION_ERROR")
 
 
 def test_tools_that_are_read_again_are_read_again_everywhere(a: Api, b: Api, tmp_path_factory: object) -> None:

@@ -61,3 +61,27 @@ def approved_of_elsewhere(a: Api, b: Api, turn: int) -> list[str]:
                 asked += 1
     assert asked == CALLS
     return texts
+
+
+def test_a_late_decision_is_known_for_one_also_when_the_session_has_gone_on_elsewhere(
+    start: Start, stub: StubServer, tmp_path: Path
+) -> None:
+    write_tools(tmp_path, TOOLS)
+    with stub, Api(start(stub.url).url) as a, Api(start(stub.url).url) as b:
+        decided_late(a, b)
+
+
+def decided_late(a: Api, b: Api) -> None:
+    """Decide about a call of A, have B answer, decide again everywhere."""
+    session_id = a.create("mochi", tool_settings={"tools": ["note"]})["session_id"]
+    with a.open_stream(session_id, instruct(calls("note", text="late"))) as events:
+        asked = next(event for event in events if event.type == "tool_call_confirmation_required")
+        body = {"confirmation_id": asked.data["confirmation_id"], "approved": False}
+        a.ok(a.http.post(f"/chat/{session_id}/confirm-tool", json=body))
+        list(events)
+    b.chat(session_id, "Go on")
+    for api in (a, b):
+        late = api.http.post(f"/chat/{session_id}/confirm-tool", json=body)
+        assert error_of(late) == (409, "CONFIRMATION_RESOLVED")
+        unknown = api.http.post(f"/chat/{session_id}/confirm-tool", json={**body, "confirmation_id": "conf_0"})
+        assert error_of(unknown) == (404, "CONFIRMATION_NOT_FOUND")

@@ -3,10 +3,13 @@
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 import psycopg
 import pytest
 
+from mochi_server.errors import StorageFailed
+from mochi_server.postgres.database import Database
 from tests.servers.conftest import Start
 from tests.support import postgres
 from tests.support.api import Api, error_of, text_of
@@ -23,6 +26,8 @@ CREATE TRIGGER full_sessions BEFORE INSERT ON sessions EXECUTE FUNCTION is_full(
 CREATE TRIGGER full_messages BEFORE INSERT ON messages EXECUTE FUNCTION is_full();
 """
 """What PostgreSQL says when it cannot write, said by triggers: not everywhere is there a disk of its own to fill."""
+
+pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
@@ -123,13 +128,39 @@ def test_a_database_that_does_not_get_on_fails_those_who_wait_for_it_and_nobody_
         assert api.chat(session_id, "Hello!")["message"]["content"] == "Fine."
 
 
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (("/postgres?", "/no_such?"), "there is no database of that name"),
+        (("postgres@", "nobody-here@"), "the database refuses the user or the password"),
+        (("postgres@", f"{postgres.LOCKED}@"), "the database refuses the user or the password"),
+        (("?options", "?opinions"), "its URL has something that PostgreSQL does not know"),
+        (("127.0.0.1:", "127.0.0.1:x"), "its URL has something that PostgreSQL does not know"),
+    ],
+)
+async def test_a_wrong_url_is_told_of(database: str, change: tuple[str, str], reason: str) -> None:
+    with pytest.raises(StorageFailed, match=reason):
+        await Database(database.replace(*change, 1)).open(patience=0)
+
+
+async def test_a_database_without_connections_left_is_told_of(database: str) -> None:
+    with psycopg.connect(database, autocommit=True) as connection:
+        name = f"crowded_{uuid4().hex[:8]}"
+        connection.execute(f"CREATE ROLE {name} LOGIN CONNECTION LIMIT 0")
+        try:
+            with pytest.raises(StorageFailed, match="the database has no connections left"):
+                await Database(database.replace("postgres@", f"{name}@", 1)).open(patience=0)
+        finally:
+            connection.execute(f"DROP ROLE {name}")
+
+
 @pytest.mark.parametrize("command", [[], ["migrate"]])
 def test_a_server_without_its_database_says_so_in_one_line(tmp_path: Path, command: list[str]) -> None:
     url = f"postgresql://me:{WRONG}@127.0.0.1:9/x"
     code, said = run("mochi_server", *command, cwd=tmp_path, MOCHI_STORE_URL=url)
     assert (code, said) == (
         1,
-        "mochi-server: Cannot use the database of MOCHI_STORE_URL: the database cannot be reached.\n",
+        "mochi-server: Cannot use the database postgresql://***@127.0.0.1:9/x: the database cannot be reached.\n",
     )
 
 
@@ -137,7 +168,7 @@ def test_a_wrong_password_is_told_of_and_never_printed(tmp_path: Path) -> None:
     url = postgres.of_this_run().url(postgres.LOCKED, WRONG)
     code, said = run("mochi_server", cwd=tmp_path, MOCHI_STORE_URL=url, MOCHI_LOG_LEVEL="DEBUG")
     reason = "the database refuses the user or the password"
-    assert (code, f"Cannot use the database of MOCHI_STORE_URL: {reason}." in said) == (1, True)
+    assert (code, f"/postgres: {reason}." in said) == (1, True)
     assert WRONG not in said
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from mochi_server.copying import copy, hash_of
+from mochi_server.copying import copy, hash_of, problem_of
 from mochi_server.errors import SessionBusy
 from mochi_server.postgres.stores import PostgresStores
 from mochi_server.sessions import ChatSession, FileSessionStore, Message, SessionManager, SessionQuery
 from mochi_server.sessions.session import timestamp
-from mochi_server.sessions.types import ToolCall
+from mochi_server.sessions.types import ImageReference, ToolCall
 from tests.benchmarks.database import turn_costs
 from tests.sessions.samples import answered, contents, new_session, said, stored_session
 
@@ -127,11 +127,13 @@ async def test_sessions_move_to_the_database_and_back_unchanged(tmp_path: Path, 
         sessions.append(await _put(tmp_path / "here" / "chat_sessions", session))
     agents = await _put(tmp_path / "here" / "agents" / "agent_chats", new_session())
 
-    first = await copy(str(tmp_path / "here"), database, lambda *_: None)
+    steps: list[tuple[int, int]] = []
+    first = await copy(str(tmp_path / "here"), database, lambda so_far, total: steps.append((so_far.sessions, total)))
     manager.append_messages(sessions[0], [said("later")])
     again = await copy(str(tmp_path / "here"), database, lambda *_: None)
     back = await copy(database, str(tmp_path / "there"), lambda *_: None)
 
+    assert steps == [(done, 6) for done in range(1, 7)]
     assert (first.copied, first.there, first.different) == (6, 0, [])
     assert (again.copied, again.there, again.different) == (1, 5, [])
     assert (back.copied, back.hash, back.messages) == (6, again.hash, again.messages)
@@ -142,6 +144,39 @@ async def test_sessions_move_to_the_database_and_back_unchanged(tmp_path: Path, 
     async with opened(database) as stores:
         await stores.chats.patch(sessions[1], {"title": "newer"})
     assert (await copy(str(tmp_path / "here"), database, lambda *_: None)).different == [sessions[1]]
+
+
+async def test_a_lost_image_stops_no_copy(tmp_path: Path, database: str) -> None:
+    lost: ImageReference = {"sha256": "0" * 64, "media_type": "image/png"}
+    session = new_session()
+    session.messages.append({**said("Look"), "images": [lost]})
+    session_id = await _put(tmp_path / "chat_sessions", session)
+    await _put(tmp_path / "chat_sessions", new_session())
+    assert (await copy(str(tmp_path), database, lambda *_: None)).copied == 2
+    async with opened(database) as stores:
+        assert (await stores.chats.load(session_id)).messages[0]["images"] == [lost]
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "problem"),
+    [
+        ("mysql://me:hush@h/db", ".", "mysql://***@h/db is neither a directory nor a postgresql:// URL"),
+        (".", "postgress://me:hush@h/db", "postgress://***@h/db is neither a directory nor a postgresql:// URL"),
+        ("nowhere", "there", "there is no directory nowhere"),
+        ("", "there", "'' is not a directory"),
+        ("postgresql://h/db", "", "'' is not a directory"),
+        ("postgresql://h/db", "file", "'file' is not a directory"),
+        ("empty", "there", "there are no sessions in empty: it has no directory chat_sessions"),
+        ("postgresql://h/db", "there", None),
+    ],
+)
+def test_a_place_that_is_none_is_not_copied_from_or_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, target: str, problem: str | None
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("empty").mkdir()
+    Path("file").touch()
+    assert problem_of(source, target) == problem
 
 
 async def _put(directory: Path, session: ChatSession) -> str:

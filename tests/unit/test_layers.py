@@ -44,6 +44,7 @@ LAYERS = [
     "access",
     "limits",
     "security",
+    "relaying",
     "forwarding",
     "app",
     "protocol",

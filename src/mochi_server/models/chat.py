@@ -10,7 +10,7 @@ from mochi_server.chat.images import read_images
 from mochi_server.chat.model import Wishes
 from mochi_server.chat.run import Run
 from mochi_server.chat.turn import TurnRequest
-from mochi_server.constants import MAX_IMAGES
+from mochi_server.constants import KEY_PATTERN, MAX_IMAGES
 from mochi_server.errors import ValidationFailed
 from mochi_server.models.common import Body, Format, KeepAlive, NonBlank, Options, ThinkLevel
 
@@ -18,7 +18,7 @@ KeyHeader = Annotated[
     str | None,
     Header(
         alias="Idempotency-Key",
-        pattern="^[!-~]{1,255}$",
+        pattern=KEY_PATTERN,
         description="Makes a repeated request listen to the turn that the first one began, also after it has ended.",
     ),
 ]

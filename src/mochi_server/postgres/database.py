@@ -11,6 +11,7 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
+from mochi_server.config import without_credentials
 from mochi_server.postgres.errors import failure, storage
 from mochi_server.sessions.finishing import finished
 
@@ -24,7 +25,7 @@ _CONNECT_SECONDS = 5
 _START_SECONDS = 5
 _PATIENCE_SECONDS = 10
 """How long a request waits for a free connection."""
-_HURRY_SECONDS = 3
+HURRY_SECONDS = 3
 """The same while nobody gets through: long enough for a connection that is just made again, to store what was said."""
 
 _LIMITS = f"SET statement_timeout = '{STATEMENT_SECONDS}s'; SET idle_in_transaction_session_timeout = '15s'"
@@ -63,15 +64,15 @@ class Database:
                 break
             except psycopg.Error as error:
                 if time.monotonic() > deadline:
-                    raise failure("use the database of MOCHI_STORE_URL", error) from error
+                    raise failure(f"use the database {without_credentials(self._url)}", error) from error
             await asyncio.sleep(0.2)
         await self._pool.open()
 
     @asynccontextmanager
-    async def connection(self, doing: str) -> AsyncIterator[Connection]:
+    async def connection(self, doing: str, patience: float = _PATIENCE_SECONDS) -> AsyncIterator[Connection]:
         """A connection in autocommit mode. Raises ``StorageFailed``, which says what was being done."""
         with storage(doing):
-            connection = await self._borrowed()
+            connection = await self._borrowed(patience)
             try:
                 yield connection
             except asyncio.CancelledError:
@@ -107,9 +108,9 @@ class Database:
             raise
         return connection
 
-    async def _borrowed(self) -> Connection:
+    async def _borrowed(self, patience: float) -> Connection:
         """A connection of the pool, which would lose the one that it gives to who has just stopped waiting."""
-        timeout = _PATIENCE_SECONDS if self.reachable else _HURRY_SECONDS
+        timeout = patience if self.reachable else min(patience, HURRY_SECONDS)
         taking = asyncio.ensure_future(self._pool.getconn(timeout=timeout))
         try:
             return await asyncio.shield(taking)

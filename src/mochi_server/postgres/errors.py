@@ -1,6 +1,7 @@
 """Foreign exception → MochiError, the only place. Never the database's own text, which may quote a conversation."""
 
 import errno
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -30,16 +31,26 @@ _REASONS: tuple[tuple[type[Exception], str], ...] = (
     (psycopg.OperationalError, UNREACHABLE),
     (psycopg.InterfaceError, UNREACHABLE),
 )
+_REFUSALS = {
+    "invalid (URI|connection option|integer value|port)": "its URL has something that PostgreSQL does not know",
+    'password authentication failed|no password supplied|role ".*" does not exist|no pg_hba.conf entry': (
+        "the database refuses the user or the password"
+    ),
+    'database ".*" does not exist': "there is no database of that name",
+    "too many (clients|connections)|remaining connection slots": "the database has no connections left",
+}
+_CONNECTION_CLASSES = ("08", "57")
+"""Of SQLSTATEs: connections, and operators who end them."""
 
 
 def reason_of(error: Exception) -> str:
     """What is wrong, in words that may be shown to anyone."""
     known = next((text for kind, text in _REASONS if isinstance(error, kind)), None)
-    if known == UNREACHABLE and "password authentication failed" in str(error):  # which has no code of its own here
-        return "the database refuses the user or the password"
-    if known == UNREACHABLE and "does not exist" in str(error) and "database" in str(error):
-        return "there is no database of that name"
     state = getattr(error, "sqlstate", None)
+    if not state:  # as failures of connecting
+        known = next((text for words, text in _REFUSALS.items() if re.search(words, str(error))), known)
+    if known == UNREACHABLE and state and state[:2] not in _CONNECTION_CLASSES:
+        known = None
     return known or f"the database refuses it{f' (SQLSTATE {state})' if state else ''}"
 
 

@@ -24,11 +24,11 @@ _UNREAD_BYTES = 1024 * 1024
 """Parts that lie in the table before a slow reader is waited for."""
 _QUEUED_BYTES = 256 * 1024
 _RUNS_OF = """
-SELECT process FROM runs WHERE session_id = %s
-ORDER BY run_id = %s DESC, ended IS NULL DESC, began DESC LIMIT 3"""
+SELECT process FROM runs WHERE session_id = %s ORDER BY run_id = %s DESC, began DESC LIMIT 1"""
 _CLAIM = """
 INSERT INTO idempotency_keys (session_id, key, process) VALUES (%s, %s, %s)
 ON CONFLICT (session_id, key) DO UPDATE SET process = idempotency_keys.process RETURNING process"""
+_TAKE_OVER = "UPDATE idempotency_keys SET process = %s WHERE session_id = %s AND key = %s AND process = %s"
 _TAKE = "UPDATE requests SET taken = true WHERE process = %s AND NOT taken RETURNING id, asker, head, body"
 
 _log = logging.getLogger(__name__)
@@ -111,31 +111,32 @@ class Peers:
             await asyncio.wait(tasks)
 
     async def runs_at(self, session_id: str, run_id: str | None = None) -> str | None:
-        """The other process that has a run of a session: that one, else the one under way, else the latest.
+        """The other process that has a run of a session: that one, else the latest, which may be under way.
 
-        None where it is this process or nobody. Raises ``StorageFailed``.
+        None where it is this process or nobody. Raises ``PeerGone`` where that process is dead, ``StorageFailed``.
         """
         if self._holds(session_id) and run_id is None:
             return None
         async with self._database.connection("find a run") as connection:
-            rows = await connection.execute(_RUNS_OF, [session_id, run_id or ""])
-            for (process,) in await rows.fetchall():
-                if process == self._process.name:
-                    return None
-                if await self._lives(connection, process):
-                    return str(process)
-        return None
+            row = await (await connection.execute(_RUNS_OF, [session_id, run_id or ""])).fetchone()
+            if row is None or row[0] == self._process.name:
+                return None
+            if not await self._lives(connection, row[0]):
+                raise PeerGone
+            return str(row[0])
 
     async def claim(self, session_id: str, key: str) -> str | None:
         """The other process where an idempotency key was used first; None where it is this one."""
         async with self._database.connection("claim an idempotency key") as connection:
-            row = await (await connection.execute(_CLAIM, [session_id, key, self._process.name])).fetchone()
-            process = str(row[0]) if row else self._process.name
-            if process == self._process.name or await self._lives(connection, process):
-                return process if process != self._process.name else None
-            taken = "UPDATE idempotency_keys SET process = %s WHERE session_id = %s AND key = %s AND process = %s"
-            await connection.execute(taken, [self._process.name, session_id, key, process])
-        return None
+            while True:
+                row = await (await connection.execute(_CLAIM, [session_id, key, self._process.name])).fetchone()
+                process = str(row[0]) if row else self._process.name
+                if process == self._process.name:
+                    return None
+                if await self._lives(connection, process):
+                    return process
+                # Of several who find it with a dead one, one takes it over.
+                await connection.execute(_TAKE_OVER, [self._process.name, session_id, key, process])
 
     async def others(self) -> list[str]:
         """The other processes that live. Raises ``StorageFailed``."""
@@ -182,7 +183,7 @@ class Peers:
                     return sorted(Part(*row) for row in rows)
                 if asyncio.get_running_loop().time() - looked > _ALIVE_SECONDS:
                     looked = asyncio.get_running_loop().time()
-                    if not await self._lives(connection, process):
+                    if not await self._answers(connection, request_id, process):
                         raise PeerGone
             await _set_within(came, _LOOK_SECONDS)
 
@@ -264,6 +265,11 @@ class Peers:
                 for request_id in ids:
                     if request_id not in there:
                         self._asker_left(request_id)
+
+    async def _answers(self, connection: Connection, request_id: str, process: str) -> bool:
+        """Whether a request is still there, which a crash of the database costs, and who has to answer it."""
+        row = await (await connection.execute("SELECT 1 FROM requests WHERE id = %s", [request_id])).fetchone()
+        return row is not None and await self._lives(connection, process)
 
     async def _lives(self, connection: Connection, process: str) -> bool:
         key = lock_key("processes", process)

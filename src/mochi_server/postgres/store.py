@@ -9,7 +9,7 @@ from typing import Any
 
 from mochi_server.errors import BlobNotFound, SessionBusy, SessionConflict, SessionNotFound, StorageFailed
 from mochi_server.postgres import pictures, tables
-from mochi_server.postgres.database import Connection, Database
+from mochi_server.postgres.database import HURRY_SECONDS, Connection, Database
 from mochi_server.postgres.errors import UNREACHABLE
 from mochi_server.postgres.news import tell
 from mochi_server.postgres.process import Process, lock_key
@@ -54,7 +54,7 @@ class PostgresSessionStore:
         """See whether sessions can be stored. Raises ``StorageFailed``."""
         if not self._process.connected:
             raise StorageFailed("hold sessions", OSError(5, UNREACHABLE))
-        async with self._database.connection("store sessions") as connection:
+        async with self._database.connection("store sessions", HURRY_SECONDS) as connection:
             await connection.execute("SELECT 1")
 
     async def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:

@@ -115,7 +115,8 @@ class SessionTable:
         if await self.lock(connection, session_id) is None:
             return False
         await pictures.sweep(connection, await self.remove(connection, session_id))
-        await connection.execute("DELETE FROM idempotency_keys WHERE session_id = %s", [session_id])
+        for table in ("idempotency_keys", "runs"):
+            await connection.execute(f"DELETE FROM {table} WHERE session_id = %s", [session_id])
         return True
 
     async def hold(self, connection: Connection, session_id: str, run_id: str | None) -> int:
@@ -227,7 +228,8 @@ async def tidy(connection: Connection, dead: Sequence[str]) -> None:
     for statement in (
         "DELETE FROM requests WHERE asker = ANY(%(dead)s) OR process = ANY(%(dead)s)",
         "DELETE FROM parts p WHERE NOT EXISTS (SELECT 1 FROM requests r WHERE r.id = p.request)",
-        "DELETE FROM runs WHERE process = ANY(%(dead)s) OR ended < clock_timestamp() - interval '6 minutes'",
+        "UPDATE runs SET ended = clock_timestamp() WHERE process = ANY(%(dead)s) AND ended IS NULL",
+        "DELETE FROM runs WHERE ended < clock_timestamp() - interval '6 minutes'",
         "DELETE FROM idempotency_keys WHERE process = ANY(%(dead)s) OR claimed < clock_timestamp() - interval '1 day'",
         "DELETE FROM processes WHERE name = ANY(%(dead)s)",
     ):

@@ -26,6 +26,7 @@ from mochi_server.sessions.session import new_id
 
 PING_SECONDS = 10
 _SEPARATOR = "\n"
+_ID = re.compile(rb"^id: (\w+:\d+)$", re.MULTILINE)
 _PING = b": ping\n\n"
 _HEADERS = {"Cache-Control": "no-store", "Connection": "keep-alive", "X-Accel-Buffering": "no"}
 """So that neither caches nor proxies hold back what is sent."""
@@ -210,7 +211,28 @@ def attached(runs: RunRegistry, run: Run | None, position: Position) -> Response
 async def _written(events: AsyncGenerator[Event, None]) -> AsyncGenerator[bytes, None]:
     async with aclosing(events):
         async for event in events:
-            yield b"event: %s\ndata: %s\n\n" % (event.type.encode(), orjson.dumps(event))
+            yield _frame(event)
+
+
+def _frame(event: Event) -> bytes:
+    return b"event: %s\ndata: %s\n\n" % (event.type.encode(), orjson.dumps(event))
+
+
+def last_id(data: bytes) -> bytes:
+    """The id of the last of some whole events, as it was sent; empty when none has one."""
+    ids: list[bytes] = _ID.findall(data)
+    return ids[-1] if ids else b""
+
+
+def broken_off(session_id: str, error: MochiError, after: bytes) -> bytes:
+    """What ends a stream of a run that can be heard no longer, behind the event of that id."""
+    run_id, _, number = after.rpartition(b":")
+    frames = [_frame(event) for event in (TurnError.of(error), Done(session_id))]
+    return b"".join(
+        [b"id: %s:%d\n%s" % (run_id, next_number, frame) for next_number, frame in enumerate(frames, int(number) + 1)]
+        if run_id
+        else frames
+    )
 
 
 def _data(chunks: Iterable[bytes]) -> bytes:
