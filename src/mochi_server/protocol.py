@@ -21,8 +21,8 @@ _WISH = (b"upgrade", b"http2-settings", b"connection")
 class Connection(HttpToolsProtocol):
     """Refuses as the app does, and gives up connections whose request's head has no end, or that stop in a request.
 
-    A wish for another protocol is not granted. Java's client asks for HTTP/2 with every request, and the parser takes the
-    body of such a request for the other protocol's; so its head is read again without the wish.
+    A wish for another protocol is not granted. Java's client asks for HTTP/2 with every request, and the parser takes
+    the body of such a request for the other protocol's; so its head is read again without the wish.
     """
 
     patience_seconds = 60.0

@@ -220,7 +220,11 @@ def test_who_waits_for_another_turn_is_kept_connected(
                     api.http.delete(f"/sessions/{session_id}").raise_for_status()
             seen += b"".join(data)
     said = re.findall(rb"^event: (\w+)$", seen, re.MULTILINE)
-    assert said == ([b"error", b"done"] if ends == "deleted" else [b"content_delta", b"message_complete", b"done"])
+    if ends == "deleted":  # which may have let it begin for a moment
+        assert said[-1] == b"done"
+        assert b"message_complete" not in said
+    else:
+        assert said == [b"content_delta", b"message_complete", b"done"]
     assert re.findall(rb"^id: [0-9a-f]{10}:(\d)$", seen, re.MULTILINE) == [b"1", b"2", b"3"][: len(said)]
 
 

@@ -93,6 +93,7 @@ async def delete_session(session_id: str, sessions: SessionsDep, runs: RunsDep) 
     """Delete a session; a running turn is stopped first."""
     await runs.abandon(session_id)
     await sessions.delete(session_id)
+    await runs.abandon(session_id)  # one that had waited for the first
 
 
 @router.post(
