@@ -1274,9 +1274,23 @@ export interface components {
              *       "temperature": 0.2
              *     }
              */
-            options?: {
+            options?: ({
+                num_keep?: number | null;
+                seed?: number | null;
+                num_predict?: number | null;
+                top_k?: number | null;
+                top_p?: number | null;
+                min_p?: number | null;
+                typical_p?: number | null;
+                repeat_last_n?: number | null;
+                temperature?: number | null;
+                repeat_penalty?: number | null;
+                presence_penalty?: number | null;
+                frequency_penalty?: number | null;
+                stop?: string[] | null;
+            } & {
                 [key: string]: unknown;
-            } | null;
+            }) | null;
             /**
              * Format
              * @description The form of the answer: `json`, or a JSON schema.
@@ -1494,9 +1508,23 @@ export interface components {
              * Options
              * @description Ollama's options, such as `temperature` or `seed`.
              */
-            options?: {
+            options?: ({
+                num_keep?: number | null;
+                seed?: number | null;
+                num_predict?: number | null;
+                top_k?: number | null;
+                top_p?: number | null;
+                min_p?: number | null;
+                typical_p?: number | null;
+                repeat_last_n?: number | null;
+                temperature?: number | null;
+                repeat_penalty?: number | null;
+                presence_penalty?: number | null;
+                frequency_penalty?: number | null;
+                stop?: string[] | null;
+            } & {
                 [key: string]: unknown;
-            } | null;
+            }) | null;
         };
         /** @description The model is asked. */
         CompareStart: {
@@ -2479,9 +2507,23 @@ export interface components {
              * Options
              * @description Ollama's options, such as `temperature`, `seed` or `num_predict`.
              */
-            options?: {
+            options?: ({
+                num_keep?: number | null;
+                seed?: number | null;
+                num_predict?: number | null;
+                top_k?: number | null;
+                top_p?: number | null;
+                min_p?: number | null;
+                typical_p?: number | null;
+                repeat_last_n?: number | null;
+                temperature?: number | null;
+                repeat_penalty?: number | null;
+                presence_penalty?: number | null;
+                frequency_penalty?: number | null;
+                stop?: string[] | null;
+            } & {
                 [key: string]: unknown;
-            } | null;
+            }) | null;
             /**
              * Keep Alive
              * @description How long Ollama keeps the model in memory: seconds, or a duration such as `5m`.
@@ -2709,9 +2751,23 @@ export interface components {
              * Options
              * @description Ollama's options, such as `temperature`, `seed` or `num_predict`.
              */
-            options?: {
+            options?: ({
+                num_keep?: number | null;
+                seed?: number | null;
+                num_predict?: number | null;
+                top_k?: number | null;
+                top_p?: number | null;
+                min_p?: number | null;
+                typical_p?: number | null;
+                repeat_last_n?: number | null;
+                temperature?: number | null;
+                repeat_penalty?: number | null;
+                presence_penalty?: number | null;
+                frequency_penalty?: number | null;
+                stop?: string[] | null;
+            } & {
                 [key: string]: unknown;
-            } | null;
+            }) | null;
             /**
              * Keep Alive
              * @description How long Ollama keeps the model in memory: seconds, or a duration such as `5m`.

@@ -190,6 +190,23 @@ def test_options_that_reload_the_model_are_refused(api: Api, option: str) -> Non
     assert api.messages(session_id) == []
 
 
+@pytest.mark.parametrize(
+    "option", [{"temperature": "hot"}, {"seed": True}, {"top_k": [1]}, {"stop": "x"}, {"stop": ["x", 1]}], ids=str
+)
+def test_options_of_another_type_than_ollama_takes_are_refused(api: Api, option: dict[str, Any]) -> None:
+    session_id = api.create("mochi")["session_id"]
+    response = api.http.post(f"/chat/{session_id}", json={"message": "Hi", "options": option})
+    assert error_of(response) == (422, "VALIDATION_ERROR")
+    assert next(iter(option)) in response.json()["error"]["message"]
+    assert error_of(api.http.patch(f"/sessions/{session_id}", json={"options": option})) == (422, "VALIDATION_ERROR")
+    assert api.messages(session_id) == []
+
+
+def test_options_that_are_null_are_those_of_the_model(api: Api) -> None:
+    session_id = api.create("mochi", options={"temperature": None, "stop": None})["session_id"]
+    api.chat(session_id, "Hi", options={"seed": None, "top_k": 3.0})
+
+
 def test_the_whole_history_is_sent_with_the_next_message(api: Api, stub: StubServer) -> None:
     session_id = api.create("mochi", system_prompt="Be brief.")["session_id"]
     first = api.chat(session_id, "One")["message"]["content"]

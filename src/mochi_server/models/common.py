@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic.config import JsonDict
 
 from mochi_server.constants import MAX_MESSAGE_CHARS
 
@@ -14,18 +15,39 @@ RELOADING_OPTIONS = frozenset(
 )
 """Options that make Ollama load the model anew; the context window's owner alone may send them."""
 
+_NUMBERS = (
+    *("num_keep", "seed", "num_predict", "top_k", "top_p", "min_p", "typical_p", "repeat_last_n", "temperature"),
+    *("repeat_penalty", "presence_penalty", "frequency_penalty"),
+)
+"""Options that Ollama takes as numbers only, or null; what else it knows is `stop`."""
+
 _NUMBER = r"([0-9]+(\.[0-9]*)?|\.[0-9]+)"
 _DURATION = rf"[-+]?({_NUMBER}(ns|us|µs|ms|s|m|h))+|[-+]?0"
 SAYS_SOMETHING = {"pattern": r"[^\s\x1c-\x1f\x85]"}
 """In the document. The check has better words; and what is white space differs between its readers and Python."""
 
 
-def _no_reloading_options(options: dict[str, Any]) -> dict[str, Any]:
+_OPTIONS_SCHEMA: JsonDict = {
+    "propertyNames": {"not": {"enum": [*sorted(RELOADING_OPTIONS)]}},
+    "properties": {
+        **{name: {"type": ["number", "null"]} for name in _NUMBERS},
+        "stop": {"type": ["array", "null"], "items": {"type": "string"}},
+    },
+}
+
+
+def _checked_options(options: dict[str, Any]) -> dict[str, Any]:
     if refused := sorted(RELOADING_OPTIONS & options.keys()):
         raise ValueError(
             f"{', '.join(refused)} would make Ollama reload the model; the server decides the context window. "
             "PATCH the session's `context_window` to set it by hand"
         )
+    for name in _NUMBERS:
+        if isinstance(options.get(name), str | bool | list | dict):
+            raise ValueError(f"{name} must be a number")
+    stop = options.get("stop")
+    if stop is not None and not (isinstance(stop, list) and all(isinstance(text, str) for text in stop)):
+        raise ValueError("stop must be a list of texts")
     return _sendable(options)
 
 
@@ -76,8 +98,8 @@ Text = Annotated[str, StringConstraints(max_length=MAX_MESSAGE_CHARS)]
 NonBlank = Annotated[Text, AfterValidator(_not_blank), Field(json_schema_extra=SAYS_SOMETHING)]
 Options = Annotated[
     dict[str, Any],
-    AfterValidator(_no_reloading_options),
-    Field(json_schema_extra={"propertyNames": {"not": {"enum": sorted(RELOADING_OPTIONS)}}}),
+    AfterValidator(_checked_options),
+    Field(json_schema_extra=_OPTIONS_SCHEMA),
 ]
 KeepAlive = Annotated[
     Annotated[str, Field(json_schema_extra={"pattern": f"^({_DURATION})$"})]
