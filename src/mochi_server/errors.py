@@ -143,7 +143,7 @@ class ContextOverflow(MochiError):
 class IdempotencyKeyReused(MochiError):
     code, status = "IDEMPOTENCY_KEY_REUSED", HTTPStatus.UNPROCESSABLE_ENTITY
 
-    def __init__(self, key: str, run_id: str) -> None:
+    def __init__(self, key: str, run_id: str | None = None) -> None:
         super().__init__(
             f"The idempotency key {key!r} was used for another message of this session. Every message needs its own.",
             idempotency_key=key,

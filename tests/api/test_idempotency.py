@@ -1,6 +1,7 @@
 """A message posted again with the same idempotency key is not said twice."""
 
 import threading
+from pathlib import Path
 
 import httpx
 import pytest
@@ -9,6 +10,7 @@ from mochi_stub import StubServer
 from tests.support.api import Api, Event, error_of, read_events, text_of
 from tests.support.holding import Holding
 from tests.support.server import RunningServer
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -71,6 +73,52 @@ def test_streamed_and_collected_turns_share_their_keys(api: Api) -> None:
     ]
     assert [answer["message_id"] for answer in answers] == [complete.data["message_id"]] * 2
     assert said(api, session_id) == ["Hi", text_of(first)]
+
+
+def test_after_a_restart_the_same_post_is_told_the_same_answer(stub: StubServer, tmp_path: Path) -> None:
+    with RunningServer(tmp_path, stub.url) as server:
+        session_id = server.api().create("mochi")["session_id"]
+        first = post(server.api(), session_id, "Hi")
+    with RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        again = post(api, session_id, "Hi")
+        assert text_of(again) == text_of(first)
+        assert [event.data["message_id"] for event in (*first, *again) if event.type == "message_complete"] == [
+            api.messages(session_id)[1]["message_id"]
+        ] * 2
+        assert post(api, session_id, "Hi") == again
+        collected = Api.ok(api.http.post(f"/chat/{session_id}", json={"message": "Hi"}, headers=KEY))
+        assert collected["message"] == api.messages(session_id)[1]
+        other = api.http.post(f"/chat/{session_id}", json={"message": "Ho"}, headers=KEY)
+        assert error_of(other) == (422, "IDEMPOTENCY_KEY_REUSED")
+        assert said(api, session_id) == ["Hi", "Fine."]
+
+
+def test_after_a_restart_an_answer_that_was_cut_off_is_given_anew(
+    stub: StubServer, holding: Holding, tmp_path: Path
+) -> None:
+    with RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        session_id = api.create("mochi")["session_id"]
+        with api.http.stream("POST", f"/chat/{session_id}/stream", json={"message": "hold"}, headers=KEY) as response:
+            next(read_events(response))
+        until(lambda: len(api.messages(session_id)) == 2)
+        assert api.messages(session_id)[1]["interrupted"]
+    holding.gate.open()
+    with RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        other = api.http.post(f"/chat/{session_id}", json={"message": "Hi"}, headers=KEY)
+        assert error_of(other) == (422, "IDEMPOTENCY_KEY_REUSED")
+        assert text_of(post(api, session_id, "hold")) == "one two three four"
+        assert said(api, session_id) == ["hold", "one two three four"]
+
+
+def test_a_fork_knows_no_keys(api: Api) -> None:
+    session_id = api.create("mochi")["session_id"]
+    post(api, session_id, "Hi")
+    fork = Api.ok(api.http.post(f"/sessions/{session_id}/fork", json={}), 201)["session_id"]
+    post(api, fork, "Hi")
+    assert said(api, fork) == ["Hi", "Fine."] * 2
 
 
 def test_who_lost_the_connection_posts_again_and_hears_the_rest(

@@ -25,5 +25,4 @@ async def collect(run: Run) -> ChatOutcome:
     turn = run.turn
     if turn.failure is not None:
         raise turn.failure
-    answer = next((m for m in reversed(turn.stored) if m["role"] == "assistant"), None)
-    return ChatOutcome(run.session_id, answer, turn.outcomes, turn.window_object)
+    return ChatOutcome(run.session_id, turn.answer, turn.outcomes, turn.window_object)

@@ -8,6 +8,7 @@ from contextlib import aclosing
 from mochi_server.chat.history import last_user_index
 from mochi_server.chat.loop import Conversation, Limits
 from mochi_server.chat.model import ChatModel
+from mochi_server.chat.repeated import unless_said
 from mochi_server.chat.toolboxes import Toolboxes
 from mochi_server.chat.transcript import Checkpoints, Transcript
 from mochi_server.chat.turn import Turn, TurnRequest
@@ -21,7 +22,7 @@ from mochi_server.errors import (
     SessionConflict,
     ValidationFailed,
 )
-from mochi_server.events import ChatEvent, MessageComplete, TurnError
+from mochi_server.events import ChatEvent, TurnError
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.services.context_window import WindowDecision, WindowRegistry
@@ -61,6 +62,7 @@ class ChatEngine:
         session = await self._store.load(session_id)
         if request.revision not in (None, session.revision):
             raise SessionConflict(session_id)
+        request = unless_said(session, request)
         if request.message is None and not request.continues and last_user_index(session.history) is None:
             raise EmptyHistory(session_id)
         toolbox = await self._toolboxes.of(session, interactive=request.interactive, tools=request.tools)
@@ -114,7 +116,7 @@ class ChatEngine:
             turn.window = model.window
         if turn.window is not None:
             await self._remember_window(turn, turn.window)
-        yield [_complete(turn)]
+        yield [turn.completed()]
 
     async def _remember_window(self, turn: Turn, decision: WindowDecision) -> None:
         before = turn.session.metadata.context_window_config
@@ -137,19 +139,6 @@ def _model_of(turn: Turn) -> ModelInfo:
     if turn.model is None:
         raise turn.model_failure or ModelNotFound(turn.session.model)
     return turn.model
-
-
-def _complete(turn: Turn) -> MessageComplete:
-    # Behind it are results where the model called tools of the server and of the client at once.
-    message = next(message for message in reversed(turn.stored) if message["role"] == "assistant")
-    return MessageComplete(
-        message_id=message["message_id"],
-        model=message["model"],
-        eval_count=message.get("eval_count"),
-        prompt_eval_count=message.get("prompt_eval_count"),
-        context_window=turn.window_object,
-        done_reason=message.get("done_reason"),
-    )
 
 
 def _known(error: Exception) -> MochiError:

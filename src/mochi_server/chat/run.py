@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from mochi_server.chat.eventlog import Batch, EventLog
-from mochi_server.chat.turn import Turn
+from mochi_server.chat.turn import Turn, TurnRequest
 from mochi_server.events import ChatEvent
 from mochi_server.sessions.session import new_id
 
@@ -25,6 +25,8 @@ class Run:
     log: EventLog = field(default_factory=EventLog)
     key: str | None = None
     """The idempotency key that it was begun with."""
+    asked: TurnRequest | None = None
+    """What came with the key."""
     began: float = field(default_factory=time.monotonic)
     listeners: int = 0
     leaving: asyncio.TimerHandle | None = None

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, aclosing, contextmanager
+from dataclasses import replace
 from typing import Protocol
 
 import anyio
@@ -68,7 +69,9 @@ class RunRegistry:
         """
         if key is None:
             return await self._start(session_id, request)
-        return await self._shelf.once(session_id, key, request, lambda: self._start(session_id, request))
+        return await self._shelf.once(
+            session_id, key, request, lambda: self._start(session_id, replace(request, key=key))
+        )
 
     async def _start(self, session_id: str, request: TurnRequest) -> Run:
         if self._draining is None:

@@ -63,13 +63,13 @@ class RunShelf:
         while (starting := self._starting.get(place)) is not None:
             await asyncio.wait([starting])
         if (run := self._keys.get(place)) is not None:
-            if not run.turn.request.asks_the_same_as(request):
+            if run.asked is None or not run.asked.asks_the_same_as(request):
                 raise IdempotencyKeyReused(key, run.run_id)
             return run
         self._starting[place] = asyncio.get_running_loop().create_future()
         try:
             run = self._keys[place] = await start()
-            run.key = key
+            run.key, run.asked = key, request.without_data()
             return run
         finally:
             self._starting.pop(place).set_result(None)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from mochi_server.chat.answer import Answer
 from mochi_server.chat.history import instructed, last_user_index
+from mochi_server.chat.repeated import digest
 from mochi_server.chat.turn import Turn
 from mochi_server.errors import MochiError
 from mochi_server.sessions.history import History
@@ -74,7 +75,8 @@ class Transcript:
         session, request = self._turn.session, self._turn.request
         said = list(request.results)
         if request.message is not None:
-            said.append(user_message(request.message, request.images))
+            key = None if request.key is None else digest(self._id, request.key)
+            said.append(user_message(request.message, request.images, key_digest=key))
         if said:
             self._storing = asyncio.ensure_future(self._store.append(self._id, said, images=request.images))
             self._turn.request = request.without_data()  # a turn may take minutes, and be remembered after it

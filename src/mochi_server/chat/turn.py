@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from mochi_server.chat.model import Wishes
 from mochi_server.errors import MochiError
-from mochi_server.events import ChatEvent
+from mochi_server.events import ChatEvent, MessageComplete
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.services.context_window import WindowDecision
 from mochi_server.sessions.images import Image
@@ -46,6 +46,8 @@ class TurnRequest:
     """What the client makes of the session's toolbox."""
     revision: str | None = None
     """The history that all this was decided on; on another one it is a conflict."""
+    key: str | None = None
+    """The idempotency key that the message comes with."""
     instead: "Callable[[Turn], AsyncGenerator[list[ChatEvent], None]] | None" = None
     """Whoever answers in the place of the session's model."""
 
@@ -74,15 +76,35 @@ class Turn:
     """Set before the turn is cancelled, when a person asked for it to stop."""
     stored: list[Message] = field(default_factory=list)
     """The messages this turn added, oldest first."""
+    retold: Sequence[Message] = ()
+    """Messages of an earlier turn that this one tells again."""
     outcomes: list[ToolOutcome] = field(default_factory=list)
     handed_back: list[Call] = field(default_factory=list)
     """Calls that the client carries out; the turn has ended with them."""
+
+    @property
+    def answer(self) -> Message | None:
+        """The latest one. Results may be behind it, where the model called tools of the server and of the client."""
+        return last_answer(self.stored) or last_answer(self.retold)
 
     @property
     def window_object(self) -> dict[str, Any]:
         """The window as answers show it; ``usage_tokens`` is prompt and answer, as Ollama counted them."""
         return {
             "current_window": self.window.window if self.window else None,
-            "usage_tokens": usage_tokens(last_answer(self.stored)),
+            "usage_tokens": usage_tokens(self.answer),
             "reason": self.window.reason if self.window else None,
         }
+
+    def completed(self) -> MessageComplete:
+        """The event of its end. There is an answer."""
+        message = self.answer
+        assert message is not None  # noqa: S101 - or the turn has failed
+        return MessageComplete(
+            message_id=message["message_id"],
+            model=message["model"],
+            eval_count=message.get("eval_count"),
+            prompt_eval_count=message.get("prompt_eval_count"),
+            context_window=self.window_object,
+            done_reason=message.get("done_reason"),
+        )

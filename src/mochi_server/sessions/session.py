@@ -174,6 +174,7 @@ _MESSAGE_KINDS: dict[str, type] = {
     "tool_calls": list,
     "tool_name": str,
     "tool_call_id": str,
+    "key_digest": str,
 }
 
 _KNOWN = frozenset(f.name for f in fields(SessionMetadata)) - {"extra"}
@@ -344,11 +345,13 @@ def system_message(content: str, source_file: str | None = None) -> Message:
     }
 
 
-def user_message(content: str, images: Sequence[Image] = ()) -> Message:
+def user_message(content: str, images: Sequence[Image] = (), *, key_digest: str | None = None) -> Message:
     """A new user message, with the names of its images."""
     message: Message = {"role": "user", "content": content, "message_id": new_id(), "timestamp": now()}
     if images:
         message["images"] = [image.reference for image in images]
+    if key_digest is not None:
+        message["key_digest"] = key_digest
     return message
 
 

@@ -88,6 +88,8 @@ class Message(TypedDict, total=False):
     """system: the prompt file it came from"""
     images: list[ImageReference]
     """user: what was shown to the model with it"""
+    key_digest: str
+    """user: of the session's id and the idempotency key that it came with, in hex"""
     model: str
     """assistant: who answered; what follows is of the answer, too"""
     eval_count: int
