@@ -34,7 +34,10 @@ _IDLE_SECONDS = 30
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the soak; the exit code tells whether every bound held."""
-    arguments = _parser().parse_args(argv)
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    if arguments.seconds < 3 * arguments.turn:  # they begin during one turn's time and end during another's
+        parser.error("--seconds: three times as long as --turn at the least")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that every process is ended on the way out
     if not allow_descriptors(4 * arguments.streams + 200):
         sys.stdout.write(f"The system allows too few open files for {arguments.streams} streams.\n")
