@@ -174,18 +174,20 @@ class _SourceLoader(SourceFileLoader):
 
 
 class _Finder(MetaPathFinder):
-    """Finds the submodules of one loaded package, and its files by their bare names."""
+    """Finds the submodules of one loaded package, and, for the thread that imports it, its files by bare names."""
 
     def __init__(self, directory: Path, package: str) -> None:
         self._files = FileFinder(str(directory), (_SourceLoader, [".py"]))
         self._package = package
         self._directory = directory
+        self._thread = threading.get_ident()
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, _: ModuleType | None = None) -> ModuleSpec | None:
         if fullname.startswith(f"{self._package}."):
             files = FileFinder(path[0], (_SourceLoader, [".py"])) if path else self._files
             return self._inside(files.find_spec(fullname))
-        if path is None and (self._directory / f"{fullname}.py").is_file():
+        ours = path is None and threading.get_ident() == self._thread
+        if ours and (self._directory / f"{fullname}.py").is_file():
             return self._inside(self._files.find_spec(fullname))
         return None
 
@@ -201,11 +203,12 @@ def _siblings_importable(directory: Path, package: str) -> Iterator[None]:
     finder = _Finder(directory, package)
     bare = {path.stem for path in directory.glob("*.py")} - {"__init__"}
     shadowed = {name: sys.modules.pop(name) for name in bare if name in sys.modules}
-    sys.meta_path.insert(0, finder)
+    # New lists: threads that import something else meanwhile go through the old one, and would miss a finder in it.
+    sys.meta_path = [finder, *sys.meta_path]
     try:
         yield
     finally:
-        sys.meta_path.remove(finder)
+        sys.meta_path = [other for other in sys.meta_path if other is not finder]
         for name in bare:
             sys.modules.pop(name, None)
         sys.modules.update(shadowed)
