@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from mochi_server.asgi import send_tail
-from mochi_server.chat.eventlog import Batch, EventLog
+from mochi_server.chat.eventlog import Batch
 from mochi_server.chat.run import Run
 from mochi_server.chat.runs import RunRegistry
 from mochi_server.errors import MochiError
@@ -52,21 +52,15 @@ class EventsResponse(EventSourceResponse):
         super().__init__(_written(events), ping=PING_SECONDS, sep=_SEPARATOR)
 
 
-class RunResponse(Response):
-    """The events of a run behind a position, and a listener of it for as long as the client stays.
-
-    A loop of our own: what is sent with every token has to be little, and an open stream has to be small.
-    """
+class _Stream(Response):
+    """A start that is sent at once, and events behind it."""
 
     media_type = "text/event-stream"
 
-    def __init__(self, runs: RunRegistry, run: Run, after: int = 0) -> None:
+    def __init__(self, runs: RunRegistry) -> None:
         super().__init__(headers=_HEADERS)
         del self.headers["content-length"]
         self._runs = runs
-        self._run = run
-        self._after = after
-        self._prefix = b"id: %s:" % run.run_id.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
@@ -74,6 +68,22 @@ class RunResponse(Response):
 
     async def send_tail(self, receive: Receive, send: Send) -> None:
         """Send the events, behind a start that has been sent."""
+        raise NotImplementedError
+
+
+class RunResponse(_Stream):
+    """The events of a run behind a position, and a listener of it for as long as the client stays.
+
+    A loop of our own: what is sent with every token has to be little, and an open stream has to be small.
+    """
+
+    def __init__(self, runs: RunRegistry, run: Run, after: int = 0) -> None:
+        super().__init__(runs)
+        self._run = run
+        self._after = after
+        self._prefix = b"id: %s:" % run.run_id.encode()
+
+    async def send_tail(self, receive: Receive, send: Send) -> None:
         with self._runs.listening(self._run), suppress(ClientGone):
             await until_disconnect(receive, self._send(send))
 
@@ -96,41 +106,28 @@ class RunResponse(Response):
         return b""
 
 
-class WaitingResponse(Response):
+class WaitingResponse(_Stream):
     """A stream that is open before its run begins, because that waits for the session: comments, then the events."""
 
-    media_type = "text/event-stream"
-
     def __init__(self, runs: RunRegistry, session_id: str, starting: "asyncio.Future[Run]") -> None:
-        super().__init__(headers=_HEADERS)
-        del self.headers["content-length"]
-        self._runs = runs
+        super().__init__(runs)
         self._session_id = session_id
         self._starting = starting
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        await send_tail(self._tail, scope, receive, send)
-
-    async def _tail(self, receive: Receive, send: Send) -> None:
+    async def send_tail(self, receive: Receive, send: Send) -> None:
         try:
             await until_disconnect(receive, self._pings(send))
             run = self._starting.result()
         except ClientGone:
             return
         except MochiError as error:
-            await send({"type": "http.response.body", "body": self._refusal(error), "more_body": False})
+            never_begun = b"%s:0" % new_id().encode()
+            body = broken_off(self._session_id, error, never_begun)
+            await send({"type": "http.response.body", "body": body, "more_body": False})
         else:
             await RunResponse(self._runs, run).send_tail(receive, send)
         finally:
             await give_up(self._runs, self._starting)
-
-    def _refusal(self, error: MochiError) -> bytes:
-        """What is said of a run that cannot begin, under the id that it would have had."""
-        log = EventLog()
-        log.add([TurnError.of(error), Done(self._session_id)])
-        batch = log.after(0)
-        return b"" if batch is None else _encoded(b"id: %s:" % new_id().encode(), batch)
 
     async def _pings(self, send: Send) -> None:
         while not self._starting.done():

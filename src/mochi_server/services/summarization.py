@@ -105,7 +105,7 @@ class SummarizationService:
         Raises ``SessionNotFound``; ``NothingToSummarize``; ``ModelNotFound``, ``OllamaUnreachable``; ``OllamaError``
         when the model gives no summary.
         """
-        if not _transcript((await self._store.load(session_id)).history):
+        if not any(map(_was_said, (await self._store.load(session_id)).history)):
             raise NothingToSummarize(session_id)
         if model is not None:
             await self._client.find_model(model)
@@ -202,7 +202,11 @@ def _request(session: ChatSession, covered: str | None, fits: Callable[[str], bo
 
 
 def _transcript(messages: Sequence[Message]) -> str:
-    return "\n\n".join(f"{m['role']}: {m['content']}" for m in messages if m["role"] in ("user", "assistant"))
+    return "\n\n".join(f"{m['role']}: {m['content']}" for m in messages if _was_said(m))
+
+
+def _was_said(message: Message) -> bool:
+    return message["role"] in ("user", "assistant")
 
 
 def _words_of(wrong: ValidationError) -> str:
