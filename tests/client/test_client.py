@@ -1,5 +1,6 @@
 """Sessions, answers, approvals and errors through the client."""
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,23 @@ def test_a_turn_is_stopped_and_its_text_kept(connect: Connect, holding: Holding,
                     assert client.stop(session_id)["state"] == "stopped"
         assert stream.text == "one two three "
         assert client.get_session(session_id)["messages"][-1]["interrupted"] is True
+
+
+def test_one_client_holds_more_streams_than_a_pool_allows_of_itself(
+    connect: Connect, holding: Holding, tmp_path: Path
+) -> None:
+    with (
+        RunningServer(tmp_path, holding.stub.url) as server,
+        ExitStack() as open_streams,
+        connect(server.url) as client,
+    ):
+        session_id = client.create_session("mochi")["session_id"]
+        streams = [open_streams.enter_context(client.stream(session_id, "hold"))]
+        streams += [open_streams.enter_context(client.listen(session_id)) for _ in range(100)]
+        heard = [next(stream) for stream in streams]
+        assert all(event == heard[0] for event in heard)
+        assert client.stop(session_id)["state"] == "stopped"
+        open_streams.close()
 
 
 def test_errors_carry_code_status_and_details(client: MochiClient) -> None:

@@ -3,10 +3,13 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import local
 from typing import Any
 
 import httpx
 import orjson
+
+KEPT = httpx.Limits()
 
 
 @dataclass(frozen=True)
@@ -18,12 +21,33 @@ class Event:
     data: dict[str, Any]
 
 
-class Api:
-    """Calls of one server; what a test expects to work fails loudly when it does not."""
+class ConnectionsOfEachThread(httpx.BaseTransport):
+    """A pool for every thread: a pool that threads share closes idle connections that one has just been given."""
 
-    def __init__(self, url: str, **client: Any) -> None:
-        # Nothing is encrypted here, and reading the certificates for it takes longer than most tests.
-        plain = {"base_url": f"{url}/api/v1", "trust_env": False, "verify": False, "timeout": 20}
+    def __init__(self, limits: httpx.Limits) -> None:
+        self._limits = limits
+        self._own = local()
+        self._pools: list[httpx.HTTPTransport] = []
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        if not hasattr(self._own, "pool"):
+            # Nothing is encrypted here, and reading the certificates for it takes longer than most tests.
+            self._own.pool = httpx.HTTPTransport(verify=False, limits=self._limits)
+            self._pools.append(self._own.pool)
+        response: httpx.Response = self._own.pool.handle_request(request)
+        return response
+
+    def close(self) -> None:
+        for pool in self._pools:
+            pool.close()
+
+
+class Api:
+    """Calls of one server, from any thread; what a test expects to work fails loudly when it does not."""
+
+    def __init__(self, url: str, *, limits: httpx.Limits = KEPT, **client: Any) -> None:
+        transport = ConnectionsOfEachThread(limits)
+        plain = {"base_url": f"{url}/api/v1", "trust_env": False, "transport": transport, "timeout": 20}
         self.http = httpx.Client(**{**plain, **client})
 
     def __enter__(self) -> "Api":

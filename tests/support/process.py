@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from tests.support.api import Api
 
@@ -48,7 +49,7 @@ class Command:
                 return line
         raise AssertionError(f"{text!r} was never printed: {''.join(self.output)}")
 
-    def api(self, **client: object) -> Api:
+    def api(self, **client: Any) -> Api:
         """A client of a mochi-server that has printed its address, closed with the command."""
         greeted = "mochi-server is at http://"
         line = next((line for line in self.output if greeted in line), None) or self.read_until(greeted)

@@ -30,6 +30,8 @@ T = TypeVar("T")
 class MochiClient:
     """Talks to one server; close it, or use it as a context manager.
 
+    Give each thread a client of its own: ``httpx`` may close an idle connection that another one has just been given.
+
     ``delays`` are the seconds before each attempt to go on after a connection was lost. ``http`` is an ``httpx`` client
     of your own, with the ``base_url`` of the API (``http://127.0.0.1:8000/api/v1``); it stays yours to close.
 

@@ -78,7 +78,13 @@ def settings(url: str, api_key: str | None) -> dict[str, Any]:
     local = urlsplit(url).hostname in ("localhost", "127.0.0.1", "::1")
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     base = url.rstrip("/") + API_PREFIX
-    return {"base_url": base, "headers": headers, "timeout": READ_SECONDS, "trust_env": not local}
+    return {
+        "base_url": base,
+        "headers": headers,
+        "timeout": READ_SECONDS,
+        "trust_env": not local,
+        "limits": httpx.Limits(),  # a stream has its connection until it ends, and every one more is wanted too
+    }
 
 
 def create_session(model: str, options: SessionOptions) -> Request[Session]:

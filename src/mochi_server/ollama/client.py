@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class OllamaClient:
-    """Models and chats of one Ollama. Use it as a context manager, or ``close`` it."""
+    """Models and chats of one Ollama. Use it as a context manager, or ``close`` it. Give each thread its own."""
 
     def __init__(
         self, host: str = "http://localhost:11434", *, connect_timeout: float = 5, stall_timeout: float = 600
