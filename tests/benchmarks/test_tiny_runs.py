@@ -1,0 +1,44 @@
+"""The benchmarks run: as short as can be, so that their figures say nothing."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.benchmarks.__main__ import MEASURES
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the CPU clocks of other processes")
+
+_TINY = {
+    "streaming": ["--streams=4", "--rate=100", "--seconds=0.4", "--burst=200", "--bursts=1"],
+    "first-token": ["--delay=10", "--rate=100", "--streams=4", "--length=0.1", "--seconds=0.2", "--alone=2"],
+    "crowd": ["--streams=4", "--spread=0.1", "--seconds=0.3"],
+    "health": ["--streams=4", "--burst=500"],
+    "sessions": ["--long=10", "--very-long=20", "--turns=2"],
+    "list": ["--sessions=20", "--lists=2"],
+    "idle": ["--streams=5", "--seconds=0.5"],
+    "start": ["--times=1"],
+}
+_DIFFERENCES = ("CPU ms/stream besides", "KiB per open stream", "alone, p", "4 ")
+"""How the names begin of figures that can be less than nothing in so short a run."""
+
+
+@pytest.mark.parametrize("name", MEASURES)
+def test_a_tiny_run_has_every_figure_and_judges_every_aim(name: str, tmp_path: Path) -> None:
+    saved = tmp_path / "figures.json"
+    options = [option.replace("--", f"--{name}-") for option in _TINY[name]]
+    command = [sys.executable, "-m", "tests.benchmarks", "--only", name, "--rounds=1", *options]
+    done = subprocess.run([*command, "--save", str(saved)], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(saved.read_text(encoding="utf-8"))["measures"][name]
+    assert found["rows"]
+    assert all(_is_found(figure, value) for row in found["rows"] for figure, value in row.items()), found["rows"]
+    assert all(aim["value"] is not None or "peer" in aim["what"] for aim in found["aims"]), found["aims"]
+    assert all(text in done.stdout for text in [*found["rows"][0], *(aim["what"] for aim in found["aims"])])
+
+
+def _is_found(figure: str, value: Any) -> bool:
+    return bool(value) if isinstance(value, str) else figure.startswith(_DIFFERENCES) or value >= 0
