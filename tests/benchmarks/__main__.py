@@ -1,4 +1,4 @@
-"""The command: measures what it is asked to, prints tables, and saves the findings of each where it is told to."""
+"""The command: measures what it is asked to, prints tables, and saves the findings of each."""
 
 import argparse
 import signal
@@ -36,6 +36,7 @@ MEASURES: dict[str, Measure] = {
     "idle": idle,
     "start": start,
 }
+_SAVED = Path("benchmarks.json")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -50,14 +51,14 @@ def main(argv: Sequence[str] | None = None) -> None:
         work = workload.read(arguments, name, MEASURES[name].Workload)
         findings = _measured(MEASURES[name], work, setting)
         profile = _profile(MEASURES[name], work) if arguments.profile else {}
-        if arguments.save:
-            version = f"{peer.PEER.name} {peer.VERSION}" if with_peer else None
-            described = workload.described(work) | {"rounds": arguments.rounds}
-            write(arguments.save, version, {name: saved(findings, described, profile)})
+        version = f"{peer.PEER.name} {peer.VERSION}" if with_peer else None
+        described = workload.described(work) | {"rounds": arguments.rounds}
+        write(arguments.save, version, {name: saved(findings, described, profile)})
     sys.stdout.write("".join(f"{name}: {value}\n" for name, value in machine().items()))
     if not with_peer:
-        reason = "it cannot be installed here" if arguments.peer else "--peer installs and runs it"
+        reason = "it cannot be installed here" if arguments.peer else "--no-peer"
         sys.stdout.write(f"The peer was not measured: {reason}.\n")
+    sys.stdout.write(f"Saved in {arguments.save}.\n")
 
 
 def _measured(measure: Measure, work: Any, setting: Setting) -> Findings:
@@ -80,10 +81,15 @@ def _profile(measure: Measure, work: Any) -> profiling.Profile:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
     parser.add_argument("--only", action="append", choices=MEASURES, help="measure only this; may be repeated")
-    parser.add_argument("--rounds", type=int, default=3, help="figures are medians of so many rounds (default: 3)")
-    parser.add_argument("--peer", action="store_true", help=f"install {peer.PEER.name}, and measure it as well")
+    parser.add_argument("--rounds", type=int, default=2, help="figures are medians of so many rounds (default: 2)")
+    parser.add_argument(
+        "--peer",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help=f"measure {peer.PEER.name} as well, which is installed into the user's cache",
+    )
     parser.add_argument("--profile", action="store_true", help="then take a round more, and tell where the time goes")
-    parser.add_argument("--save", type=Path, metavar="PATH", help="write the findings as JSON, too")
+    parser.add_argument("--save", type=Path, metavar="PATH", default=_SAVED, help=f"JSON (default: {_SAVED})")
     for name, measure in MEASURES.items():
         workload.add_arguments(parser, name, measure.Workload)
     return parser

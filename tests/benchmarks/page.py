@@ -30,11 +30,11 @@ idle machine with two cores or more, Linux:
 
 <!-- not run: it takes minutes, and wants the machine for itself -->
 ```bash
-uv run python -m tests.benchmarks --peer --profile --save docs/performance.json
+uv run python -m tests.benchmarks --profile --save docs/performance.json
 uv run python -m tests.benchmarks.page
 ```
 
-`--only NAME` measures one thing, `--rounds N` so many times; `--help` says what else can be adjusted. Without `--peer`
+`--only NAME` measures one thing, `--rounds N` so many times; `--help` says what else can be adjusted. With `--no-peer`
 nothing is installed and the peer is left out. With `--profile` py-spy looks at the server in one round more: the tables
 of *where the time goes* count the moments in which a thread of it held the interpreter, by what ran. What is called in
 C counts for its caller, so the event loop's share has waking up and reading from sockets in it, and that of `send` has
