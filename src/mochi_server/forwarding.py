@@ -101,7 +101,7 @@ class Forwarding:
             key = header(scope, b"idempotency-key")
             return await peers.claim(session_id, key) if re.search(KEY_PATTERN, key) else None
         query = unquote(scope["query_string"].decode("latin-1"))
-        heard = _RUN_ID.search(query) or _RUN_ID.search(header(scope, b"last-event-id"))
+        heard = _RUN_ID.search(header(scope, b"last-event-id")) or _RUN_ID.search(query)
         try:
             return await peers.runs_at(session_id, heard[1] if heard else None)
         except PeerGone:
