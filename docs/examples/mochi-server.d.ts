@@ -3604,6 +3604,15 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
+            /** @description `SHUTTING_DOWN` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
             /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
             default: {
                 headers: {
@@ -4733,7 +4742,7 @@ export interface operations {
     attach: {
         parameters: {
             query?: {
-                /** @description The id of the last event heard, or its number; goes before `Last-Event-ID`. */
+                /** @description The id of the last event heard, or its number; `Last-Event-ID` goes before it. */
                 after?: string | null;
             };
             header?: {

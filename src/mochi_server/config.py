@@ -160,7 +160,7 @@ class MochiServerSettings(BaseSettings):
             if origin not in ("*", "null") and not re.fullmatch(
                 r"[\w+.-]+://[^\s/\[\]@]+|[\w+.-]+://\[[\da-fA-F:.]+\](:\d+)?", origin
             ):
-                raise ValueError(f"{origin!r} is not an origin such as https://chat.example")
+                raise ValueError(f"{without_credentials(origin)!r} is not an origin such as https://chat.example")
         return value
 
     @model_validator(mode="before")

@@ -74,7 +74,7 @@ def problem_of(source: str, target: str) -> str | None:
         return None
     settings = _settings(source)
     if not Path(source).is_dir():
-        return f"there is no directory {source}"
+        return f"there is no directory {without_credentials(source)}"
     if not settings.resolved_sessions_dir.is_dir() and not settings.resolved_agent_chats_dir.is_dir():
         return f"there are no sessions in {source}: it has no directory {settings.sessions_dir}"
     return None

@@ -101,7 +101,7 @@ class Forwarding:
             key = header(scope, b"idempotency-key")
             return await peers.claim(session_id, key) if re.search(KEY_PATTERN, key) else None
         query = unquote(scope["query_string"].decode("latin-1"))
-        heard = _RUN_ID.search(query) or _RUN_ID.search(header(scope, b"last-event-id"))
+        heard = _RUN_ID.search(header(scope, b"last-event-id")) or _RUN_ID.search(query)
         try:
             return await peers.runs_at(session_id, heard[1] if heard else None)
         except PeerGone:
@@ -117,15 +117,23 @@ class Forwarding:
         ours: list[Message] = []
         own = {**scope}
         await self._app(own, _receiving(content, asyncio.Event().wait), _keeping(ours))
+        theirs: list[Message] | None = None
         if _status(ours) == HTTPStatus.NOT_FOUND:
-            others = await self._done_by_others(scope, self._peers().with_runs(session_id), content)
-            theirs = next((answer for answer in others if _status(answer) not in (0, HTTPStatus.NOT_FOUND)), None)
-        else:
-            theirs = None
+            try:
+                theirs = await self._decided_elsewhere(session_id, scope, content)
+            except MochiError as error:  # so nobody knows whether there is such a call
+                await refuse(error, scope, send)
+                return
         if theirs is None:
             scope.update(own)
         for message in theirs or ours:
             await send(message)
+
+    async def _decided_elsewhere(self, session_id: str, scope: Scope, content: bytes) -> list[Message] | None:
+        """The answer of whoever knows the call. Raises ``StorageFailed``."""
+        others = await self._peers().with_runs(session_id)
+        answers = await asyncio.gather(*(self._done_by(process, scope, content) for process in others))
+        return next((answer for answer in answers if _status(answer) not in (0, HTTPStatus.NOT_FOUND)), None)
 
     async def _forward(self, process: str, scope: Scope, content: bytes, receive: Receive, send: Send) -> None:
         relay = Relay(_session_of(scope), scope, send)
@@ -144,12 +152,10 @@ class Forwarding:
         elif not relaying.result():  # whoever has to answer now
             await self(scope, _receiving(content, lambda: _disconnected(receive)), send)
 
-    async def _done_by_others(
-        self, scope: Scope, others: Awaitable[list[str]], content: bytes = b""
-    ) -> list[list[Message]]:
+    async def _done_by_others(self, scope: Scope, others: Awaitable[list[str]]) -> list[list[Message]]:
         """Have other processes do the same; the answers of those that did."""
         with suppress(MochiError):
-            return await asyncio.gather(*(self._done_by(process, scope, content) for process in await others))
+            return await asyncio.gather(*(self._done_by(process, scope, b"") for process in await others))
         return []
 
     async def _done_by(self, process: str, scope: Scope, content: bytes) -> list[Message]:

@@ -72,10 +72,15 @@ def _put(source: Path, target: Path) -> bool:
     if os.path.lexists(target):
         return False
     try:
-        with target.open("xb") as file:
-            file.write(source.read_bytes())
+        file = target.open("xb")
     except FileExistsError:
         return False
+    try:
+        with file:
+            file.write(source.read_bytes())
+    except OSError as error:
+        target.unlink()  # or a part of it would be taken for a file of the user's own the next time
+        raise OSError(error.errno, error.strerror, str(target)) from error
     return True
 
 

@@ -84,12 +84,12 @@ class Services:
             raise NotReady(error.message) from error
 
     async def drain(self) -> None:
-        """Refuse new turns, give running ones their grace, then end them."""
-        await asyncio.gather(self.runs.drain(), self.passing_runs.drain())
+        """Refuse new turns and comparisons, give running ones their grace, then end them."""
+        await asyncio.gather(self.runs.drain(), self.passing_runs.drain(), self.compare.drain())
 
     async def end_turns(self) -> None:
-        """End running turns now."""
-        await asyncio.gather(self.runs.end_all(), self.passing_runs.end_all())
+        """End running turns and comparisons now."""
+        await asyncio.gather(self.runs.end_all(), self.passing_runs.end_all(), self.compare.end_all())
 
     async def aclose(self) -> None:
         """End running turns, store what they had, close files and connections."""
@@ -189,7 +189,7 @@ def build_services(settings: MochiServerSettings) -> Services:
         agent_chats=agent_chats,
         instructor=instructor,
         summaries=summaries,
-        compare=CompareService(client, windows),
+        compare=CompareService(client, windows, shutdown_grace=settings.shutdown_grace_seconds),
         runs=runs,
         passing=passing,
         passing_runs=passing_runs,

@@ -55,7 +55,7 @@ def test_an_event_source_goes_on_where_it_was_cut_off(api: Api, server: RunningS
     assert [event.type for event in rest] == ["content_delta", "message_complete", "done"]
 
 
-def test_after_takes_an_id_or_a_number_and_goes_before_the_header(api: Api) -> None:
+def test_after_takes_an_id_or_a_number(api: Api) -> None:
     session_id = api.create("mochi")["session_id"]
     events = api.stream(session_id, "Hi")
     run_id = events[0].id.partition(":")[0]
@@ -63,8 +63,16 @@ def test_after_takes_an_id_or_a_number_and_goes_before_the_header(api: Api) -> N
     assert heard(api, session_id, "0") == events
     assert heard(api, session_id, "1") == events[1:]
     assert heard(api, session_id, f"{run_id}:1") == events[1:]
-    assert heard(api, session_id, "1", **{"Last-Event-ID": f"{run_id}:2"}) == events[1:]
     assert heard(api, session_id, **{"Last-Event-ID": "nonsense"}) == events
+    assert heard(api, session_id, "1", **{"Last-Event-ID": "nonsense"}) == events[1:]
+
+
+def test_an_event_source_that_began_with_after_goes_on_where_it_was_cut_off_and_ends(api: Api) -> None:
+    session_id = api.create("mochi")["session_id"]
+    events = api.stream(session_id, "Hi")
+    assert heard(api, session_id, "1", **{"Last-Event-ID": events[1].id}) == events[2:]
+    path, header = f"/chat/{session_id}/stream", {"Last-Event-ID": events[-1].id}
+    assert api.http.get(path, params={"after": "1"}, headers=header).status_code == 204
 
 
 def test_nothing_more_to_hear_is_204_which_ends_an_event_source(api: Api) -> None:

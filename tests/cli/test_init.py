@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from mochi_server.scaffold import FOLDERS, scaffold
+from tests.faults.media import small_disk
 from tests.support.process import Command, run
 
 ROOT = Path(__file__).parents[2]
@@ -79,6 +80,14 @@ def test_a_directory_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "closed").mkdir(mode=0o500)
     code, text = run("mochi_server", "init", "closed", cwd=tmp_path)
     assert (code, text) == (1, "mochi-server: cannot make closed/tools: Permission denied\n")
+
+
+def test_what_a_full_disk_cuts_off_is_whole_after_the_next_time(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk") as disk:
+        with disk.full(), pytest.raises(OSError, match=r"No space left on device: '.*__init__\.py'"):
+            scaffold(disk.path)
+        assert not [name for name, content in contents(disk.path).items() if not content]
+        assert scaffold(disk.path).kept == []
 
 
 def test_the_wheel_carries_every_sample_and_no_conversation(tmp_path: Path) -> None:

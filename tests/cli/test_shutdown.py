@@ -4,6 +4,8 @@ import json
 import signal
 import socket
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -12,9 +14,12 @@ import pytest
 from mochi_stub import StubServer
 from mochi_stub.prompt import Prompt
 from mochi_stub.reply import Reply
-from tests.support.api import error_of, text_of
+from tests.support.api import Api, error_of, text_of
 from tests.support.holding import Holding
 from tests.support.process import Command
+
+COMPARISON = {"modelIds": ["mochi", "mochi-chat"], "message": "hold"}
+WHOLE = ["metadata", "start", "end", "done"]
 
 
 @pytest.fixture
@@ -24,6 +29,13 @@ def stub(holding: Holding) -> StubServer:
 
 def environment(stub: StubServer, grace: float) -> dict[str, str]:
     return {"MOCHI_SHUTDOWN_GRACE_SECONDS": str(grace), "MOCHI_OLLAMA_HOST": stub.url, "MOCHI_PORT": "0"}
+
+
+@contextmanager
+def comparing(api: Api) -> Iterator[Iterator[str]]:
+    """The kinds of events of a comparison that the model holds back."""
+    with api.http.stream("POST", "/models/test", json=COMPARISON) as response:
+        yield (line.removeprefix("event: ") for line in response.iter_lines() if line.startswith("event: "))
 
 
 def stored(folder: Path, session_id: str) -> list[dict[str, object]]:
@@ -40,8 +52,9 @@ def test_a_turn_within_the_grace_ends_whole_and_new_ones_are_told_that_they_come
         api = command.api()
         late = command.api()
         running, other = (api.create("mochi")["session_id"] for _ in range(2))
-        with api.open_stream(running, "hold") as events:
+        with api.open_stream(running, "hold") as events, comparing(command.api()) as compared:
             seen = [next(events) for _ in range(3)]
+            next(kind for kind in compared if kind == "chunk")
             command.process.send_signal(signal.SIGTERM)
             refused = [late.http.post(f"/chat/{other}{path}", json={"message": "Hi"}) for path in ("", "/stream")]
             while refused[-1].status_code == 200:  # until the signal has arrived
@@ -49,8 +62,10 @@ def test_a_turn_within_the_grace_ends_whole_and_new_ones_are_told_that_they_come
             assert late.http.get("/health").status_code == 200
             assert late.http.get("/health/live").status_code == 200
             assert error_of(late.http.get("/health/ready")) == (503, "SHUTTING_DOWN")
+            assert error_of(late.http.post("/models/test", json=COMPARISON)) == (503, "SHUTTING_DOWN")
             holding.gate.open()
             seen.extend(events)
+            assert [kind for kind in compared if kind != "chunk"] == [*WHOLE[2:], *WHOLE, "complete"]
         assert command.wait() == 0
     assert [error_of(response) for response in refused] == [(503, "SHUTTING_DOWN")] * 2
     assert text_of(seen) == "one two three four"
@@ -71,16 +86,20 @@ def test_a_second_signal_does_not_wait_for_anybody(tmp_path: Path, stub: StubSer
     with Command("mochi_server", cwd=tmp_path, **environment(stub, 60)) as command:
         api = command.api()
         session_id = api.create("mochi")["session_id"]
-        with api.open_stream(session_id, "hold") as events:
+        with api.open_stream(session_id, "hold") as events, comparing(command.api()) as compared:
             seen = [next(events) for _ in range(3)]
+            next(kind for kind in compared if kind == "chunk")
             command.process.send_signal(signal.SIGTERM)
             late = command.api()
             while late.http.post(f"/chat/{session_id}", json={"message": "Hi"}).status_code != 503:
                 pass
             command.process.send_signal(signal.SIGTERM)
             seen.extend(events)
+            told = [kind for kind in compared if kind != "chunk"]
         assert command.wait() == 0
     assert [event.type for event in seen[-2:]] == ["error", "done"]
+    assert told == ["error", "metadata", "start", "error", "complete"]
+    assert not [line for line in command.output if " ERROR " in line]
     assert stored(tmp_path, session_id)[-1]["interrupted"] is True
 
 

@@ -88,7 +88,11 @@ def test_without_its_database_a_server_is_not_ready_and_says_so(
         response = api.http.get("/health/ready")
         assert error_of(response) == (503, "NOT_READY")
         assert api.http.get("/health/live").status_code == 200
-        assert error_of(api.http.post("/sessions", json={"model": "mochi"})) == (500, "STORAGE_FAILED")
+        with ThreadPoolExecutor() as pool:  # each waits for a while
+            creating = pool.submit(api.http.post, "/sessions", json={"model": "mochi"})
+            decision = {"confirmation_id": "conf_0123456789", "approved": True}
+            deciding = pool.submit(api.http.post, "/chat/0123456789/confirm-tool", json=decision)
+            assert {error_of(waiting.result()) for waiting in (creating, deciding)} == {(500, "STORAGE_FAILED")}
 
 
 def ready(api: Api) -> None:

@@ -163,6 +163,7 @@ async def test_a_lost_image_stops_no_copy(tmp_path: Path, database: str) -> None
         ("mysql://me:hush@h/db", ".", "mysql://***@h/db is neither a directory nor a postgresql:// URL"),
         (".", "postgress://me:hush@h/db", "postgress://***@h/db is neither a directory nor a postgresql:// URL"),
         ("nowhere", "there", "there is no directory nowhere"),
+        ("host=db password=hush", "there", "there is no directory host=db password=***"),
         ("", "there", "'' is not a directory"),
         ("postgresql://h/db", "", "'' is not a directory"),
         ("postgresql://h/db", "file", "'file' is not a directory"),

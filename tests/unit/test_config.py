@@ -91,6 +91,12 @@ def test_wrong_values_are_refused(name: str, value: object) -> None:
         MochiServerSettings(**{name: value})
 
 
+def test_a_wrong_origin_is_quoted_without_its_password() -> None:
+    with pytest.raises(ValidationError) as caught:
+        MochiServerSettings(allowed_origins="http://me:hush@chat.example")
+    assert caught.value.errors()[0]["msg"].startswith("Value error, 'http://***@chat.example' is not an origin")
+
+
 def test_the_data_directory_may_not_be_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ValidationError):

@@ -26,7 +26,7 @@ AfterQuery = Annotated[
     str | None,
     Query(
         pattern="^([0-9a-f]{1,32}:)?[0-9]{1,18}$",
-        description="The id of the last event heard, or its number; goes before `Last-Event-ID`.",
+        description="The id of the last event heard, or its number; `Last-Event-ID` goes before it.",
     ),
 ]
 LastEventIdHeader = Annotated[

@@ -217,7 +217,9 @@ class Peers:
             for task in (serving, writing):
                 task.cancel()
             for result in await asyncio.gather(serving, writing, return_exceptions=True):
-                if isinstance(result, Exception):
+                if isinstance(result, MochiError):
+                    _log.warning("A request of another server could not be answered: %s", result)
+                elif isinstance(result, Exception):
                     _log.error("A request of another server could not be answered", exc_info=result)
 
     async def _serve_whole(self, request: Request) -> None:

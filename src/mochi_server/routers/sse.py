@@ -189,9 +189,15 @@ class Position:
 
     @classmethod
     def of(cls, after: str | None, last_event_id: str | None) -> "Position":
-        """From an id as events carry it, or a number alone. A ``Last-Event-ID`` that is neither means the beginning."""
-        run_id, _, number = (last_event_id or "" if after is None else after).rpartition(":")
-        return cls(int(number), run_id or None) if re.fullmatch("[0-9]{1,18}", number) else cls()
+        """From an id as events carry it, or a number alone. What is neither means the beginning.
+
+        An ``EventSource`` that comes back says where it is by the header, and repeats the query that it began with.
+        """
+        for heard in (last_event_id or "", after or ""):
+            run_id, _, number = heard.rpartition(":")
+            if re.fullmatch("[0-9]{1,18}", number):
+                return cls(int(number), run_id or None)
+        return cls()
 
     def within(self, run: Run) -> int:
         """The position in a run, maybe another one than the client knows; nobody has heard what is yet to come."""

@@ -1,5 +1,6 @@
 """The same prompt put to several models, one after the other. Nothing is stored."""
 
+import asyncio
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
@@ -7,14 +8,18 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-from mochi_server.errors import InvalidComparison, MochiError, ModelNotFound
+from mochi_server.errors import InvalidComparison, MochiError, ModelNotFound, ShuttingDown
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.requests import chat_payload
 from mochi_server.ollama.stream import Line
 from mochi_server.ollama.types import ChatMessage, ModelInfo
 from mochi_server.services.context_window import WindowRegistry
+from mochi_server.sessions.finishing import finished
 
 MAX_MODELS = 3
+
+_FAREWELL_SECONDS = 1.0
+"""For whoever reads slowly what is said at the end of a shutdown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +111,21 @@ class Comparison:
 class CompareService:
     """Compares models of one Ollama, in the windows they have anyway."""
 
-    def __init__(self, client: AsyncOllamaClient, windows: WindowRegistry) -> None:
+    def __init__(self, client: AsyncOllamaClient, windows: WindowRegistry, *, shutdown_grace: float = 5) -> None:
         self._client = client
         self._windows = windows
+        self._shutdown_grace = shutdown_grace
+        self._draining = False
+        self._ending = asyncio.Event()
+        self._under_way: set[asyncio.Future[None]] = set()
 
     async def find(self, model_ids: object) -> list[tuple[str, ModelInfo]]:
-        """The models that ids mean: names, or numbers of the list of models from 1. Raises ``InvalidComparison``."""
+        """The models that ids mean: names, or numbers of the list of models from 1.
+
+        Raises ``InvalidComparison``, and ``ShuttingDown`` when it is too late for a comparison.
+        """
+        if self._draining:
+            raise ShuttingDown
         if not isinstance(model_ids, list) or not model_ids:
             raise InvalidComparison("modelIds must be a non-empty array")
         if len(model_ids) > MAX_MODELS:
@@ -122,6 +136,31 @@ class CompareService:
 
     async def run(self, comparison: Comparison) -> AsyncGenerator[CompareEvent, None]:
         """The events of all models in the order asked; one that fails does not keep the others from answering."""
+        ended = asyncio.get_running_loop().create_future()
+        self._under_way.add(ended)
+        try:
+            async with aclosing(self._events(comparison)) as events:
+                async for event in events:
+                    yield event
+        finally:
+            self._under_way.remove(ended)
+            ended.set_result(None)
+
+    async def drain(self) -> None:
+        """Refuse new comparisons, give those under way their grace, then end them."""
+        self._draining = True
+        if self._under_way:
+            await asyncio.wait(self._under_way, timeout=self._shutdown_grace)
+        await self.end_all()
+
+    async def end_all(self) -> None:
+        """End what is under way now, for a shutdown: each model that has not answered has an ``error``."""
+        self._draining = True
+        self._ending.set()
+        if self._under_way:
+            await asyncio.wait(self._under_way, timeout=_FAREWELL_SECONDS)
+
+    async def _events(self, comparison: Comparison) -> AsyncGenerator[CompareEvent, None]:
         for model_id, model in comparison.models:
             yield Metadata(model_id, model.name, _provider(model))
             yield Start(model_id)
@@ -149,7 +188,8 @@ class CompareService:
         began, first = time.monotonic(), None
         response: list[str] = []
         last: Line = {}
-        async with aclosing(self._client.chat_lines(await self._payload(model, comparison))) as batches:
+        lines_coming = self._client.chat_lines(await self._payload(model, comparison))
+        async with aclosing(lines_coming), aclosing(self._until_the_end(lines_coming)) as batches:
             async for lines in batches:
                 first = first or time.monotonic()
                 for line in lines:
@@ -158,6 +198,25 @@ class CompareService:
                 last = lines[-1]
         yield End(model_id)
         yield _answered(model_id, "".join(response), last, began, first)
+
+    async def _until_the_end(self, batches: AsyncGenerator[list[Line], None]) -> AsyncGenerator[list[Line], None]:
+        """Raises ``ShuttingDown`` when the server ends first."""
+        ending = asyncio.ensure_future(self._ending.wait())
+        tasks: set[asyncio.Future[Any]] = {ending}
+        try:
+            while True:
+                coming = asyncio.ensure_future(anext(batches, None))
+                tasks = {ending, coming}
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                if not coming.done():
+                    raise ShuttingDown
+                if (lines := coming.result()) is None:
+                    return
+                yield lines
+        finally:
+            for task in tasks:
+                task.cancel()
+            await finished(asyncio.wait(tasks))
 
     async def _payload(self, model: ModelInfo, comparison: Comparison) -> dict[str, Any]:
         characters = sum(len(message["content"]) for message in comparison.messages)
