@@ -35,7 +35,9 @@ class MochiServerSettings(BaseSettings):
     port: Port = Field(8000, description="Server bind port; 0 takes a free one.")
     env: str = Field("", description="`test` starts test mode, as `--test-mode` does.")
 
-    ollama_host: str = Field("http://localhost:11434", description="Ollama server URL; a bare host means port 11434 there.")
+    ollama_host: str = Field(
+        "http://localhost:11434", description="Ollama server URL; a bare host means port 11434 there."
+    )
     ollama_connect_timeout_seconds: Timeout = Field(5, description="How long connecting to Ollama may take.")
     ollama_stall_timeout_seconds: Timeout = Field(
         600, description="How long Ollama may be silent, loading a model and reading a long prompt included."
