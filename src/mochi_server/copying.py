@@ -70,6 +70,8 @@ def problem_of(source: str, target: str) -> str | None:
             return f"{without_credentials(place)} is neither a directory nor a postgresql:// URL"
         if not place or (not _is_url(place) and Path(place).exists() and not Path(place).is_dir()):
             return f"{place!r} is not a directory"
+    if source == target or (not _is_url(source) and Path(source).resolve() == Path(target).resolve()):
+        return "FROM and TO are the same place"
     if _is_url(source):
         return None
     settings = _settings(source)
