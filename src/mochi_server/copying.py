@@ -72,8 +72,10 @@ def problem_of(source: str, target: str) -> str | None:
             return f"{place!r} is not a directory"
     if source == target or (not _is_url(source) and Path(source).resolve() == Path(target).resolve()):
         return "FROM and TO are the same place"
-    if _is_url(source):
-        return None
+    return None if _is_url(source) else _problem_of_directory(source)
+
+
+def _problem_of_directory(source: str) -> str | None:
     settings = _settings(source)
     if not Path(source).is_dir():
         return f"there is no directory {source}"
