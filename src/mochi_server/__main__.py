@@ -116,11 +116,11 @@ def _init(directory: str, given: dict[str, Any]) -> int:
     from mochi_server.scaffold import scaffold
 
     try:
-        print(scaffold(Path(directory)))
+        made = scaffold(Path(directory))
     except OSError as error:
         reason = "a file is there" if isinstance(error, FileExistsError) else error.strerror or error
         return _complain(f"cannot make {error.filename or directory}: {reason}", code=1)
-    return 0
+    return _say(str(made))
 
 
 def _test_mode(given: dict[str, Any], *, insecure: bool, stub_speed: float | None) -> int:
@@ -223,6 +223,14 @@ def _wrong_setting(error: "ValidationError", given: dict[str, Any]) -> int:
     return _complain(f"{where}: {what} (got {without_credentials(got) if isinstance(got, str) else got!r})")
 
 
+def _say(text: str) -> int:
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:  # whoever reads it has seen enough
+        sys.stdout = None
+    return 0
+
+
 def _complain(message: str, *, code: int = 2) -> int:
     print(f"mochi-server: {message}", file=sys.stderr)
     return code
@@ -236,11 +244,7 @@ def _openapi() -> int:
 
     # The document is the same whatever the settings are, and wrong ones are no reason to have none.
     app = create_app(MochiServerSettings.model_construct())
-    try:
-        print(json.dumps(app.openapi(), indent=2, ensure_ascii=False), flush=True)
-    except BrokenPipeError:  # whoever reads it has seen enough
-        sys.stdout = None
-    return 0
+    return _say(json.dumps(app.openapi(), indent=2, ensure_ascii=False))
 
 
 if __name__ == "__main__":
