@@ -20,6 +20,8 @@ def main(address: str, message: str, *models: str) -> None:
     columns: dict[str, list[str]] = {}
     body = {"modelIds": list(models), "message": message}
     with httpx.stream("POST", f"{address}/api/v1/models/test", json=body, timeout=600) as response:
+        if response.is_error:
+            sys.exit(json.loads(response.read())["error"]["message"])
         event = ""
         for line in response.iter_lines():
             if line.startswith("event: "):
@@ -38,4 +40,9 @@ def main(address: str, message: str, *models: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if len(sys.argv) < 4:
+        sys.exit(__doc__)
+    try:
+        main(*sys.argv[1:])
+    except httpx.HTTPError as error:
+        sys.exit(f"{sys.argv[1]}: {error}")

@@ -761,7 +761,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List openai models
+         * List OpenAI models
          * @description List what can be asked for: models that can chat, and agents as `agent:NAME`.
          */
         get: operations["list_openai_models"];
@@ -781,7 +781,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Get openai model
+         * Get OpenAI model
          * @description Whether a model or an agent can be asked for.
          */
         get: operations["get_openai_model"];
@@ -911,9 +911,7 @@ export interface components {
                 [key: string]: unknown;
             } | null;
             /** Messages */
-            messages: {
-                [key: string]: unknown;
-            }[];
+            messages: components["schemas"]["StoredMessage"][];
             /** Agent Name */
             agent_name?: string | null;
         };
@@ -1337,9 +1335,7 @@ export interface components {
             /** Session Id */
             session_id: string;
             /** Message */
-            message: {
-                [key: string]: unknown;
-            } | null;
+            message: components["schemas"]["StoredMessage"] | null;
             /** Tool Calls Executed */
             tool_calls_executed: components["schemas"]["ToolCallExecuted"][];
             context_window: components["schemas"]["ContextWindow"];
@@ -2064,9 +2060,7 @@ export interface components {
             /** Session Id */
             session_id: string;
             /** Messages */
-            messages: {
-                [key: string]: unknown;
-            }[];
+            messages: components["schemas"]["StoredMessage"][];
         };
         /**
          * Metadata
@@ -2609,9 +2603,7 @@ export interface components {
                 [key: string]: unknown;
             } | null;
             /** Messages */
-            messages: {
-                [key: string]: unknown;
-            }[];
+            messages: components["schemas"]["StoredMessage"][];
         };
         /**
          * SessionFile
@@ -2888,6 +2880,159 @@ export interface components {
              */
             event: "status";
             data: components["schemas"]["Status"];
+        };
+        /**
+         * StoredCall
+         * @description A tool call as Ollama writes it.
+         */
+        StoredCall: {
+            /** Id */
+            id: string;
+            function: components["schemas"]["StoredFunction"];
+        } & {
+            [key: string]: unknown;
+        };
+        /**
+         * StoredFunction
+         * @description What is called, with what. ``index`` is the position among the calls of its message.
+         */
+        StoredFunction: {
+            /** Index */
+            index?: number | null;
+            /** Name */
+            name: string;
+            /** Arguments */
+            arguments: {
+                [key: string]: unknown;
+            };
+        } & {
+            [key: string]: unknown;
+        };
+        /**
+         * StoredImage
+         * @description An image of a message; its bytes are at ``blobs/{sha256}``.
+         */
+        StoredImage: {
+            /** Sha256 */
+            sha256: string;
+            /** Media Type */
+            media_type: string;
+        };
+        /**
+         * StoredMessage
+         * @description A message as it is stored. Its role decides which fields it has besides the first four; there may be others.
+         */
+        StoredMessage: {
+            /**
+             * Role
+             * @enum {string}
+             */
+            role: "system" | "user" | "assistant" | "tool";
+            /** Content */
+            content: string;
+            /** Message Id */
+            message_id: string;
+            /** Timestamp */
+            timestamp: string;
+            /**
+             * Source File
+             * @description system: the prompt file that it came from.
+             */
+            source_file?: string | null;
+            /**
+             * Images
+             * @description user: what was shown to the model with it.
+             */
+            images?: components["schemas"]["StoredImage"][] | null;
+            /**
+             * Model
+             * @description assistant: who answered.
+             */
+            model?: string | null;
+            /**
+             * Thinking
+             * @description assistant: what the model thought.
+             */
+            thinking?: string | null;
+            /**
+             * Tool Calls
+             * @description assistant: what the model called.
+             */
+            tool_calls?: components["schemas"]["StoredCall"][] | null;
+            /**
+             * Eval Count
+             * @description assistant: tokens of the answer.
+             */
+            eval_count?: number | null;
+            /**
+             * Prompt Eval Count
+             * @description assistant: tokens of the prompt.
+             */
+            prompt_eval_count?: number | null;
+            /**
+             * Total Duration
+             * @description assistant: nanoseconds of the whole request, as Ollama tells them.
+             */
+            total_duration?: number | null;
+            /**
+             * Load Duration
+             * @description assistant: nanoseconds that loading the model took.
+             */
+            load_duration?: number | null;
+            /**
+             * Prompt Eval Duration
+             * @description assistant: nanoseconds that reading the prompt took.
+             */
+            prompt_eval_duration?: number | null;
+            /**
+             * Eval Duration
+             * @description assistant: nanoseconds that the answer took.
+             */
+            eval_duration?: number | null;
+            /**
+             * Done Reason
+             * @description assistant: why it ended, such as `stop` or `length`.
+             */
+            done_reason?: string | null;
+            /**
+             * Interrupted
+             * @description assistant and tool: whether it was cut off.
+             */
+            interrupted?: boolean | null;
+            /**
+             * Tool Name
+             * @description tool: whose result it is.
+             */
+            tool_name?: string | null;
+            /**
+             * Tool Call Id
+             * @description tool: of which call it is the result.
+             */
+            tool_call_id?: string | null;
+            /**
+             * Success
+             * @description tool: whether it ran to its end.
+             */
+            success?: boolean | null;
+            /**
+             * Error Code
+             * @description tool: why not.
+             */
+            error_code?: string | null;
+            /**
+             * Decided By
+             * @description tool: who let it run, or did not.
+             */
+            decided_by?: ("policy" | "user" | "timeout") | null;
+            /**
+             * Arguments
+             * @description tool: what it was called with, where that was changed by who approved.
+             */
+            arguments?: {
+                [key: string]: unknown;
+            } | null;
+        } & {
+            [key: string]: unknown;
         };
         /**
          * StreamOptions

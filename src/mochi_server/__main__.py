@@ -73,16 +73,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", parser_class=_Parser)
     text = "make tools, agents, system_prompts and chat_sessions in a directory, with samples; nothing is overwritten"
-    init = commands.add_parser("init", help=text, description=text.capitalize() + ".", allow_abbrev=False)
-    text = "bring the database of MOCHI_STORE_URL up to date, as every start does"
-    commands.add_parser("migrate", help=text, description=text.capitalize() + ".", allow_abbrev=False)
-    store = commands.add_parser("store", help="move sessions between files and a database", allow_abbrev=False)
+    init = _command(commands, "init", text)
+    _command(commands, "migrate", "bring the database of MOCHI_STORE_URL up to date, as every start does")
+    store = _command(commands, "store", "move sessions between files and a database")
     actions = store.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=_Parser)
     text = "copy all sessions; what is there already is compared, so it can be ended and begun again"
-    copied = actions.add_parser("copy", help=text, description=text.capitalize() + ".", allow_abbrev=False)
+    copied = _command(actions, "copy", text)
     for name, direction in (("source", "FROM"), ("target", "TO")):
         copied.add_argument(name, metavar=direction, help="a data directory, or postgresql://…")
-    commands.add_parser("openapi", help="print the OpenAPI document", allow_abbrev=False)
+    _command(commands, "openapi", "print the OpenAPI document")
     init.add_argument("directory", metavar="DIR", nargs="?", default=".", help="default: the current directory")
     parser.add_argument("--version", action="version", version=f"mochi-server {__version__}")
     for name, (metavar, text) in _FLAGS.items():
@@ -93,6 +92,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--insecure", action="store_true", help="serve any address without an API key")
     return parser
+
+
+def _command(commands: "argparse._SubParsersAction[_Parser]", name: str, text: str) -> _Parser:
+    return commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.", allow_abbrev=False)
 
 
 def _speed(value: str) -> float:
@@ -113,11 +116,11 @@ def _init(directory: str, given: dict[str, Any]) -> int:
     from mochi_server.scaffold import scaffold
 
     try:
-        print(scaffold(Path(directory)))
+        made = scaffold(Path(directory))
     except OSError as error:
         reason = "a file is there" if isinstance(error, FileExistsError) else error.strerror or error
         return _complain(f"cannot make {error.filename or directory}: {reason}", code=1)
-    return 0
+    return _say(str(made))
 
 
 def _test_mode(given: dict[str, Any], *, insecure: bool, stub_speed: float | None) -> int:
@@ -220,6 +223,14 @@ def _wrong_setting(error: "ValidationError", given: dict[str, Any]) -> int:
     return _complain(f"{where}: {what} (got {without_credentials(got) if isinstance(got, str) else got!r})")
 
 
+def _say(text: str) -> int:
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:  # whoever reads it has seen enough
+        sys.stdout = None
+    return 0
+
+
 def _complain(message: str, *, code: int = 2) -> int:
     print(f"mochi-server: {message}", file=sys.stderr)
     return code
@@ -233,11 +244,7 @@ def _openapi() -> int:
 
     # The document is the same whatever the settings are, and wrong ones are no reason to have none.
     app = create_app(MochiServerSettings.model_construct())
-    try:
-        print(json.dumps(app.openapi(), indent=2, ensure_ascii=False), flush=True)
-    except BrokenPipeError:  # whoever reads it has seen enough
-        sys.stdout = None
-    return 0
+    return _say(json.dumps(app.openapi(), indent=2, ensure_ascii=False))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from mochi_server.addresses import full_url
 from mochi_server.constants import SUMMARY_UNSUPPORTED_MODELS
 from mochi_server.logs import MASK, LogFormat
 
@@ -34,7 +35,9 @@ class MochiServerSettings(BaseSettings):
     port: Port = Field(8000, description="Server bind port; 0 takes a free one.")
     env: str = Field("", description="`test` starts test mode, as `--test-mode` does.")
 
-    ollama_host: str = Field("http://localhost:11434", description="Ollama server URL.")
+    ollama_host: str = Field(
+        "http://localhost:11434", description="Ollama server URL; a bare host means port 11434 there."
+    )
     ollama_connect_timeout_seconds: Timeout = Field(5, description="How long connecting to Ollama may take.")
     ollama_stall_timeout_seconds: Timeout = Field(
         600, description="How long Ollama may be silent, loading a model and reading a long prompt included."
@@ -117,7 +120,7 @@ class MochiServerSettings(BaseSettings):
     @field_validator("ollama_host")
     @classmethod
     def _is_url(cls, value: str) -> str:
-        url = value.strip() if "://" in value else f"http://{value.strip()}"
+        url = full_url(value.strip())
         if not _is_http(url):
             raise ValueError("not an http:// or https:// URL")
         return url.rstrip("/")
@@ -142,7 +145,7 @@ class MochiServerSettings(BaseSettings):
     @field_validator("data_dir")
     @classmethod
     def _is_directory(cls, value: str) -> str:
-        if Path(value).exists() and not Path(value).is_dir():
+        if os.path.exists(value) and not os.path.isdir(value):  # noqa: PTH110, PTH112 - raise nothing
             raise ValueError("not a directory")
         return value
 
@@ -216,6 +219,7 @@ def without_credentials(url: str) -> str:
 def _is_http(url: str) -> bool:
     try:
         parts = urlsplit(url)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        is_host = re.fullmatch(r"[^\s\\/?#@<>\"'`{}|^]+", parts.hostname or "") is not None
+        return parts.scheme in ("http", "https") and is_host and parts.port != 0
     except ValueError:  # which quotes what it could not read, a password perhaps
         return False

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import shlex
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,14 +79,17 @@ async def _in_time(looking: Awaitable[_Found]) -> _Found | None:
 
 def _of_ollama(models: list[ModelInfo] | MochiError, url: str) -> str:
     if isinstance(models, MochiError):
-        return models.message
+        # What is no Ollama answers with whatever it likes, a page for instance.
+        return _one_line(models.message if url in models.message else f"{url}: {models.message}")
     if not models:
         return f"{url} has no chat model; `ollama pull qwen3` gets one"
     return f"{url} with {_count(len(models), 'chat model')}"
 
 
 def _of_tools(catalogue: ToolCatalogue | None, directory: Path) -> str:
-    return f"{'still importing' if catalogue is None else len(catalogue.tools)} in {directory}{_hint(directory)}"
+    return (
+        f"{'still importing' if catalogue is None else len(catalogue.tools)} in {directory}{_hint(directory, 'tools')}"
+    )
 
 
 def _of_mcp(config: McpConfig, directory: Path) -> str:
@@ -94,11 +98,20 @@ def _of_mcp(config: McpConfig, directory: Path) -> str:
 
 def _of_agents(agents: dict[str, AgentDefinition] | None, directory: Path) -> str:
     usable = "still importing" if agents is None else sum(agent.valid for agent in agents.values())
-    return f"{usable} in {directory}{_hint(directory)}"
+    return f"{usable} in {directory}{_hint(directory, 'agents')}"
 
 
-def _hint(directory: Path) -> str:
-    return "" if directory.is_dir() else ", which is not there; `mochi-server init` makes one with samples"
+def _hint(directory: Path, sample: str) -> str:
+    """What to do about a directory that is not there. One that may not be looked at is there."""
+    try:
+        directory.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        where = "" if directory.parent == Path() else f" {shlex.quote(str(directory.parent))}"
+        made = f"; `mochi-server init{where}` makes one with samples" if directory.name == sample else ""
+        return f", which is not there{made}"
+    except OSError as error:
+        return f": {error.strerror}"
+    return ""
 
 
 async def _problems(

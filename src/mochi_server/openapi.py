@@ -12,6 +12,7 @@ from pydantic.json_schema import models_json_schema
 from mochi_server.models.answers import ANSWERS
 from mochi_server.models.common import ErrorEnvelope
 from mochi_server.models.events import CHAT_EVENTS, COMPARE_EVENTS, REFERENCE
+from mochi_server.models.messages import SHOWN, StoredMessage
 from mochi_server.models.openai_answers import OpenAIErrorEnvelope
 from mochi_server.models.transfer import SessionImport
 
@@ -49,12 +50,12 @@ def document(app: FastAPI) -> dict[str, Any]:
         tags=[{"name": name, "description": text} for name, text in TAGS.items()],
     )
     components = made["components"]
-    named = (CHAT_EVENTS.schemas(), COMPARE_EVENTS.schemas(), SessionImport.schemas(), _errors())
-    components["schemas"] = dict(sorted(ChainMap(*named, components["schemas"]).items()))
+    named = (CHAT_EVENTS.schemas(), COMPARE_EVENTS.schemas(), SessionImport.schemas(), _unreferred())
+    components["schemas"] = dict(sorted(ChainMap(*named, _with_messages(components["schemas"])).items()))
     components["securitySchemes"] = {"apiKey": _SECURITY}
     made["security"] = [{}, {"apiKey": []}]
     for operation in _operations(made):
-        operation["summary"] = operation["summary"].capitalize()
+        operation["summary"] = operation["summary"].capitalize().replace("openai", "OpenAI")
         _show(operation, components["schemas"])
     return made
 
@@ -78,11 +79,19 @@ def _named(schema: dict[str, Any]) -> Iterator[str]:
             yield each["$ref"].rpartition("/")[2]
 
 
-def _errors() -> dict[str, Any]:
-    """The envelopes, which routes only name; defaults of null are left out, as FastAPI does."""
-    _, made = models_json_schema(
-        [(ErrorEnvelope, "serialization"), (OpenAIErrorEnvelope, "serialization")], ref_template=REFERENCE + "{model}"
-    )
+def _with_messages(schema: Any) -> Any:
+    """A schema in which what stands for that of messages refers to it."""
+    if schema == SHOWN:
+        return {"$ref": REFERENCE + StoredMessage.__name__}
+    if isinstance(schema, dict):
+        return {key: _with_messages(value) for key, value in schema.items()}
+    return [_with_messages(value) for value in schema] if isinstance(schema, list) else schema
+
+
+def _unreferred() -> dict[str, Any]:
+    """What routes only name, messages and errors; defaults of null are left out, as FastAPI does."""
+    shown = (StoredMessage, ErrorEnvelope, OpenAIErrorEnvelope)
+    _, made = models_json_schema([(each, "serialization") for each in shown], ref_template=REFERENCE + "{model}")
     schemas: dict[str, Any] = jsonable_encoder(made["$defs"], exclude_none=True)
     return schemas
 

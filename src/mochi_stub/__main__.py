@@ -211,7 +211,8 @@ def _add(
     text: str,
     parent: _Parser | None,
 ) -> _Parser:
-    parser = commands.add_parser(name, help=text, description=text.capitalize(), parents=[parent] if parent else [])
+    description = f"{text[0].upper()}{text[1:]}."
+    parser = commands.add_parser(name, help=text, description=description, parents=[parent] if parent else [])
     parser.set_defaults(command=command)
     return parser
 

@@ -1,5 +1,7 @@
 """Comparing models over one stream."""
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -162,3 +164,11 @@ def test_remote_models_name_their_host(tmp_path: Path) -> None:
         events = compare(server.url, {"modelIds": ["far"], "message": "Hi"})
     assert events[0][1]["provider"] == "ollama.com"
     assert [kind for kind, _ in events] == ["metadata", "start", "error", "complete"]
+
+
+def test_the_example_tells_what_is_refused_and_how_it_is_called(server: RunningServer) -> None:
+    example = Path(__file__).parents[2] / "docs" / "examples" / "compare.py"
+    for arguments, told in (([server.url, "Why?", "99"], "Invalid model ID: 99"), ([], "Ask up to three models")):
+        done = subprocess.run([sys.executable, example, *arguments], capture_output=True, text=True, check=False)
+        assert done.returncode == 1
+        assert done.stderr.startswith(told)

@@ -35,7 +35,7 @@ class Scene:
         if "dice" in text:
             return _dice(results)
         if "librarian" in text:
-            return _delegating(results)
+            return _delegating(results, times=2 if "twice" in text else 1)
         if "sky" in text:
             return Reply.of(WHY[prompt.model], reasoning="Rayleigh, in plain words." if prompt.thinks else "")
         if "hold" in text:
@@ -61,8 +61,8 @@ def _dice(results: list[str]) -> Reply:
     return Reply(parts)
 
 
-def _delegating(results: list[str]) -> Reply:
+def _delegating(results: list[str], *, times: int) -> Reply:
     if results:
         return Reply.of("The librarian has put three books by Le Guin on your list.")
     arguments = {"agent": "librarian", "instruction": "Put three books by Ursula K. Le Guin on the reading list."}
-    return Reply.of(tool_calls=[ToolCall("agent", arguments)])
+    return Reply.of(tool_calls=[ToolCall("agent", arguments)] * times)

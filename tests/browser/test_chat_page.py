@@ -110,6 +110,18 @@ def test_an_agent_is_seen_at_work(page: Page) -> None:
     assert answers(page) == ["The librarian has put three books by Le Guin on your list."]
 
 
+def test_each_run_of_an_agent_has_calls_of_its_own(page: Page) -> None:
+    page.get_by_label("agents").check()
+    say(page, "Ask the librarian for three books, twice.")
+    page.get_by_label("for the whole conversation").check()
+    page.get_by_role("button", name="Approve").click()
+    ready(page)
+    expect(page.locator(".card.agent")).to_have_count(2)
+    for card in page.locator(".card.agent").all():
+        expect(card).to_contain_text("note(text=")
+        expect(card).to_contain_text("Noted.")
+
+
 def test_escape_stops_and_what_was_said_stays(page: Page) -> None:
     say(page, "hold")
     expect(page.locator(".said")).to_have_text("One, two, three,")

@@ -7,6 +7,7 @@ import pytest
 from mochi_server.scaffold import scaffold
 from mochi_stub import StubServer
 from tests.support.process import Command
+from tests.support.raw_ollama import RawOllama
 
 
 def greeting(command: Command) -> list[str]:
@@ -77,6 +78,13 @@ def test_an_ollama_without_models_and_another_process_are_told_of(tmp_path: Path
             )
 
 
+def test_what_is_no_ollama_is_told_of_in_a_line(tmp_path: Path) -> None:
+    with RawOllama(lambda _: None) as ollama:
+        wrong = f"{ollama.url}/nowhere"
+        with Command("mochi_server", "--port", "0", "--ollama-host", wrong, cwd=tmp_path) as command:
+            assert greeting(command)[1] == f"  Ollama   {wrong}: 404 page not found"
+
+
 def test_test_mode_and_an_open_address_are_said(tmp_path: Path) -> None:
     with Command("mochi_server", "--test-mode", "--port", "0", cwd=tmp_path) as command:
         said = greeting(command)
@@ -103,3 +111,13 @@ def test_tools_that_are_slow_to_import_hold_nobody_up(tmp_path: Path) -> None:
         assert api.http.get("/health").status_code == 200
         api.http.close()
         assert command.end() == 0
+
+
+def test_a_directory_that_cannot_be_looked_at_stops_nothing(tmp_path: Path) -> None:
+    with Command("mochi_server", "--test-mode", "--port", "0", "--data-dir", "d" * 300, cwd=tmp_path) as command:
+        said = greeting(command)
+        assert command.end() == 0
+    assert said[2].endswith("/tools: File name too long")
+    assert said[3].endswith("/agents: File name too long")
+    assert said[4].endswith("/tools/__init__.py: it cannot be read: File name too long")
+    assert "Traceback" not in "".join(command.output)

@@ -2,6 +2,8 @@
 
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -97,3 +99,13 @@ def test_the_wheel_carries_every_sample_and_no_conversation(tmp_path: Path) -> N
     ours = scaffold(tmp_path).made
     assert [name for name in ours if not any(name == c or name.startswith(f"{c}/") for c in carried)] == []
     assert "agents" not in carried, "which holds conversations where a server has run"
+
+
+def test_who_reads_no_more_of_what_it_says_is_no_failure(tmp_path: Path) -> None:
+    read, written = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "mochi_server", "init"]
+    done = subprocess.run(command, cwd=tmp_path, stdout=written, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(written)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "tools" / "__init__.py").exists()

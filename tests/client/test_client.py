@@ -4,9 +4,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
-from mochi_server.client import ApiError, ConnectionFailed, MochiClient
+from mochi_server.client import ApiError, ConnectionFailed, MochiClient, requests
+from mochi_server.client.listening import Listening
 from mochi_server.events import ContentDelta, Done, MessageComplete, ToolConfirmationRequired, ToolResult
 from mochi_stub import StubServer
 from tests.client.conftest import Connect
@@ -175,6 +177,18 @@ def test_a_server_that_is_not_there_is_told_at_once(connect: Connect, stub: Stub
 def test_what_is_no_server_of_ours_is_an_error_too(connect: Connect, stub: StubServer) -> None:
     with connect(stub.url) as client, pytest.raises(ApiError, match="UNKNOWN"):
         client.list_sessions()
+
+
+def test_a_page_is_no_answer_and_no_stream() -> None:
+    page = httpx.Response(200, html="<html></html>")
+    with pytest.raises(ApiError, match=r"UNKNOWN \(200\): The answer is none of mochi-server's"):
+        requests.list_sessions(None, None, 0).result(page)
+    assert not Listening("a", requests.listen("a", None), ()).is_stream(page)
+
+
+def test_an_address_without_a_scheme_is_refused_at_once(connect: Connect) -> None:
+    with pytest.raises(ValueError, match="is not an http:"), connect("127.0.0.1:8000"):
+        pass
 
 
 def test_a_key_is_sent(connect: Connect, stub: StubServer, tmp_path: Path) -> None:

@@ -17,9 +17,11 @@ from mochi_server.events import ChatEvent
 from mochi_server.openapi import TAGS
 from mochi_server.routers.examples import example
 from mochi_server.services.compare import CompareEvent
+from mochi_server.sessions.types import Message
 from tests.support.api import Api, Event
-from tests.support.instructions import calls, instruct
+from tests.support.instructions import calls, instruct, words
 from tests.support.process import run
+from tests.support.tools import write_tools
 
 DOCUMENT: dict[str, Any] = create_app().openapi()
 SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
@@ -156,3 +158,22 @@ def _payload(frame: dict[str, Any]) -> dict[str, Any]:
     reference: str = frame["properties"]["data"]["contentSchema"]["$ref"]
     payload: dict[str, Any] = SCHEMAS[reference.rpartition("/")[2]]
     return payload
+
+
+def test_answers_refer_to_the_schema_of_messages_and_it_has_their_fields() -> None:
+    ref = {"$ref": "#/components/schemas/StoredMessage"}
+    for holder in ("SessionDetail", "AgentChatDetail", "MessageList"):
+        assert SCHEMAS[holder]["properties"]["messages"]["items"] == ref
+    assert SCHEMAS["ChatResponse"]["properties"]["message"]["anyOf"] == [ref, {"type": "null"}]
+    assert set(SCHEMAS["StoredMessage"]["properties"]) == set(Message.__annotations__) - {"key_digest"}
+
+
+def test_stored_messages_are_what_the_document_says(tmp_path: Path, api: Api) -> None:
+    write_tools(tmp_path, "__all__ = ['note']\ndef note() -> str:\n    'Note it.'\n    return 'Noted.'\n")
+    settings = {"tools": ["note"], "execution_policy": "never_confirm"}
+    session_id = api.create("mochi", system_prompt="Be brief.", think=True, tool_settings=settings)["session_id"]
+    answer = api.chat(session_id, instruct(calls("note"), words(2), reasoning=3))
+    messages = api.messages(session_id)
+    assert [message["role"] for message in messages] == ["system", "user", "assistant", "tool", "assistant"]
+    for message in (*messages, answer["message"]):
+        validator(SCHEMAS["StoredMessage"]).validate(message)

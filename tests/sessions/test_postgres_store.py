@@ -160,6 +160,8 @@ async def test_a_lost_image_stops_no_copy(tmp_path: Path, database: str) -> None
 @pytest.mark.parametrize(
     ("source", "target", "problem"),
     [
+        ("empty", "./empty/", "FROM and TO are the same place"),
+        ("postgresql://h/db", "postgresql://h/db", "FROM and TO are the same place"),
         ("mysql://me:hush@h/db", ".", "mysql://***@h/db is neither a directory nor a postgresql:// URL"),
         (".", "postgress://me:hush@h/db", "postgress://***@h/db is neither a directory nor a postgresql:// URL"),
         ("nowhere", "there", "there is no directory nowhere"),

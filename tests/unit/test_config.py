@@ -74,6 +74,7 @@ def test_directories_are_relative_to_the_data_directory_unless_absolute(tmp_path
         ("ollama_host", "ftp://x"),
         ("ollama_host", "http://"),
         ("ollama_host", "http://x:99999"),
+        ("ollama_host", "not a url"),
         ("log_level", "LOUD"),
         ("host", ""),
         ("host", "http://x"),
@@ -109,3 +110,8 @@ def test_an_app_is_made_of_overrides_or_settings_or_both(tmp_path: Path) -> None
     assert create_app(MochiServerSettings(data_dir=tmp_path), port=1).title == "mochi-server"
     with pytest.raises(ValidationError):
         create_app(port="many")
+
+
+def test_an_ollama_without_a_scheme_is_at_ollamas_own_port() -> None:
+    assert MochiServerSettings(ollama_host="192.168.1.100").ollama_host == "http://192.168.1.100:11434"
+    assert MochiServerSettings(ollama_host="box:8080").ollama_host == "http://box:8080"

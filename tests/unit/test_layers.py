@@ -13,6 +13,7 @@ MODULES = sorted(SERVER.rglob("*.py"))
 STUB_MODULES = sorted((SRC / "mochi_stub").rglob("*.py"))
 LAYERS = [
     "constants",
+    "addresses",
     "posix",
     "inotify",
     "turns",

@@ -7,6 +7,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from mochi_server import MochiServerSettings, create_app, services
+from mochi_server.errors import StorageFailed
 from mochi_server.ollama import ChatResponse, OllamaClient, ReceivedMessage
 from mochi_stub import StubServer
 
@@ -46,6 +47,11 @@ def test_services_have_the_names_of_the_specification() -> None:
         "SummaryModelManager",
         "SystemPromptService",
     }
+
+
+def test_a_prompt_that_cannot_be_looked_for_is_a_failure_of_the_disk(tmp_path: Path) -> None:
+    with pytest.raises(StorageFailed):
+        services.SystemPromptService(tmp_path / ("d" * 300)).create("a.md", "Be kind.")
 
 
 def test_the_app_answers_a_test_client_with_and_without_its_lifespan(tmp_path: Path, stub: StubServer) -> None:

@@ -17,7 +17,7 @@ from mochi_server.ollama import (
     ModelInfo,
     OllamaClient,
 )
-from mochi_server.ollama.errors import translate
+from mochi_server.ollama.errors import refused, translate
 from mochi_stub import StubServer
 from mochi_stub.prompt import ToolCall
 from mochi_stub.reply import Failure, Reply, Text
@@ -162,6 +162,17 @@ def test_a_name_that_is_nobodys_is_told_in_words() -> None:
         os_error = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     assert "http://nobody: Name or service not known." in translate(NoSuchName(), "http://nobody").message
+
+
+def test_what_speaks_no_tls_is_told_in_words(stub: StubServer) -> None:
+    with pytest.raises(OllamaUnreachable, match=r"TLS: (wrong version number|record layer failure)"):
+        Async(stub.url.replace("http:", "https:")).models()
+
+
+def test_a_page_is_told_by_its_title() -> None:
+    page = b"<!DOCTYPE html>\n<html><head><title>\n502 Bad Gateway</title></head><body>nginx</body></html>"
+    assert refused(502, page).message == "Ollama answered with status 502 and a page: 502 Bad Gateway."
+    assert refused(404, b"<html>").message == "Ollama answered with status 404."
 
 
 def test_nobody_there_is_unreachable(kind: type[Sync | Async], stub: StubServer) -> None:

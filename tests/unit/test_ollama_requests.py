@@ -16,6 +16,9 @@ from mochi_server.ollama.types import ModelDetails
         ("http://localhost:11434/", "http://localhost:11434", None),
         ("https://me:p%40ss@example.com/ollama/", "https://example.com/ollama", "Basic bWU6cEBzcw=="),
         ("http://[::1]:11434", "http://[::1]:11434", None),
+        ("192.168.1.100", "http://192.168.1.100:11434", None),
+        ("[::1]/ollama", "http://[::1]:11434/ollama", None),
+        ("http://192.168.1.100", "http://192.168.1.100", None),
     ],
 )
 def test_endpoints_keep_paths_and_hide_credentials(host: str, url: str, authorization: str | None) -> None:

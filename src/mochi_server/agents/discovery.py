@@ -86,7 +86,10 @@ class AgentDiscoveryService:
         if not directory.resolve().is_relative_to(self._directory.resolve()):
             return ["the folder is a link that leads out of the agents directory"]
         needed = (FILE, f"{directory.name}.py", "__init__.py")
-        return [f"{file} is missing" for file in needed if not (directory / file).is_file()]
+        try:
+            return [f"{file} is missing" for file in needed if not (directory / file).is_file()]
+        except OSError as error:
+            return [f"it cannot be read: {error.strerror}"]
 
 
 def chosen(agents: dict[str, AgentDefinition], name: str) -> AgentDefinition:

@@ -33,7 +33,8 @@ class MochiClient:
     Give each thread a client of its own: ``httpx`` may close an idle connection that another one has just been given.
 
     ``delays`` are the seconds before each attempt to go on after a connection was lost. ``http`` is an ``httpx`` client
-    of your own, with the ``base_url`` of the API (``http://127.0.0.1:8000/api/v1``); it stays yours to close.
+    of your own, with the ``base_url`` of the API (``http://127.0.0.1:8000/api/v1``); it stays yours to close. Raises
+    ``ValueError`` for a ``url`` that is none.
 
     Every method raises ``ApiError`` for what the server refuses and ``ConnectionFailed`` when it cannot be reached.
     """

@@ -68,6 +68,10 @@ class Listening:
         """What to ask for: until something was heard the beginning, which is safe to repeat, then the rest."""
         return requests.listen(self._session_id, self.last_event_id) if self._begun else self._first
 
+    def is_stream(self, response: httpx.Response) -> bool:
+        """Whether an answer is events, rather than something to ``read``."""
+        return response.status_code == 200 and response.headers.get("Content-Type", "").startswith("text/event-stream")
+
     def read(self, status: int, body: bytes) -> None:
         """An answer that is no stream. Raises ``ClientError`` unless it says that there is nothing to hear."""
         if status != 204:

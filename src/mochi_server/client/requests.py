@@ -70,11 +70,19 @@ class Request(Generic[T]):
             raise error_of(response.status_code, response.content)
         if self.is_file:
             return self.read(response.content)
-        return self.read(response.json() if response.content else None)
+        try:
+            return self.read(response.json() if response.content else None)
+        except (ValueError, LookupError, TypeError) as error:  # a page perhaps, from something else
+            raise error_of(response.status_code, response.content) from error
 
 
 def settings(url: str, api_key: str | None) -> dict[str, Any]:
-    """What an ``httpx`` client of a server is made with. This machine is reached without a proxy."""
+    """What an ``httpx`` client of a server is made with. This machine is reached without a proxy.
+
+    Raises ``ValueError`` for what is no URL.
+    """
+    if not url.startswith(("http://", "https://")):
+        raise ValueError(f"{url!r} is not an http:// or https:// URL")
     local = urlsplit(url).hostname in ("localhost", "127.0.0.1", "::1")
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     base = url.rstrip("/") + API_PREFIX

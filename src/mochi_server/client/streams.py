@@ -72,7 +72,7 @@ class Stream(_Heard, Iterator[StreamEvent]):
     def _connection(self) -> Generator[StreamEvent, None, None]:
         request, parser = self._listening.request(), Parser()
         with self._http.stream(request.method, request.path, **request.arguments()) as response:
-            if response.status_code != 200:
+            if not self._listening.is_stream(response):
                 return self._listening.read(response.status_code, response.read())
             for data in response.iter_bytes():
                 yield from self._listening.feed(parser, data)
@@ -116,7 +116,7 @@ class AsyncStream(_Heard, AsyncIterator[StreamEvent]):
     async def _connection(self) -> AsyncGenerator[StreamEvent, None]:
         request, parser = self._listening.request(), Parser()
         async with self._http.stream(request.method, request.path, **request.arguments()) as response:
-            if response.status_code != 200:
+            if not self._listening.is_stream(response):
                 self._listening.read(response.status_code, await response.aread())
                 return
             async for data in response.aiter_bytes():

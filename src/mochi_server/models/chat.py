@@ -13,6 +13,7 @@ from mochi_server.chat.turn import TurnRequest
 from mochi_server.constants import KEY_PATTERN, MAX_IMAGES
 from mochi_server.errors import ValidationFailed
 from mochi_server.models.common import Body, Format, KeepAlive, NonBlank, Options, ThinkLevel
+from mochi_server.models.messages import MessageOut
 
 KeyHeader = Annotated[
     str | None,
@@ -113,7 +114,7 @@ class ChatResponse(BaseModel):
     """An answer as it is stored. ``message`` is null when the turn was stopped before the model spoke."""
 
     session_id: str
-    message: dict[str, Any] | None
+    message: MessageOut | None
     tool_calls_executed: list[ToolCallExecuted]
     context_window: ContextWindow
 

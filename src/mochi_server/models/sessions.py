@@ -19,6 +19,7 @@ from mochi_server.models.common import (
     ThinkLevel,
     whole,
 )
+from mochi_server.models.messages import MessageOut
 from mochi_server.services.sessions import SessionState
 from mochi_server.services.summarization import Summarized
 from mochi_server.sessions.session import ChatSession, last_answer, usage_tokens
@@ -190,7 +191,7 @@ class SessionDetail(Session):
     ``images`` of a user message are ``{"sha256", "media_type"}`` each; their bytes are at ``blobs/{sha256}``.
     """
 
-    messages: list[dict[str, Any]]
+    messages: list[MessageOut]
 
     @classmethod
     def of(cls, session: ChatSession) -> "SessionDetail":
@@ -207,7 +208,7 @@ class MessageList(BaseModel):
     """The messages of a session; the position in the list is the message's index."""
 
     session_id: str
-    messages: list[dict[str, Any]]
+    messages: list[MessageOut]
 
     @classmethod
     def of(cls, session: ChatSession) -> "MessageList":

@@ -6,6 +6,7 @@ Classes are recognised by name, so that neither HTTP library is loaded for the s
 import os
 import re
 import socket
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
@@ -51,7 +52,10 @@ def translate(error: Exception, host: str) -> MochiError:
 
 def refused(status: int, body: bytes, model: str | None = None) -> MochiError:
     """Our error for an answer with a status of 400 or more; Ollama's own text is kept."""
-    text = error_text(body) or f"Ollama answered with status {status}."
+    text = error_text(body)
+    if not text or _is_page(text):  # from a proxy, or from something that is no Ollama
+        title = re.search(r"<title>\s*(.*?)\s*</title>", text, re.DOTALL | re.IGNORECASE)
+        text = f"Ollama answered with status {status}{f' and a page: {title[1]}' if title else ''}."
     if status == HTTPStatus.NOT_FOUND and model is not None and "not found" in text:
         return ModelNotFound(model)
     return OllamaError(text, upstream_status=status)
@@ -94,12 +98,19 @@ def error_text(body: bytes) -> str:
     return error if isinstance(error, str) else _shorten(body.decode("utf-8", "replace").strip())
 
 
+def _is_page(text: str) -> bool:
+    return re.match(r"<(!doctype|html|head)\b", text, re.IGNORECASE) is not None
+
+
 def _shorten(text: str) -> str:
     return text if len(text) <= _EXCERPT else text[:_EXCERPT] + "..."
 
 
 def _reason(error: Exception) -> str:
-    cause = getattr(error, "os_error", error)
+    cause = getattr(error, "certificate_error", None) or getattr(error, "os_error", error)
+    if isinstance(cause, ssl.SSLError):  # nor are its
+        why = getattr(cause, "verify_message", None) or (cause.reason or "it failed").replace("_", " ").lower()
+        return f"TLS: {why}"
     if isinstance(cause, socket.gaierror):  # its numbers are not the system's
         return str(cause.strerror or cause)
     number = getattr(error, "errno", None)

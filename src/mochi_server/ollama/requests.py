@@ -8,6 +8,7 @@ from ipaddress import ip_address
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+from mochi_server.addresses import full_url
 from mochi_server.ollama.types import ChatMessage, ChatResponse, Encoded, ModelDetails, ModelInfo, ReceivedMessage
 
 MEBIBYTE = 1024 * 1024
@@ -32,11 +33,11 @@ class Endpoint:
 
 
 def endpoint(host: str) -> Endpoint:
-    """Read ``OLLAMA_HOST``-style values: scheme optional, credentials and a path prefix allowed.
+    """Read ``OLLAMA_HOST``-style values: scheme and port optional, credentials and a path prefix allowed.
 
     ``OLLAMA_API_KEY`` of the environment is sent as a bearer token unless the URL has credentials.
     """
-    parts = urlsplit(host if "://" in host else f"http://{host}")
+    parts = urlsplit(full_url(host))
     headers = {}
     if parts.username is not None:
         credentials = f"{unquote(parts.username)}:{unquote(parts.password or '')}"

@@ -1,5 +1,6 @@
 """System prompt files: ``.md`` and ``.txt`` files in one directory. Knows nothing of sessions or HTTP."""
 
+import os
 import threading
 import unicodedata
 from dataclasses import dataclass
@@ -59,7 +60,7 @@ class SystemPromptService:
         if not (is_prompt_name(filename) and unicodedata.is_normalized("NFC", filename)):
             raise ValidationFailed("filename must be a plain file name that ends in .md or .txt.", filename=filename)
         with self._creating:
-            if self._path(filename).exists():
+            if os.path.exists(self._path(filename)):  # noqa: PTH110 - raises nothing; writing does
                 raise PromptExists(filename)
             return self._write(filename, content)
 

@@ -126,8 +126,11 @@ class ToolDiscoveryService:
 def find_tools(directory: Path, schemas: ToolSchemaService) -> ToolCatalogue:
     """Import a directory's ``__init__.py`` and read its exports, groups and marks. Never raises."""
     start = directory / "__init__.py"
-    if not start.is_file():
-        return ToolCatalogue()
+    try:
+        if not start.is_file():
+            return ToolCatalogue()
+    except OSError as error:  # a folder on the way that may not be looked into
+        return ToolCatalogue(problems=(Problem(start.name, f"it cannot be read: {error.strerror}"),))
     try:
         package = load_package(directory)
     except BaseException as error:  # importing runs user code, which may even call sys.exit
