@@ -304,6 +304,16 @@ def test_options_of_a_file_that_would_load_the_model_anew_are_not_sent(api: Api,
     assert "num_gpu" not in sent["options"]
 
 
+@pytest.mark.parametrize("approved", [5, "add", {"add": True}, [["add"]]], ids=str)
+def test_approvals_of_a_file_that_are_none_leave_the_safest_settings(api: Api, approved: object) -> None:
+    settings = {"tools": ["add"], "execution_policy": "never_confirm", "approved_tools": approved}
+    file = {"metadata": {"model": "mochi", "tool_settings": settings}, "messages": []}
+    (imported,) = api.ok(_import(api, orjson.dumps(file)), 201)["sessions"]
+    assert imported["tool_settings"] == {"tools": [], "tool_group": None, "execution_policy": "always_confirm"}
+    assert api.chat(imported["session_id"], "Hello!")["message"]["content"]
+    assert error_of(api.http.post("/sessions", json={"model": "mochi", "tool_settings": settings}))[0] == 422
+
+
 def test_chats_of_open_webui_become_sessions_with_the_branch_that_was_shown(api: Api) -> None:
     other = open_webui_chat(models=[""], params={}, history={"messages": {}, "currentId": None})
     first, second = api.ok(_import(api, orjson.dumps([open_webui_chat(), other])), 201)["sessions"]
