@@ -304,6 +304,19 @@ def test_keys_are_bearers(tmp_path: Path, stub: StubServer) -> None:
                     assert caught.value.code == "invalid_api_key"
 
 
+def test_the_window_is_the_one_that_the_model_has_for_everybody(door: Door, server: RunningServer) -> None:
+    """So that Ollama loads nothing anew between them."""
+    api = server.api()
+    session = api.create("mochi-long")["session_id"]
+    wide = {"context_window": {"current_window": 24_576}}
+    api.ok(api.http.patch(f"/sessions/{session}", json=wide))
+    answer: Any = door.say("Hello!", model="mochi-long")
+    assert answer.mochi["context_window"]["current_window"] == 24_576
+    api.chat(session, "Hello!")
+    assert [sent["options"]["num_ctx"] for sent in door.sent] == [24_576, 24_576]
+    api.ok(api.http.patch(f"/sessions/{session}", json={"context_window": None}))
+
+
 @STREAMED
 def test_an_ollama_that_is_gone_is_a_502(tmp_path: Path, stream: bool) -> None:
     with (
