@@ -2197,7 +2197,7 @@ export interface components {
          * OpenWebUIBareChat
          * @description A chat as old exports have it, with nothing beside it.
          */
-        OpenWebUIBareChat: ({
+        OpenWebUIBareChat: {
             /**
              * Title
              * @default null
@@ -2228,10 +2228,6 @@ export interface components {
             messages?: (components["schemas"]["OpenWebUIMessage"] | null)[] | null;
         } & {
             [key: string]: unknown;
-        }) | {
-            history: Record<string, never>;
-        } | {
-            messages: unknown[];
         };
         /**
          * OpenWebUIChat
@@ -2263,7 +2259,7 @@ export interface components {
          *
          *     ``timestamp`` is in milliseconds.
          */
-        OpenWebUIContent: ({
+        OpenWebUIContent: {
             /**
              * Title
              * @default null
@@ -2295,10 +2291,6 @@ export interface components {
             messages?: (components["schemas"]["OpenWebUIMessage"] | null)[] | null;
         } & {
             [key: string]: unknown;
-        }) | {
-            history: Record<string, never>;
-        } | {
-            messages: unknown[];
         };
         /**
          * OpenWebUIHistory

@@ -58,12 +58,7 @@ class OpenWebUIContent(_Lenient):
     """
 
     model_config = ConfigDict(
-        json_schema_extra={
-            "anyOf": [
-                {"required": ["history"], "properties": {"history": {"type": "object"}}},
-                {"required": ["messages"], "properties": {"messages": {"type": "array"}}},
-            ]
-        }
+        json_schema_extra={"not": {"properties": {"history": {"type": "null"}, "messages": {"type": "null"}}}}
     )
 
     title: str | None = None
