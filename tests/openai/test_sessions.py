@@ -80,6 +80,11 @@ def test_the_history_is_the_sessions(door: Door, api: Api, session: str) -> None
     assert [content for role, content in contents(api, session) if role != "assistant"] == ["Be kind.", "One.", "Two."]
 
 
+def test_the_header_goes_before_the_metadata(door: Door, api: Api, session: str) -> None:
+    inside(door, session).say("Hello!", metadata={"session_id": "0123456789"})
+    assert [role for role, _ in contents(api, session)] == ["system", "user", "assistant"]
+
+
 def test_instructions_hold_where_the_session_has_none(door: Door, api: Api) -> None:
     session = api.create("mochi")["session_id"]
     door.messages = [{"role": "system", "content": "Speak French."}]
