@@ -975,14 +975,22 @@ export interface components {
             /** Problems */
             problems: components["schemas"]["ToolProblem"][];
         };
-        /** @description A piece of what the agent says while it carries out its plan. */
+        /**
+         * @description A piece of what the agent says while it carries out its plan.
+         *
+         *     An empty one ends what it says before it acts: another answer follows.
+         */
         AgentExecution: {
             content: string;
             agent_name: string;
             agent_session_id: string;
             parent_call_id: string;
         };
-        /** @description `agent_execution`: A piece of what the agent says while it carries out its plan. */
+        /**
+         * @description `agent_execution`: A piece of what the agent says while it carries out its plan.
+         *
+         *     An empty one ends what it says before it acts: another answer follows.
+         */
         AgentExecutionEvent: {
             /**
              * @description The run and the number of the event, which `Last-Event-ID` takes.
@@ -2180,6 +2188,42 @@ export interface components {
             data: components["schemas"]["OpenAIModel"][];
         };
         /**
+         * OpenWebUIBareChat
+         * @description A chat as old exports have it, with nothing beside it.
+         */
+        OpenWebUIBareChat: {
+            /**
+             * Title
+             * @default null
+             */
+            title?: string | null;
+            /**
+             * Models
+             * @default null
+             */
+            models?: (string | null)[] | null;
+            /**
+             * System
+             * @default null
+             */
+            system?: string | null;
+            /** @default null */
+            params?: components["schemas"]["OpenWebUIParams"] | null;
+            /**
+             * Timestamp
+             * @default null
+             */
+            timestamp?: number | null;
+            history: components["schemas"]["OpenWebUIHistory"];
+            /**
+             * Messages
+             * @default null
+             */
+            messages?: (components["schemas"]["OpenWebUIMessage"] | null)[] | null;
+        } & {
+            [key: string]: unknown;
+        };
+        /**
          * OpenWebUIChat
          * @description A chat of an Open WebUI export. Times are in seconds since 1970.
          */
@@ -2205,7 +2249,9 @@ export interface components {
         };
         /**
          * OpenWebUIContent
-         * @description What the chat consists of.
+         * @description What the chat consists of: ``history``, or, before there were trees, ``messages`` alone.
+         *
+         *     ``timestamp`` is in milliseconds.
          */
         OpenWebUIContent: {
             /**
@@ -2225,7 +2271,18 @@ export interface components {
             system?: string | null;
             /** @default null */
             params?: components["schemas"]["OpenWebUIParams"] | null;
-            history: components["schemas"]["OpenWebUIHistory"];
+            /**
+             * Timestamp
+             * @default null
+             */
+            timestamp?: number | null;
+            /** @default null */
+            history?: components["schemas"]["OpenWebUIHistory"] | null;
+            /**
+             * Messages
+             * @default null
+             */
+            messages?: (components["schemas"]["OpenWebUIMessage"] | null)[] | null;
         } & {
             [key: string]: unknown;
         };
@@ -2236,7 +2293,7 @@ export interface components {
         OpenWebUIHistory: {
             /** Messages */
             messages: {
-                [key: string]: components["schemas"]["OpenWebUIMessage"];
+                [key: string]: components["schemas"]["OpenWebUIMessage"] | null;
             };
             /**
              * Currentid
@@ -2248,14 +2305,14 @@ export interface components {
         };
         /**
          * OpenWebUIMessage
-         * @description A message and where it hangs. ``timestamp`` is in seconds since 1970.
+         * @description A message and where it hangs. ``timestamp`` is in seconds since 1970. One without a role was never shown.
          */
         OpenWebUIMessage: {
             /**
              * Role
-             * @enum {string}
+             * @default null
              */
-            role: "system" | "user" | "assistant";
+            role?: ("system" | "user" | "assistant") | null;
             /**
              * Content
              * @default null
@@ -2649,7 +2706,7 @@ export interface components {
         };
         /**
          * SessionImport
-         * @description Exported sessions, one or many: of this server, or chats of Open WebUI.
+         * @description Exported sessions, one or many: of this server, or chats of Open WebUI; older ones are bare.
          * @example {
          *       "messages": [
          *         {
@@ -2717,7 +2774,7 @@ export interface components {
          *       }
          *     ]
          */
-        SessionImport: components["schemas"]["SessionFile"] | components["schemas"]["OpenWebUIChat"] | (components["schemas"]["SessionFile"] | components["schemas"]["OpenWebUIChat"])[];
+        SessionImport: components["schemas"]["SessionFile"] | components["schemas"]["OpenWebUIChat"] | components["schemas"]["OpenWebUIBareChat"] | (components["schemas"]["SessionFile"] | components["schemas"]["OpenWebUIChat"] | components["schemas"]["OpenWebUIBareChat"])[];
         /**
          * SessionList
          * @description Sessions, the last changed first.

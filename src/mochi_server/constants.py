@@ -22,6 +22,11 @@ SAFE_WINDOW_RATIO = 0.9
 PREVIEW_CHARS = 250
 """Length of a preview in lists, before the ``...``."""
 
+RELOADING_OPTIONS = frozenset(
+    {"num_ctx", "num_batch", "num_gpu", "main_gpu", "use_mmap", "num_thread", "draft_num_predict"}
+)
+"""Options that make Ollama load the model anew; the context window's owner alone may send them."""
+
 SUMMARY_UNSUPPORTED_MODELS: tuple[str, ...] = ("gpt-oss", "deepseek-r1", "qwq")
 """Models whose structured answers are known to be useless; a name without a tag means all its tags."""
 

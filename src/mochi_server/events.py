@@ -94,7 +94,10 @@ class AgentPlanning:
 
 @dataclass(frozen=True, slots=True)
 class AgentExecution:
-    """A piece of what the agent says while it carries out its plan."""
+    """A piece of what the agent says while it carries out its plan.
+
+    An empty one ends what it says before it acts: another answer follows.
+    """
 
     content: str
     agent_name: str

@@ -364,6 +364,12 @@ def exported(api: Api, session_id: str) -> Any:
     return api.ok(api.http.get(f"/sessions/{session_id}/export"))
 
 
+def test_markdown_names_the_images(api: Api) -> None:
+    session_id = looking(api, PNG, GIF)
+    text = api.http.get(f"/sessions/{session_id}/export", params={"format": "markdown"}).text
+    assert f"\n\n*(image {name_of(PNG)})*\n\n*(image {name_of(GIF)})*\n\n" in text
+
+
 def test_an_export_brings_its_images_to_another_server(tmp_path: Path, stub: StubServer) -> None:
     with RunningServer(tmp_path / "here", stub.url) as one, RunningServer(tmp_path / "there", stub.url) as other:
         here, there = one.api(), other.api()

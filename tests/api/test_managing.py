@@ -1,5 +1,6 @@
 """Sessions that people manage: found, paged, titled, forked, exported, imported."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -292,6 +293,27 @@ def open_webui_chat(**changes: Any) -> dict[str, Any]:
     }
 
 
+def test_options_of_a_file_that_would_load_the_model_anew_are_not_sent(api: Api, stub: StubServer) -> None:
+    options = {"num_gpu": 0, "num_ctx": 999_999, "top_k": 7}
+    file = {"metadata": {"model": "mochi", "options": options}, "messages": []}
+    (imported,) = api.ok(_import(api, orjson.dumps(file)), 201)["sessions"]
+    api.chat(imported["session_id"], "Hello!")
+    sent = [exchange.body for exchange in stub.exchanges() if exchange.path == "/api/chat"][-1]
+    assert sent is not None
+    assert (sent["options"]["top_k"], sent["options"]["num_ctx"]) == (7, 8192)
+    assert "num_gpu" not in sent["options"]
+
+
+@pytest.mark.parametrize("approved", [5, "add", {"add": True}, [["add"]]], ids=str)
+def test_approvals_of_a_file_that_are_none_leave_the_safest_settings(api: Api, approved: object) -> None:
+    settings = {"tools": ["add"], "execution_policy": "never_confirm", "approved_tools": approved}
+    file = {"metadata": {"model": "mochi", "tool_settings": settings}, "messages": []}
+    (imported,) = api.ok(_import(api, orjson.dumps(file)), 201)["sessions"]
+    assert imported["tool_settings"] == {"tools": [], "tool_group": None, "execution_policy": "always_confirm"}
+    assert api.chat(imported["session_id"], "Hello!")["message"]["content"]
+    assert error_of(api.http.post("/sessions", json={"model": "mochi", "tool_settings": settings}))[0] == 422
+
+
 def test_chats_of_open_webui_become_sessions_with_the_branch_that_was_shown(api: Api) -> None:
     other = open_webui_chat(models=[""], params={}, history={"messages": {}, "currentId": None})
     first, second = api.ok(_import(api, orjson.dumps([open_webui_chat(), other])), 201)["sessions"]
@@ -308,6 +330,32 @@ def test_chats_of_open_webui_become_sessions_with_the_branch_that_was_shown(api:
     assert (second["model"], second["message_count"]) == ("unknown", 0)
     api.ok(api.http.patch(f"/sessions/{first['session_id']}", json={"model": "mochi"}))
     assert api.chat(first["session_id"])["message"]["content"]
+
+
+def older_than_trees(chat: dict[str, Any]) -> None:
+    del chat["chat"]["history"]
+    for message in chat["chat"]["messages"]:
+        del message["id"], message["parentId"], message["childrenIds"]
+
+
+def begun_in_the_background(chat: dict[str, Any]) -> None:
+    """Open WebUI keeps what comes for a message that is not there, and is not shown, under its id."""
+    chat["chat"]["history"]["messages"] |= {"s": {"statusHistory": [], "timestamp": 1800000000}, "n": None}
+
+
+@pytest.mark.parametrize("change", [older_than_trees, begun_in_the_background, None], ids=str)
+def test_chats_of_any_age_are_read(api: Api, change: Callable[[dict[str, Any]], None] | None) -> None:
+    """The oldest exports are chats with nothing beside them."""
+    chat = open_webui_chat()
+    if change is None:
+        chat = chat["chat"]
+    else:
+        change(chat)
+    (imported,) = api.ok(_import(api, orjson.dumps([chat])), 201)["sessions"]
+    session = api.session(imported["session_id"])
+    assert (session["title"], session["model"]) == ("Greetings", "llama3:8b")
+    assert session["created_at"] == "2023-11-14T22:13:20.000000+00:00"
+    assert [message["content"] for message in session["messages"]] == ["Be kind.", "Hi?", "Hi.", "And?"]
 
 
 @pytest.mark.parametrize(
@@ -349,7 +397,8 @@ NO_FILES = {
         {"metadata": {"model": "m"}, "messages": [{"role": "assistant", "content": "", "tool_calls": [{}]}]}
     ),
     "another program's": orjson.dumps([{"title": "x", "mapping": {}, "create_time": 1}]),
-    "no tree": orjson.dumps([{"chat": {"messages": []}}]),
+    "no tree": orjson.dumps([{"chat": {"title": "x"}}]),
+    "a list that is none": orjson.dumps([{"chat": {"messages": [5]}}]),
     "the second is wrong": orjson.dumps([GOOD, {"metadata": {"model": ""}, "messages": []}, GOOD]),
     "too deep": DEEP,
     "much too deep": b"[" * 100_000,

@@ -159,8 +159,8 @@ def test_servers_that_cannot_be_used_are_problems_and_stop_nobody(
     monkeypatch.setattr(one_server, "CONNECT_SECONDS", 4)
     write_mcp(
         tmp_path,
-        hand=by_hand(tmp_path, "echo"),
-        absent={"command": "no-such-program"},
+        hand={**by_hand(tmp_path, "echo"), "url": None, "type": None, "headers": None, "cwd": None, "disabled": None},
+        absent={"command": "no-such-program", "args": None, "env": None},
         ended=by_hand(tmp_path, "ended"),
         silent=by_hand(tmp_path, "silent"),
         down={"url": "http://127.0.0.1:9/mcp"},
@@ -168,6 +168,7 @@ def test_servers_that_cannot_be_used_are_problems_and_stop_nobody(
         odd=by_hand(tmp_path, "echo", "odd"),
         off={"command": "no-such-program", "disabled": True},
         empty={},
+        torn={"command": "python", "args": "-m server"},
         wrong={"url": "ftp://x", "headers": {"a": ["b"]}, "type": "sse"},
     )
     with RunningServer(tmp_path, stub.url) as server:
@@ -180,6 +181,7 @@ def test_servers_that_cannot_be_used_are_problems_and_stop_nobody(
         assert called(api, "echo", text="still")["result"] == "still"
     assert told == [
         'mcp.json: empty: it needs a "command", or a "url"',
+        "mcp.json: torn: args: Input should be a valid list",
         "mcp.json: wrong: url: not an http:// or https:// URL; headers.a: Input should be a valid string; "
         "type: of the transports over HTTP only streamable HTTP is known, which is called http",
         "absent: MCP server: it cannot be started: No such file or directory",

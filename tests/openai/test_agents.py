@@ -10,7 +10,7 @@ import pytest
 
 from mochi_stub import StubServer
 from tests.openai.talk import Door, client_of, said, stored
-from tests.support.agents import delegate, notes, write_agent
+from tests.support.agents import delegate, nested, notes, write_agent
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
 
@@ -35,6 +35,38 @@ def test_an_agent_plans_aloud_and_answers(door: Door, data_dir: Path, stream: bo
     assert stored(data_dir) == []
 
 
+@STREAMED
+def test_answers_of_an_agent_are_set_apart(door: Door, server: RunningServer, stream: bool) -> None:
+    """It says what it will do before it does it."""
+    api = server.api()
+    session = api.create("mochi", agent_settings={"enabled_agents": ["helper"]})["session_id"]
+    api.chat(session, instruct(delegate(), words(2)))
+    chat = api.ok(api.http.get("/agents/chats"))["sessions"][0]["session_id"]
+    before = len(api.ok(api.http.get(f"/agents/chats/{chat}"))["messages"])
+    door.stream = stream
+    answer = door.say("Announce it.", model="agent:helper", extra_headers={"X-Mochi-Session": chat})
+    _, plan, *acting = [m["content"] for m in api.ok(api.http.get(f"/agents/chats/{chat}"))["messages"][before:]]
+    message: Any = said(answer)
+    assert (len(acting), message.content) == (2, "\n\n".join(acting))
+    if not stream:
+        assert message.reasoning == plan
+
+
+@STREAMED
+def test_the_answer_of_a_session_is_the_models_and_what_its_agents_say_is_reasoning(
+    door: Door, server: RunningServer, stream: bool
+) -> None:
+    api = server.api()
+    session = api.create("mochi", agent_settings={"enabled_agents": ["helper"]})["session_id"]
+    door.stream = stream
+    does = (words(2), calls("look"), words(3))
+    answer = door.say(nested(delegate(*does), words(4), label="M"), extra_headers={"X-Mochi-Session": session})
+    message: Any = said(answer)
+    assert message.content == api.messages(session)[-1]["content"]
+    if not stream:
+        assert message.reasoning.split("\n\n") == ["A lorem ipsum A", "A lorem ipsum A", "A lorem ipsum dolor A"]
+
+
 @pytest.mark.parametrize(("policy", "written"), [(None, []), ("never_confirm", ["x"])])
 def test_what_an_agent_writes_needs_a_policy(
     door: Door, data_dir: Path, policy: str | None, written: list[str]
@@ -50,7 +82,7 @@ def test_a_conversation_with_an_agent_is_continued_by_its_id(door: Door, server:
     api = server.api()
     session = api.create("mochi", agent_settings={"enabled_agents": ["helper"]})["session_id"]
     api.chat(session, instruct(delegate(), words(2)))
-    (chat,) = api.ok(api.http.get("/agents/chats"))["sessions"]
+    chat = api.ok(api.http.get("/agents/chats"))["sessions"][0]
     before = len(api.ok(api.http.get(f"/agents/chats/{chat['session_id']}"))["messages"])
     door.asks = {"model": "agent:helper", "extra_headers": {"X-Mochi-Session": chat["session_id"]}}
     door.say(WORK)

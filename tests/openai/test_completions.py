@@ -201,6 +201,18 @@ def test_images_go_to_models_that_see(tmp_path: Path) -> None:
         in_session(door, server.api())
 
 
+def test_a_conversation_may_hold_more_images_than_a_message(door: Door) -> None:
+    def message(number: int) -> Any:
+        url = f"data:image/png;base64,{PIXEL}"
+        return {"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}] * number}
+
+    door.messages = [message(9), {"role": "assistant", "content": "Seen."}]
+    door.go_on(message(9), model="echo")
+    assert [len(sent.get("images", [])) for sent in door.sent[-1]["messages"]] == [9, 0, 9]
+    refusal = door.refused(messages=[*door.messages, message(17)], model="echo")
+    assert (refusal.status_code, refusal.param) == (400, "messages[4].content")
+
+
 def in_session(door: Door, api: Api) -> None:
     """The first message once more: the session stores its image, and shows it to the model."""
     session = api.create("seeing")["session_id"]
@@ -290,6 +302,19 @@ def test_keys_are_bearers(tmp_path: Path, stub: StubServer) -> None:
                     with pytest.raises(openai.AuthenticationError) as caught:
                         client.models.list()
                     assert caught.value.code == "invalid_api_key"
+
+
+def test_the_window_is_the_one_that_the_model_has_for_everybody(door: Door, server: RunningServer) -> None:
+    """So that Ollama loads nothing anew between them."""
+    api = server.api()
+    session = api.create("mochi-long")["session_id"]
+    wide = {"context_window": {"current_window": 24_576}}
+    api.ok(api.http.patch(f"/sessions/{session}", json=wide))
+    answer: Any = door.say("Hello!", model="mochi-long")
+    assert answer.mochi["context_window"]["current_window"] == 24_576
+    api.chat(session, "Hello!")
+    assert [sent["options"]["num_ctx"] for sent in door.sent] == [24_576, 24_576]
+    api.ok(api.http.patch(f"/sessions/{session}", json={"context_window": None}))
 
 
 @STREAMED

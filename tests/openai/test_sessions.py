@@ -80,6 +80,11 @@ def test_the_history_is_the_sessions(door: Door, api: Api, session: str) -> None
     assert [content for role, content in contents(api, session) if role != "assistant"] == ["Be kind.", "One.", "Two."]
 
 
+def test_the_header_goes_before_the_metadata(door: Door, api: Api, session: str) -> None:
+    inside(door, session).say("Hello!", metadata={"session_id": "0123456789"})
+    assert [role for role, _ in contents(api, session)] == ["system", "user", "assistant"]
+
+
 def test_instructions_hold_where_the_session_has_none(door: Door, api: Api) -> None:
     session = api.create("mochi")["session_id"]
     door.messages = [{"role": "system", "content": "Speak French."}]
@@ -94,6 +99,34 @@ def test_what_was_not_answered_is_not_said_twice(door: Door, api: Api, session: 
     assert contents(api, session)[1:] == [("user", "Hello!")]
     door.say("Hello!")
     assert [role for role, _ in contents(api, session)] == ["system", "user", "assistant"]
+
+
+CALLED: Any = {
+    "role": "assistant",
+    "content": "",
+    "tool_calls": [{"id": "call_1", "function": {"index": 0, "name": "add", "arguments": {"a": 1, "b": 2}}}],
+}
+RESULT = {"role": "tool", "content": "3.0", "tool_name": "add", "tool_call_id": "call_1"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "kept"),
+    [
+        ([{"role": "assistant", "content": "Hel", "interrupted": True}], ["user"]),
+        ([CALLED, RESULT], ["user", "assistant", "tool"]),
+        ([CALLED, {**RESULT, "interrupted": True}], ["user", "assistant", "tool"]),
+        ([{"role": "assistant", "content": "Hello."}], ["user", "assistant", "user"]),
+    ],
+    ids=["cut", "called", "cut while calling", "answered"],
+)
+def test_what_was_not_answered_to_the_end_is_not_said_twice(
+    door: Door, api: Api, answer: list[Any], kept: list[str]
+) -> None:
+    """As when a client has waited too long, and asks again by itself."""
+    file = {"metadata": {"model": "mochi"}, "messages": [{"role": "user", "content": "Hello!"}, *answer]}
+    (imported,) = api.ok(api.http.post("/sessions/import", json=file), 201)["sessions"]
+    assert said(inside(door, imported["session_id"]).say("Hello!")).content
+    assert [role for role, _ in contents(api, imported["session_id"])] == [*kept, "assistant"]
 
 
 def test_results_that_came_before_are_not_stored_twice(door: Door, api: Api, session: str) -> None:

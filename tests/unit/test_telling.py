@@ -4,6 +4,8 @@ import orjson
 
 from mochi_server.chat.eventlog import Batch
 from mochi_server.events import (
+    AgentExecution,
+    AgentPlanning,
     ChatEvent,
     ContentDelta,
     Done,
@@ -35,6 +37,19 @@ def test_rounds_are_set_apart_where_both_say_something() -> None:
         ("reasoning", "hm"),
         ("content", "\n\ntwo"),
     ]
+
+
+def test_answers_of_an_agent_are_content_in_the_place_of_the_model_alone() -> None:
+    spoken = [kind("on it", "helper", "0123456789", "call_1") for kind in (AgentPlanning, AgentExecution)]
+    first, answer = ("reasoning", "on it"), ("content", "Done.")
+    assert told(Telling(), *spoken, ContentDelta("Done.")) == [first, ("reasoning", "\n\non it"), answer]
+    assert told(Telling(agent_answers=True), *spoken) == [first, ("content", "on it")]
+
+
+def test_what_agents_say_is_no_part_of_a_snapshot() -> None:
+    telling = Telling()
+    told(telling, ThinkingDelta("hm"), AgentPlanning("a long plan", "helper", "0123456789", "call_1"))
+    assert told(telling, Snapshot("one", "hm, so")) == [("reasoning", ", so"), ("content", "one")]
 
 
 def test_warnings_are_kept_for_the_end_and_waiting_is_not_told() -> None:

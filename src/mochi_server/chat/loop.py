@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from mochi_server.chat.answer import Answer
 from mochi_server.chat.model import ChatModel
 from mochi_server.chat.transcript import Transcript
-from mochi_server.events import ChatEvent, ToolContinuationStart, TurnWarning
+from mochi_server.events import ChatEvent, ContentDelta, ToolContinuationStart, TurnWarning
 from mochi_server.sessions.types import Message
 from mochi_server.tools.toolbox import Call, Toolbox, ToolOutcome, failed
 
@@ -62,6 +62,7 @@ class Conversation:
                     yield batch
             if not answer.tool_calls:
                 if self._only_announced(rounds_left):
+                    yield [ContentDelta("")]
                     continue
                 return
             calls = answer.calls(len(self.outcomes))

@@ -23,6 +23,7 @@ from mochi_server.chat.compaction import (
 from mochi_server.chat.images import with_images
 from mochi_server.chat.told import Size, shows_images, size
 from mochi_server.chat.waiting import FirstWords
+from mochi_server.constants import RELOADING_OPTIONS
 from mochi_server.errors import ContextOverflow, OllamaError
 from mochi_server.events import ChatEvent, ContextCompacted, Status, TurnWarning
 from mochi_server.ollama.async_client import AsyncOllamaClient
@@ -80,7 +81,8 @@ class ChatModel:
         self._info = info
         self._session = session
         self._think = wishes.think if wishes.think is not None else defaults.think
-        self._options = {**(defaults.options or {}), **(wishes.options or {})}
+        options = {**(defaults.options or {}), **(wishes.options or {})}
+        self._options = {name: value for name, value in options.items() if name not in RELOADING_OPTIONS}  # of files
         self._format = wishes.format if wishes.format is not None else defaults.format
         self._keep_alive = wishes.keep_alive if wishes.keep_alive is not None else defaults.keep_alive
         self._checkpoint = Checkpoint.from_dict(defaults.compaction)

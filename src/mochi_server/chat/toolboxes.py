@@ -9,13 +9,10 @@ from typing import Protocol
 from mochi_server.chat.confirmation import ConfirmationBroker, SessionApprover
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionStore
-from mochi_server.sessions.types import ToolSettings
+from mochi_server.sessions.types import APPROVED, ToolSettings
 from mochi_server.tools.execution import ToolExecutionService
 from mochi_server.tools.library import ToolLibrary
 from mochi_server.tools.toolbox import ConfirmingToolbox, FunctionToolbox, JoinedToolbox, Toolbox
-
-APPROVED = "approved_tools"
-"""Key of the tool settings that holds what was approved of for the rest of the session."""
 
 
 class ToolboxSource(Protocol):
@@ -54,7 +51,7 @@ class Toolboxes:
             self._broker,
             session.session_id,
             interactive,
-            set((settings.model_extra or {}).get(APPROVED, ())),
+            set(settings.approved),
             lambda names: self._remember(session.session_id, names),
         )
         own = ConfirmingToolbox(FunctionToolbox(found, self._execution), settings.execution_policy, approver)

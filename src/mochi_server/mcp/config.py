@@ -40,7 +40,7 @@ class LocalServer(_Entry):
     """A program that is started, and spoken with by its standard streams. ``cwd``: relative to the tools directory."""
 
     command: str = Field(min_length=1)
-    args: tuple[str, ...] = Field((), repr=False)
+    args: list[str] = Field([], repr=False)
     env: dict[str, str] = Field({}, repr=False)
     cwd: str | None = None
 
@@ -153,11 +153,11 @@ def _server(name: str, entry: object) -> ServerConfig | None:
         raise _Unusable("it must be an object")
     if entry.get("disabled") is True:
         return None
-    kind = next((kind for key, kind in (("command", LocalServer), ("url", RemoteServer)) if key in entry), None)
+    kind = next((kind for key, kind in (("command", LocalServer), ("url", RemoteServer)) if entry.get(key)), None)
     if kind is None:
         raise _Unusable('it needs a "command", or a "url"')
     try:
-        return kind.model_validate(entry)
+        return kind.model_validate({key: value for key, value in entry.items() if value is not None})
     except ValidationError as error:
         raise _Unusable("; ".join(map(_explain, error.errors(include_url=False, include_input=False)))) from error
 

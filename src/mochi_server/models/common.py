@@ -8,12 +8,7 @@ import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 from pydantic.config import JsonDict
 
-from mochi_server.constants import MAX_MESSAGE_CHARS
-
-RELOADING_OPTIONS = frozenset(
-    {"num_ctx", "num_batch", "num_gpu", "main_gpu", "use_mmap", "num_thread", "draft_num_predict"}
-)
-"""Options that make Ollama load the model anew; the context window's owner alone may send them."""
+from mochi_server.constants import MAX_MESSAGE_CHARS, RELOADING_OPTIONS
 
 _NUMBERS = (
     *("num_keep", "seed", "num_predict", "top_k", "top_p", "min_p", "typical_p", "repeat_last_n", "temperature"),

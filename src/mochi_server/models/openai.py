@@ -137,6 +137,16 @@ class Metadata(Body):
     session_id: str | None = None
 
 
+async def _read(param: str, urls: list[str]) -> tuple[Image, ...]:
+    """The images of one message."""
+    if len(urls) > MAX_IMAGES:
+        raise invalid(param, f"a message may hold {MAX_IMAGES} images, and this one holds {len(urls)}")
+    try:
+        return await read_images(urls)
+    except ValidationFailed as error:
+        raise invalid(param, error.message) from error
+
+
 class CompletionRequest(Body):
     """A conversation to be answered. Null is the same as leaving a field out; unknown fields are left alone."""
 
@@ -227,12 +237,7 @@ class CompletionRequest(Body):
 
     async def _images(self) -> dict[int, tuple[Image, ...]]:
         urls = {i: m.image_urls for i, m in enumerate(self.messages) if isinstance(m, UserMessage) and m.image_urls}
-        if sum(map(len, urls.values())) > MAX_IMAGES:
-            raise invalid("messages", f"they may hold {MAX_IMAGES} images, and hold more")
-        try:
-            return {index: await read_images(of_message) for index, of_message in urls.items()}
-        except ValidationFailed as error:
-            raise invalid("messages", error.message) from error
+        return {index: await _read(f"messages[{index}].content", of_message) for index, of_message in urls.items()}
 
     def _options(self) -> dict[str, Any]:
         stop = [self.stop] if isinstance(self.stop, str) else self.stop

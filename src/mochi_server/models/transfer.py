@@ -7,7 +7,7 @@ from pydantic.config import JsonDict
 
 from mochi_server.models.common import Body, whole
 from mochi_server.models.sessions import SessionList
-from mochi_server.services.open_webui import OpenWebUIChat
+from mochi_server.services.open_webui import OpenWebUIBareChat, OpenWebUIChat
 from mochi_server.services.session_file import SessionFile
 
 ExportFormat = Literal["json", "markdown"]
@@ -59,9 +59,14 @@ _CHAT: JsonDict = {
 
 
 class SessionImport(
-    RootModel[SessionFile | OpenWebUIChat | Annotated[list[SessionFile | OpenWebUIChat], Field(min_length=1)]]
+    RootModel[
+        SessionFile
+        | OpenWebUIChat
+        | OpenWebUIBareChat
+        | Annotated[list[SessionFile | OpenWebUIChat | OpenWebUIBareChat], Field(min_length=1)]
+    ]
 ):
-    """Exported sessions, one or many: of this server, or chats of Open WebUI."""
+    """Exported sessions, one or many: of this server, or chats of Open WebUI; older ones are bare."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [_SESSION, [_SESSION, _CHAT]]})
 

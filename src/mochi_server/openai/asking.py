@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from mochi_server.chat.history import last_user_index
 from mochi_server.chat.model import Wishes
 from mochi_server.chat.turn import TurnRequest
 from mochi_server.openai.errors import invalid
@@ -67,7 +68,8 @@ def turn_in(session: ChatSession, ask: Ask) -> TurnRequest:
     """The turn that a request is in a session, whose history counts and not the request's.
 
     What is new is the last user message behind the last answer, and results of calls that the session waits for. A
-    message that the session has got already and not answered is answered, and not said twice.
+    message that the session has got already and not answered is answered, and not said twice: clients ask again by
+    themselves when they have waited too long. What its tools have done is not done again.
     """
     turn = replace(
         turn_of(ask),
@@ -80,13 +82,13 @@ def turn_in(session: ChatSession, ask: Ask) -> TurnRequest:
     position = next((i for i in reversed(range(first, len(ask.messages))) if ask.messages[i]["role"] == "user"), None)
     if position is None:
         if not turn.results and (not session.history or session.history[-1]["role"] != "tool"):
-            raise invalid("messages", "the last of them must be the user's, or the results of calls")
+            raise invalid("messages", "the last of them must be the user's, or results that the session waits for")
         return turn
     said, images = ask.shown[position], ask.images.get(position, ())
     if not said["content"].strip():
         raise invalid("messages", "the user's message must not be blank")
-    if _waits(session, said):
-        return replace(turn, continues=False)
+    if _is_owed_an_answer(session, said):
+        return turn if session.history[-1]["role"] == "tool" else replace(turn, continues=False)
     return replace(turn, message=said["content"], images=images, continues=False)
 
 
@@ -101,12 +103,15 @@ def _showing(message: Message, images: Sequence[Image]) -> Message:
     return {**message, "images": [image.reference for image in images]} if images else message
 
 
-def _waits(session: ChatSession, said: Message) -> bool:
-    """Whether a session ends with this very message, without an answer."""
-    last = session.history[-1] if session.history else None
-    if last is None or last["role"] != "user":
+def _is_owed_an_answer(session: ChatSession, said: Message) -> bool:
+    """Whether this very message is the session's last, and was not answered, or not to the end."""
+    position = last_user_index(session.history)
+    if position is None:
         return False
-    return (last["content"], images_of(last)) == (said["content"], images_of(said))
+    asked, last = session.history[position], session.history[-1]
+    if (asked["content"], images_of(asked)) != (said["content"], images_of(said)):
+        return False
+    return last["role"] in ("user", "tool") or bool(last.get("interrupted"))
 
 
 def _results(session: ChatSession, news: Sequence[Message]) -> list[Message]:

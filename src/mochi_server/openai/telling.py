@@ -1,6 +1,6 @@
 """What a run says, as a client of OpenAI's API hears it: pieces of text and of reasoning, then how it ended."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -11,6 +11,7 @@ from mochi_server.chat.turn import Turn
 from mochi_server.events import (
     AgentExecution,
     AgentPlanning,
+    AgentStart,
     AgentToolResult,
     ContentDelta,
     ContextCompacted,
@@ -24,48 +25,72 @@ from mochi_server.sessions.session import last_answer
 Kind = Literal["content", "reasoning"]
 Piece = tuple[Kind, str]
 
-_SAID: dict[bytes, Kind] = {
-    ContentDelta.type.encode(): "content",
-    ThinkingDelta.type.encode(): "reasoning",
-    AgentExecution.type.encode(): "content",
-    AgentPlanning.type.encode(): "reasoning",
-}
-_NEXT_ROUNDS = {ToolContinuationStart.type.encode(), AgentToolResult.type.encode()}
+_SAID: dict[bytes, Kind] = {ContentDelta.type.encode(): "content", ThinkingDelta.type.encode(): "reasoning"}
+_PLANNING, _EXECUTION = AgentPlanning.type.encode(), AgentExecution.type.encode()
+_NEXT_ROUNDS = {ToolContinuationStart.type.encode(), AgentStart.type.encode(), AgentToolResult.type.encode()}
 _SNAPSHOT = Snapshot.type.encode()
 _NOTICES = {TurnWarning.type.encode(): "warning", ContextCompacted.type.encode(): "context_compacted"}
+_NOBODY = b""
 
 
 @dataclass
 class Telling:
-    """Reads the log of one run, batch by batch. Texts of a model's rounds are set apart by a blank line."""
+    """Reads the log of one run, batch by batch. Texts of different rounds or speakers are set apart by a blank line.
 
+    What agents say is reasoning, unless one answers in the model's place.
+    """
+
+    agent_answers: bool = False
     notices: list[dict[str, Any]] = field(default_factory=list)
     """Warnings, and what was left out of the history, for the end."""
     _told: dict[Kind, int] = field(default_factory=lambda: {"content": 0, "reasoning": 0})
-    """Characters, so that a snapshot is told from where it is new."""
-    _apart: bool = False
+    """Characters of the model's, so that a snapshot is told from where it is new."""
+    _speakers: dict[Kind, bytes] = field(default_factory=dict)
+    """Whose text was the last of its kind, by the type of the event; nobody's behind the end of a round."""
+
+    @classmethod
+    def of(cls, turn: Turn) -> "Telling":
+        """For the run of a turn."""
+        return cls(agent_answers=turn.request.instead is not None)
 
     def pieces(self, batch: Batch) -> Iterator[Piece]:
         """What the batch says."""
-        for _, kind, payload in batch.events():
-            if (said := _SAID.get(kind)) is not None:
-                yield from self._say(said, orjson.loads(payload)["content"])
-            elif kind in _NEXT_ROUNDS:
-                self._apart = self._told["content"] > 0
-            elif kind == _SNAPSHOT:
-                snapshot = orjson.loads(payload)
-                yield from self._say("reasoning", snapshot["thinking"][self._told["reasoning"] :])
-                yield from self._say("content", snapshot["content"][self._told["content"] :])
-            elif kind in _NOTICES:
-                self.notices.append({"type": _NOTICES[kind], **orjson.loads(payload)})
+        for _, event, payload in batch.events():
+            if (kind := _SAID.get(event)) is not None:
+                yield from self._say(kind, event, self._new(kind, orjson.loads(payload)["content"]))
+            elif event in (_PLANNING, _EXECUTION):
+                yield from self._said_by_agent(event, orjson.loads(payload)["content"])
+            elif event in _NEXT_ROUNDS:
+                self._end_round()
+            elif event == _SNAPSHOT:
+                yield from self._all(orjson.loads(payload))
+            elif event in _NOTICES:
+                self.notices.append({"type": _NOTICES[event], **orjson.loads(payload)})
 
-    def _say(self, kind: Kind, text: str) -> Iterator[Piece]:
+    def _said_by_agent(self, event: bytes, text: str) -> Iterator[Piece]:
+        if not text:
+            self._end_round()
+        yield from self._say("content" if self.agent_answers and event == _EXECUTION else "reasoning", event, text)
+
+    def _all(self, snapshot: Mapping[str, str]) -> Iterator[Piece]:
+        kinds: tuple[tuple[Kind, str], ...] = (("reasoning", "thinking"), ("content", "content"))
+        for kind, said in kinds:
+            new = self._new(kind, snapshot[said][self._told[kind] :])
+            yield from self._say(kind, self._speakers.get(kind, _NOBODY), new)
+
+    def _new(self, kind: Kind, text: str) -> str:
+        self._told[kind] += len(text)
+        return text
+
+    def _end_round(self) -> None:
+        self._speakers = dict.fromkeys(self._speakers, _NOBODY)
+
+    def _say(self, kind: Kind, speaker: bytes, text: str) -> Iterator[Piece]:
         if not text:
             return
-        self._told[kind] += len(text)
-        if kind == "content" and self._apart:
-            self._apart, text = False, f"\n\n{text}"
-        yield kind, text
+        apart = self._speakers.setdefault(kind, speaker) != speaker
+        self._speakers[kind] = speaker
+        yield kind, f"\n\n{text}" if apart else text
 
 
 def finish_reason(turn: Turn) -> str:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -38,8 +38,8 @@ class Chunks:
     """A run as chunks, each as JSON. With ``wants_usage`` the last of them tells the tokens."""
 
     head: Head
+    telling: Telling
     wants_usage: bool
-    telling: Telling = field(default_factory=Telling)
 
     def opening(self) -> Iterator[bytes]:
         """Before anything is said."""
@@ -72,7 +72,7 @@ class Chunks:
 
 async def whole(run: Run, head: Head) -> bytes:
     """Wait for a run's end; the completion as JSON. Raises the error that ended the run, if one did."""
-    telling = Telling()
+    telling = Telling.of(run.turn)
     said: dict[Kind, list[str]] = {"content": [], "reasoning": []}
     async for batch in run.listen():
         for kind, text in telling.pieces(batch) if batch is not None else ():

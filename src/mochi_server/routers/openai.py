@@ -25,6 +25,7 @@ from mochi_server.models.openai import (
     HeadersParam,
 )
 from mochi_server.models.openai_answers import Completion, OpenAIModel, OpenAIModelList
+from mochi_server.openai.telling import Telling
 from mochi_server.openai.wire import Chunks, Head, whole
 from mochi_server.routers.connection import until_disconnect
 from mochi_server.routers.errors import ANY_ERROR, ANY_ROUTE, openai_described, openai_responses
@@ -95,7 +96,7 @@ async def create_chat_completion(
     begun = await until_disconnect(request, completions.start(await body.ask(headers)))
     head = Head.of(begun.run, body.model)
     if body.stream and begun.run.turn.model_failure is None:
-        return CompletionResponse(begun.runs, begun.run, Chunks(head, body.wants_usage))
+        return CompletionResponse(begun.runs, begun.run, Chunks(head, Telling.of(begun.run.turn), body.wants_usage))
     with begun.runs.listening(begun.run):
         answer = await until_disconnect(request, whole(begun.run, head))
     return Response(answer, media_type="application/json")

@@ -6,9 +6,9 @@ A chat is a tree of messages, since answers can be given again there; the sessio
 import html
 import re
 from datetime import datetime, timezone
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from mochi_server.constants import MAX_TITLE_CHARS
 from mochi_server.sessions.session import ChatSession, SessionMetadata, new_id, now
@@ -29,9 +29,9 @@ class _Lenient(BaseModel):
 
 
 class OpenWebUIMessage(_Lenient):
-    """A message and where it hangs. ``timestamp`` is in seconds since 1970."""
+    """A message and where it hangs. ``timestamp`` is in seconds since 1970. One without a role was never shown."""
 
-    role: Literal["system", "user", "assistant"]
+    role: Literal["system", "user", "assistant"] | None = None
     content: str | list[dict[str, Any]] | None = None
     parentId: str | None = None
     timestamp: float | None = None
@@ -41,7 +41,7 @@ class OpenWebUIMessage(_Lenient):
 class OpenWebUIHistory(_Lenient):
     """The tree; ``currentId`` is the last message of the branch that is shown."""
 
-    messages: dict[str, OpenWebUIMessage]
+    messages: dict[str, OpenWebUIMessage | None]
     currentId: str | None = None
 
 
@@ -52,12 +52,33 @@ class OpenWebUIParams(_Lenient):
 
 
 class OpenWebUIContent(_Lenient):
-    """What the chat consists of."""
+    """What the chat consists of: ``history``, or, before there were trees, ``messages`` alone.
+
+    ``timestamp`` is in milliseconds.
+    """
+
+    model_config = ConfigDict(
+        json_schema_extra={"not": {"properties": {"history": {"type": "null"}, "messages": {"type": "null"}}}}
+    )
 
     title: str | None = None
     models: list[str | None] | None = None
     system: str | None = None
     params: OpenWebUIParams | None = None
+    timestamp: float | None = None
+    history: OpenWebUIHistory | None = None
+    messages: list[OpenWebUIMessage | None] | None = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> "OpenWebUIContent":
+        if self.history is None and self.messages is None:
+            raise ValueError("it has no history, and no messages")
+        return self
+
+
+class OpenWebUIBareChat(OpenWebUIContent):
+    """A chat as old exports have it, with nothing beside it."""
+
     history: OpenWebUIHistory
 
 
@@ -73,8 +94,9 @@ class OpenWebUIChat(_Lenient):
 def session_of(exported: OpenWebUIChat) -> ChatSession:
     """The branch that was shown last, as a new session."""
     chat = exported.chat
-    branch = _branch(chat.history)
-    created = _time(exported.created_at) or (_time(branch[0].timestamp) if branch else None) or now()
+    branch = _branch(chat.history) if chat.history else [*filter(_is_said, chat.messages or ())]
+    begun = exported.created_at, branch[0].timestamp if branch else None, chat.timestamp
+    created = next((time for time in map(_time, begun) if time), None) or now()
     updated = _time(exported.updated_at) or (_time(branch[-1].timestamp) if branch else None) or created
     messages = [_message(message, created) for message in branch]
     system = chat.system or (chat.params.system if chat.params else None)
@@ -93,7 +115,7 @@ def session_of(exported: OpenWebUIChat) -> ChatSession:
 
 def _branch(history: OpenWebUIHistory) -> list[OpenWebUIMessage]:
     """From the first message to the current one, or to the latest where none is said to be the current one."""
-    messages = history.messages
+    messages = {name: message for name, message in history.messages.items() if _is_said(message)}
     latest = max(messages, key=lambda name: messages[name].timestamp or 0, default=None)
     name = history.currentId if history.currentId in messages else latest
     branch: dict[str, OpenWebUIMessage] = {}
@@ -103,8 +125,13 @@ def _branch(history: OpenWebUIHistory) -> list[OpenWebUIMessage]:
     return list(branch.values())[::-1]
 
 
+def _is_said(message: OpenWebUIMessage | None) -> TypeGuard[OpenWebUIMessage]:
+    return message is not None and message.role is not None
+
+
 def _message(message: OpenWebUIMessage, created: str) -> Message:
     content = _text(message.content)
+    assert message.role is not None  # noqa: S101 - it would be on no branch
     stored = _stored(message.role, content, _time(message.timestamp) or created)
     if message.role == "assistant":
         thinking = "\n\n".join(_thought(block) for block in _REASONING.findall(content))

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from mochi_server.errors import MochiError, ValidationFailed
 from mochi_server.services.file_images import read_images, with_images
-from mochi_server.services.open_webui import OpenWebUIChat, session_of
+from mochi_server.services.open_webui import OpenWebUIBareChat, OpenWebUIChat, session_of
 from mochi_server.services.session_file import SessionFile
 from mochi_server.sessions.encoding import decode, encode, encode_file
 from mochi_server.sessions.forks import forked, index_of
@@ -85,6 +85,8 @@ def _read(number: int, item: object) -> tuple[ChatSession, list[Image]]:
         return _session_of_file(number, item)
     if isinstance(item, dict) and "chat" in item:
         return session_of(_checked(number, item, OpenWebUIChat)), []
+    if isinstance(item, dict) and "history" in item:
+        return session_of(OpenWebUIChat(chat=_checked(number, item, OpenWebUIBareChat))), []
     problem = "is neither a session of this server nor a chat of Open WebUI"
     raise ValidationFailed(f"Item {number} of the file {problem}.", item=number, errors=[])
 
@@ -118,7 +120,7 @@ def _checked(number: int, item: dict[str, Any], kind: type[_Checked]) -> _Checke
         first = problems[0]
         where = ".".join(str(part) for part in first["loc"])
         raise ValidationFailed(
-            f"Item {number} of the file cannot be imported: {where}: {first['msg']}",
+            f"Item {number} of the file cannot be imported: {where}: {first['msg'].removeprefix('Value error, ')}",
             item=number,
             errors=[{"loc": list(each["loc"]), "msg": each["msg"], "type": each["type"]} for each in problems[:20]],
         ) from error

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 
+from mochi_server.sessions.images import images_of
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import Message
 
@@ -31,6 +32,8 @@ def _message(message: Message) -> Iterator[str]:
         yield f"<details>\n<summary>Thinking</summary>\n\n{thinking.strip()}\n\n</details>"
     if content := message["content"].strip():
         yield _fenced(content) if message["role"] == "tool" else content
+    for image in images_of(message):
+        yield f"*(image {image})*"
     for call in message.get("tool_calls") or ():
         yield _call(call)
     if message.get("interrupted"):

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Annotated, Any, Literal, TypedDict, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 
 class ToolExecutionPolicy(str, Enum):
@@ -15,6 +15,9 @@ class ToolExecutionPolicy(str, Enum):
     NEVER_CONFIRM = "never_confirm"
     CONFIRM_DESTRUCTIVE = "confirm_destructive"
 
+
+APPROVED = "approved_tools"
+"""Where a session's settings have it, the key of the tools whose calls were approved of for the session."""
 
 Names = Annotated[list[str], Field(max_length=1000, fail_fast=True)]
 """Checking stops at the first that is none: nobody reads a million complaints."""
@@ -28,6 +31,17 @@ class ToolSettings(BaseModel):
     tools: Names = Field(default_factory=list)
     tool_group: str | None = None
     execution_policy: ToolExecutionPolicy = ToolExecutionPolicy.ALWAYS_CONFIRM
+
+    @property
+    def approved(self) -> list[str]:
+        """Names of the tools whose calls were approved of for the session."""
+        return (self.model_extra or {}).get(APPROVED) or []
+
+    @model_validator(mode="after")
+    def _approves_of_names(self) -> "ToolSettings":
+        if not isinstance(self.approved, list) or not all(isinstance(name, str) for name in self.approved):
+            raise ValueError(f"{APPROVED} must be a list of names")
+        return self
 
 
 class AgentSettings(BaseModel):
