@@ -27,16 +27,22 @@ class ConfigError(ValueError):
 class Item:
     """A value and where it stands. `value` is a mapping of names to items, a list of items, or a plain value.
 
-    `text` is a plain value as it is written, so that the key `4` and the trigger `yes` are texts too.
+    `text` is a plain value as it is written, so that the key `4` and the trigger `yes` are texts too. `named` is the
+    line of the name in front of it, where it has one.
     """
 
     value: Any
     text: str
     file: str
     line: int
+    named: int | None = None
 
     def error(self, expected: str) -> ConfigError:
         return ConfigError(f"{self.file}:{self.line}: expected {expected}")
+
+    def misnamed(self, expected: str) -> ConfigError:
+        """The name in front of the value is wrong."""
+        return ConfigError(f"{self.file}:{self.named or self.line}: expected {expected}")
 
     def mapping(self, expected: str) -> Mapping[str, Item]:
         return self._checked(dict, expected)  # type: ignore[no-any-return]  # checked there
@@ -89,7 +95,7 @@ class Item:
         entries = self.mapping(f"{what} as a mapping")
         for key, item in entries.items():
             if key not in allowed:
-                raise item.error(f"one of {', '.join(allowed)} in {what}, found {key!r}")
+                raise item.misnamed(f"one of {', '.join(allowed)} in {what}, found {key!r}")
         return entries
 
     @property
@@ -170,7 +176,7 @@ class _Reader:
                 raise ConfigError(f"{self.file}:{line}: expected every key once, found {key.value!r} again")
             own |= {key.value} if id(key) in written else set()
             item = self.item(value, inside)
-            found[key.value] = Item(item.value, item.text, item.file, line) if item.line < line else item
+            found[key.value] = Item(item.value, item.text, item.file, max(item.line, line), line)
         return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +31,9 @@ _SAID = ("type", "reasoning", "tool_calls", "usage", "finish", "think_tags", *MA
 _MADE: Mapping[str, type[Message]] = {"echo": Echo, "mirror": Mirror, "lorem": Lorem, "task": Task}
 TYPES = ("message", *_MADE, "embedding", "error", "file")
 MAX_SECONDS = 24 * 3600
+HEADER = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+FRAMING = ("connection", "content-length", "content-type", "transfer-encoding")
+"""Headers that tell how the body is sent, which only the server knows."""
 
 
 def response(item: Item, folder: Path) -> Response:
@@ -131,10 +135,12 @@ def failure(item: Item, *others: str) -> Failure:
     status = entries["status"].whole(400, 599) if "status" in entries else 500
     message = entries["message"].string() if "message" in entries else f"error {status}"
     headers = [] if "headers" not in entries else [*entries["headers"].mapping("a mapping of headers").items()]
-    return Failure(message, status, tuple((name.lower(), _header(value)) for name, value in headers))
+    return Failure(message, status, tuple((name.lower(), _header(name.lower(), value)) for name, value in headers))
 
 
-def _header(item: Item) -> str:
+def _header(name: str, item: Item) -> str:
+    if not HEADER.fullmatch(name) or name in FRAMING:
+        raise item.misnamed(f"the name of a header that is not the server's own, found {name!r}")
     text = item.string("the value of a header")
     if not text.isascii() or not text.isprintable():
         raise item.error("the value of a header, on one line and in ASCII")
