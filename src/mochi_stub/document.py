@@ -6,6 +6,7 @@ This module knows nothing of models. Whatever is wrong is a `ConfigError`: one l
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ import yaml
 
 MAX_VALUES = 1_000_000
 MAX_DEPTH = 100
+_HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+_HEADER = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -57,6 +60,15 @@ class Item:
 
     def strings(self, expected: str) -> tuple[str, ...]:
         return tuple(item.string(expected) for item in self.items(expected))
+
+    def header(self, name: str) -> str:
+        """The value of the HTTP header of that name."""
+        if not _HEADER.fullmatch(name):
+            raise self.misnamed(f"the name of a header, found {name!r}")
+        text = self.string("the value of a header")
+        if not _HEADER_VALUE.fullmatch(text):
+            raise self.error("the value of a header, on one line and in Latin-1")
+        return text
 
     def number(self, low: float, high: float = math.inf, *, above: bool = False) -> float:
         """A number of at least `low`, or above it, and at most `high`."""

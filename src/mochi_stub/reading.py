@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +30,6 @@ _SAID = ("type", "reasoning", "tool_calls", "usage", "finish", "think_tags", *MA
 _MADE: Mapping[str, type[Message]] = {"echo": Echo, "mirror": Mirror, "lorem": Lorem, "task": Task}
 TYPES = ("message", *_MADE, "embedding", "error", "file")
 MAX_SECONDS = 24 * 3600
-HEADER = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 FRAMING = ("connection", "content-length", "content-type", "transfer-encoding")
 """Headers that tell how the body is sent, which only the server knows."""
 
@@ -139,12 +137,9 @@ def failure(item: Item, *others: str) -> Failure:
 
 
 def _header(name: str, item: Item) -> str:
-    if not HEADER.fullmatch(name) or name in FRAMING:
+    if name in FRAMING:
         raise item.misnamed(f"the name of a header that is not the server's own, found {name!r}")
-    text = item.string("the value of a header")
-    if not text.isascii() or not text.isprintable():
-        raise item.error("the value of a header, on one line and in ASCII")
-    return text
+    return item.header(name)
 
 
 def _vector(entries: Mapping[str, Item]) -> tuple[float, ...] | None:

@@ -147,7 +147,7 @@ def read_recording(item: Item) -> Recording:
         url=request["url"].string("a url"),
         request=request["body"].plain() if "body" in request else None,
         status=response["status"].whole(100, 599) if "status" in response else 200,
-        headers={name.lower(): value.string("the value of a header") for name, value in headers.items()},
+        headers={name.lower(): value.header(name) for name, value in headers.items()},
         body=response["body"].plain(),
         stream=stream,
         at=_times(entries, response, objects),
@@ -266,7 +266,7 @@ def _body(wire: str, body: Any) -> bytes:
 
 
 def _frame(wire: str, one: Any) -> bytes:
-    text = _dumps(wire, one)
+    text = one if isinstance(one, str) else _dumps(wire, one)
     if wire.startswith(("ollama", "/")):
         return f"{text}\n".encode()
     if wire in ("openai.chat", "openai.completions"):
@@ -275,4 +275,5 @@ def _frame(wire: str, one: Any) -> bytes:
         return b""
     if wire == "gemini":
         return f"data: {text}\r\n\r\n".encode()
-    return f"event: {get(one, 'type')}\ndata: {text}\n\n".encode()
+    kind = get(one, "type")
+    return f"event: {kind}\ndata: {text}\n\n".encode() if kind else f"data: {text}\n\n".encode()
