@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 DAY = 24 * 3600
 
-Resolve = Callable[[Prompt], "Reply | None"]
+Resolve = Callable[[Prompt], "Reply | str | None"]
 
 
 class StubServer:

@@ -225,7 +225,7 @@ def test_a_script_that_raises_is_a_500_that_says_so() -> None:
     with StubServer(resolve=broken, speed=0) as stub:
         answer = chat(stub, "hello")
         assert answer.status == 500
-        assert b"KeyError('oops')" in answer.body
+        assert answer.json == {"error": "the stub failed: KeyError('oops')"}
         assert stub.exchanges()[0].outcome == "failed"
 
 

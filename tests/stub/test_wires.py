@@ -375,7 +375,7 @@ def test_deep_values_are_carried_in_and_out(shared: StubServer, wire: str, tool:
     assert b"[" * 300 in answer.body
 
 
-@pytest.mark.parametrize("wire", [wire for wire in PATHS if wire != "ollama"])
+@pytest.mark.parametrize("wire", PATHS)
 def test_a_script_that_raises_is_a_500_that_says_so(wire: str) -> None:
     def broken(_: Prompt) -> Reply:
         raise KeyError("oops")
