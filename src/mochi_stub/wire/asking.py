@@ -1,6 +1,7 @@
 """From a checked request to its reply, for the wires of hosted providers: find the model, ask it, count the tokens.
 
-It knows no wire. Ollama's wire does not use it: it has a scheduler before the model and other rules for names.
+It knows no wire. Ollama's wire has only the headers of a failure from here: it has a scheduler before the model and
+other rules for names.
 """
 
 from __future__ import annotations
