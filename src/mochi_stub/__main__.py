@@ -122,8 +122,15 @@ def _stop(options: argparse.Namespace) -> int:
 
 
 def _restart(options: argparse.Namespace) -> int:
+    """A server that runs is ended only where the configuration of the next one can be used."""
+    from mochi_stub.config import ConfigError, load
     from mochi_stub.daemon import Problem, stop
 
+    try:
+        if options.config:
+            load(options.config)
+    except ConfigError as error:
+        return _complain(str(error))
     try:
         stop(_pid_file(options))
     except Problem as error:

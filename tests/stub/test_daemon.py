@@ -169,6 +169,15 @@ def test_a_configuration_with_a_mistake_keeps_it_from_starting(command: Command,
     assert re.fullmatch(r"mochi-stub: .*config\.yaml.*\n", started.stderr)
 
 
+def test_a_restart_with_a_mistake_leaves_the_server_alone(command: Command, tmp_path: Path) -> None:
+    port = port_of(command("start", "--port", "0").stdout)
+    (tmp_path / "config.yaml").write_text("models: 5\n")
+    restarted = command("restart", "--port", port, "--config", str(tmp_path / "config.yaml"))
+    assert (restarted.returncode, restarted.stdout) == (1, "")
+    assert re.fullmatch(r"mochi-stub: .*config\.yaml:1: expected .*\n", restarted.stderr)
+    assert answers(port)
+
+
 def test_check_tells_every_mistake_with_its_place(command: Command, tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     config.write_text('models:\n  mine:\n    - _default: "Hello."\n')
