@@ -266,9 +266,9 @@ def _body(wire: str, body: Any) -> bytes:
 
 
 def _frame(wire: str, one: Any) -> bytes:
-    text = one if isinstance(one, str) else _dumps(wire, one)
     if wire.startswith(("ollama", "/")):
-        return f"{text}\n".encode()
+        return f"{one if isinstance(one, str) else _dumps(wire, one)}\n".encode()
+    text = one.replace("\n", "\ndata: ") if isinstance(one, str) else jsontext.one_line(one)
     if wire in ("openai.chat", "openai.completions"):
         return b"data: [DONE]\n\n" if one == {"done": True} else f"data: {text}\n\n".encode()
     if one == {"done": True}:  # no end that this provider sends
