@@ -31,7 +31,9 @@ _SECRET_FIELD = re.compile(
     r"(?i)(?:(?:api|access|private|secret|subscription|auth|signing|encryption)[_-]?keys?"
     r"|token|secret|passw(?:or)?d|passphrase|authorization|auth|bearer|cookie|credentials?)$"
 )
-_SECRET_BODY = re.compile(rb"(?i)(?:keys?|token|secret|passw(?:or)?d|phrase|auth\w*|bearer|cookie|credentials?)\"\s*:|\\u")
+_SECRET_BODY = re.compile(
+    rb"(?i)(?:keys?|token|secret|passw(?:or)?d|phrase|auth\w*|bearer|cookie|credentials?)\"\s*:|\\u"
+)
 
 
 @dataclass

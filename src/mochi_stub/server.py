@@ -97,7 +97,7 @@ class StubServer:
         return self
 
     def stop(self, grace: float = 0.0) -> None:
-        """End open streams, after `grace` seconds in which no new request is let in, and wait until the server is gone."""
+        """End open streams, after `grace` seconds without new requests, and wait until the server is gone."""
         if self._server is not None and self._thread is not None:
             if self._thread.is_alive():
                 self._server.leave(grace)
@@ -255,7 +255,7 @@ class _Server(uvicorn.Server):
     async def _drain(self, deadline: float) -> None:
         for connection in list(self.server_state.connections):
             connection.shutdown()
-        while self.server_state.connections and time.monotonic() < deadline:
+        while self.server_state.connections and time.monotonic() < deadline:  # noqa: ASYNC110  # nobody tells of it
             await asyncio.sleep(0.02)
 
 

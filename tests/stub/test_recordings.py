@@ -339,7 +339,9 @@ def test_gemini_s_stream_is_events_or_a_list_as_it_is_asked_for(
 
 
 def test_a_separator_in_a_recorded_event_ends_no_line(tmp_path: Path) -> None:
-    frames = reply_of(recorded(tmp_path, "https://x/v1/messages", [{"type": "ping", "a": "\u2028"}, "odd\nlines"])).frames
+    frames = reply_of(
+        recorded(tmp_path, "https://x/v1/messages", [{"type": "ping", "a": "\u2028"}, "odd\nlines"])
+    ).frames
     assert frames is not None
     assert frames.frames[0] == b'event: ping\ndata: {"type":"ping","a":"\\u2028"}\n\n'
     assert frames.frames[1] == b"data: odd\ndata: lines\n\n"
