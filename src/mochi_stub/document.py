@@ -132,7 +132,7 @@ def read(path: Path) -> Item:
 
 def parse(data: bytes, file: str) -> Item:
     """The text of a file. Raises ConfigError."""
-    with _told(file, data.rstrip(b"\n").count(b"\n") + 1):
+    with _told(file, data):
         text = data.decode("utf-8-sig")
         _check_depth(text, file)
         loader = _LOADER(text)
@@ -203,7 +203,7 @@ def _range(low: float, high: float, above: bool = False) -> str:
 
 
 @contextmanager
-def _told(file: str, lines: int) -> Iterator[None]:
+def _told(file: str, data: bytes) -> Iterator[None]:
     """What YAML complains of, as a ConfigError; its end of the file is the last line that there is."""
     try:
         yield
@@ -212,8 +212,11 @@ def _told(file: str, lines: int) -> Iterator[None]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = " ".join(filter(None, [error.context, error.problem]))
-        line = min(mark.line + 1, lines) if mark else 1
+        line = min(mark.line + 1, data.rstrip(b"\n").count(b"\n") + 1) if mark else 1
         raise ConfigError(f"{file}:{line}: expected YAML ({problem})") from None
+    except yaml.reader.ReaderError as error:
+        line = data.decode("utf-8-sig").count("\n", 0, error.position) + 1
+        raise ConfigError(f"{file}:{line}: expected YAML ({error.reason})") from None
     except yaml.YAMLError as error:
         raise ConfigError(f"{file}:1: expected YAML ({' '.join(str(error).split())})") from None
     except (ValueError, OverflowError) as error:

@@ -144,15 +144,24 @@ def read_recording(item: Item) -> Recording:
     headers = response["headers"].mapping("headers as a mapping") if "headers" in response else {}
     return Recording(
         method=request["method"].string() if "method" in request else "POST",
-        url=request["url"].string("a url"),
+        url=_url(request["url"]),
         request=request["body"].plain() if "body" in request else None,
-        status=response["status"].whole(100, 599) if "status" in response else 200,
+        status=response["status"].whole(200, 599) if "status" in response else 200,
         headers={name.lower(): value.header(name) for name, value in headers.items()},
         body=response["body"].plain(),
         stream=stream,
         at=_times(entries, response, objects),
         asked_path=request["path"].string() if "path" in request else None,
     )
+
+
+def _url(item: Item) -> str:
+    url = item.string("a url")
+    try:
+        urlsplit(url)
+    except ValueError as error:
+        raise item.error(f"a url, found {item.found} ({error})") from None
+    return url
 
 
 def _section(entries: Mapping[str, Item], item: Item, name: str) -> Mapping[str, Item]:

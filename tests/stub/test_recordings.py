@@ -293,6 +293,8 @@ def test_a_recorded_error_is_an_error_everywhere(tmp_path: Path, replaying: Call
         ("response: {body: {}}", 1, "a request in the recorded exchange"),
         ("request: {url: http://x/api/chat}\nresponse: 5", 2, "response as a mapping"),
         ("request: {}\nresponse: {body: {}}", 1, "a url in request"),
+        ("request: {url: http://x/api/chat}\nresponse: {status: 101, body: {}}", 2, "a whole number of at least 200"),
+        ("request:\n  url: http://[::1\nresponse: {body: {}}", 2, "a url, found 'http://[::1'"),
         ("request: {url: http://x/api/chat}\nresponse:\n  body: {}\n  headers: {a b: c}", 4, "the name of a header"),
         (
             "request: {url: http://x/api/chat}\nresponse: {body: {}, is_streaming: true}",
