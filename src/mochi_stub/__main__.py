@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT = 11998
 DEFAULT_PORT_HELP = "(default: PORT or 11998)"
+GRACE = 5.0
+"""Seconds that running replies are given to end when the server is told to; told again, it ends at once."""
 NOT_RUNNING = 3
 """What `status` exits with, as programs that manage services expect."""
 
@@ -35,8 +37,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     """Serve until SIGINT or SIGTERM."""
-    if bool(options.record) != bool(options.to):
-        return _complain("--record and --to go together", 2)
     import logging
 
     from mochi_stub.scheduler import Machine
@@ -69,7 +69,7 @@ def _run(options: argparse.Namespace) -> int:
     try:
         return _serve(stub.url, stub.port, options, ended)
     finally:
-        stub.stop()
+        stub.stop(grace=GRACE)
 
 
 def _recorder(options: argparse.Namespace) -> Recorder | None:
@@ -122,8 +122,15 @@ def _stop(options: argparse.Namespace) -> int:
 
 
 def _restart(options: argparse.Namespace) -> int:
+    """A server that runs is ended only where the configuration of the next one can be used."""
+    from mochi_stub.config import ConfigError, load
     from mochi_stub.daemon import Problem, stop
 
+    try:
+        if options.config:
+            load(options.config)
+    except ConfigError as error:
+        return _complain(str(error))
     try:
         stop(_pid_file(options))
     except Problem as error:
@@ -201,7 +208,10 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     verifying = _add(commands, "verify", _verify, "compare a real Ollama with the stub", None)
     verifying.add_argument("url", metavar="URL", help="a server like http://127.0.0.1:11434")
     verifying.add_argument("--model", required=True, metavar="NAME", help="a model that it has")
-    return parser.parse_args(argv)
+    options = parser.parse_args(argv)
+    if bool(getattr(options, "record", None)) != bool(getattr(options, "to", None)):
+        parser.error("--record and --to go together")
+    return options
 
 
 def _add(
@@ -302,8 +312,13 @@ def _speed(text: str) -> float:
 
 def _ended_by_signal() -> threading.Event:
     ended = threading.Event()
+
+    def end(number: int, _frame: object) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        ended.set()
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: ended.set())
+        signal.signal(number, end)
     return ended
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,8 @@ from mochi_stub.responses import NOTHING, File, Manner, Response
 
 __all__ = ["Config", "ConfigError", "Script", "check", "load", "packaged"]
 
+KEYS = ("_inherit", "_model", "_default")
+"""The entries of a model that are no triggers."""
 PACKAGED = Path(__file__).parent / "default.yaml"
 
 
@@ -167,6 +170,8 @@ def _enter(script: Script, trigger: str, item: Item, folder: Path) -> None:
     elif trigger == "_default":
         _once(script.default, item, trigger)
         script.default = response(item, folder)
+    elif trigger.startswith("_") and (meant := get_close_matches(trigger, KEYS, 1, 0.8)):
+        raise item.misnamed(f"{meant[0]}, found {trigger!r}")
     else:
         _once(script.triggers.get(trigger), item, trigger)
         script.triggers[trigger] = response(item, folder)
@@ -174,7 +179,7 @@ def _enter(script: Script, trigger: str, item: Item, folder: Path) -> None:
 
 def _once(earlier: object, item: Item, trigger: str) -> None:
     if earlier is not None:
-        raise item.error(f"{trigger!r} once, found it again")
+        raise item.misnamed(f"{trigger!r} once, found it again")
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -15,6 +14,8 @@ from mochi_stub import posix
 
 PATIENCE = 10.0
 """Seconds that a server is given to end by itself."""
+MAX_TOLD = 1000
+"""How many bytes of a file are looked at to see whether it is a PID file."""
 
 
 class Problem(Exception):
@@ -36,14 +37,17 @@ def pid_file_of(port: int) -> Path:
 
 def running(path: Path) -> Running | None:
     """The server whose PID file that is. A file that a dead server has left is removed. Raises Problem."""
+    if not path.exists():
+        return None
+    _check_ours(path)
     if not posix.is_locked(path):
         path.unlink(missing_ok=True)
         return None
     try:
-        told = json.loads(path.read_text())
-        return Running(int(told["pid"]), str(told["url"]))
-    except (ValueError, KeyError, TypeError):
+        process, url = path.read_text().splitlines()
+    except ValueError:
         raise Problem(f"{path} is in use, but is no PID file of mochi-stub") from None
+    return Running(int(process), url)
 
 
 def start(arguments: Sequence[str], path: Path | None) -> str:
@@ -69,8 +73,12 @@ def start(arguments: Sequence[str], path: Path | None) -> str:
     if not line:
         process.wait()
         said = log.read_text(errors="replace").strip().splitlines()
+        if path is None:
+            log.unlink()
         raise Problem(said[-1].removeprefix("mochi-stub: ") if said else "ended before it answered")
     process.returncode = 0  # it is not ours to wait for any more
+    if path is None:
+        log.rename(_log_beside(pid_file_of(int(line.rpartition(":")[2]))))
     return line
 
 
@@ -84,23 +92,38 @@ def stop(path: Path) -> Running | None:
 
 
 class PidFile:
-    """The PID file of this process, as long as it is held."""
+    """The PID file of this process, as long as it is held: a line with its number, one with its address."""
 
     def __init__(self, path: Path, process: int, url: str) -> None:
-        """Raises Problem where another process has it."""
+        """Raises Problem where another process has it, or where it is somebody's file."""
+        if path.exists():
+            _check_ours(path)
         descriptor = posix.lock(path)
         if descriptor is None:
             raise Problem(f"{path} belongs to a server that runs")
         self._path = path
-        posix.write(descriptor, json.dumps({"pid": process, "url": url}) + "\n")
+        posix.write(descriptor, f"{process}\n{url}\n")
 
     def remove(self) -> None:
         self._path.unlink(missing_ok=True)
 
 
+def _check_ours(path: Path) -> None:
+    """Raises Problem where the file says something and does not begin with a number: it is not ours to remove."""
+    with path.open("rb") as file:
+        first = file.readline(MAX_TOLD).strip()
+    if first and not first.isdigit():
+        raise Problem(f"{path} is no PID file of mochi-stub")
+
+
+def _log_beside(path: Path) -> Path:
+    log = path.with_suffix(".log")
+    return path.with_name(f"{path.name}.log") if log == path else log
+
+
 def _log_file(path: Path | None) -> Path:
     if path is not None:
-        return path.with_suffix(".log")
+        return _log_beside(path)
     descriptor, name = mkstemp(prefix="free-port-", suffix=".log", dir=posix.runtime_folder())
     os.close(descriptor)
     return Path(name)

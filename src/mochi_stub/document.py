@@ -6,6 +6,7 @@ This module knows nothing of models. Whatever is wrong is a `ConfigError`: one l
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ import yaml
 
 MAX_VALUES = 1_000_000
 MAX_DEPTH = 100
+_HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+_HEADER = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -27,16 +30,22 @@ class ConfigError(ValueError):
 class Item:
     """A value and where it stands. `value` is a mapping of names to items, a list of items, or a plain value.
 
-    `text` is a plain value as it is written, so that the key `4` and the trigger `yes` are texts too.
+    `text` is a plain value as it is written, so that the key `4` and the trigger `yes` are texts too. `named` is the
+    line of the name in front of it, where it has one.
     """
 
     value: Any
     text: str
     file: str
     line: int
+    named: int | None = None
 
     def error(self, expected: str) -> ConfigError:
         return ConfigError(f"{self.file}:{self.line}: expected {expected}")
+
+    def misnamed(self, expected: str) -> ConfigError:
+        """The name in front of the value is wrong."""
+        return ConfigError(f"{self.file}:{self.named or self.line}: expected {expected}")
 
     def mapping(self, expected: str) -> Mapping[str, Item]:
         return self._checked(dict, expected)  # type: ignore[no-any-return]  # checked there
@@ -51,6 +60,15 @@ class Item:
 
     def strings(self, expected: str) -> tuple[str, ...]:
         return tuple(item.string(expected) for item in self.items(expected))
+
+    def header(self, name: str) -> str:
+        """The value of the HTTP header of that name."""
+        if not _HEADER.fullmatch(name):
+            raise self.misnamed(f"the name of a header, found {name!r}")
+        text = self.string("the value of a header")
+        if not _HEADER_VALUE.fullmatch(text):
+            raise self.error("the value of a header, on one line and in Latin-1")
+        return text
 
     def number(self, low: float, high: float = math.inf, *, above: bool = False) -> float:
         """A number of at least `low`, or above it, and at most `high`."""
@@ -89,7 +107,7 @@ class Item:
         entries = self.mapping(f"{what} as a mapping")
         for key, item in entries.items():
             if key not in allowed:
-                raise item.error(f"one of {', '.join(allowed)} in {what}, found {key!r}")
+                raise item.misnamed(f"one of {', '.join(allowed)} in {what}, found {key!r}")
         return entries
 
     @property
@@ -114,7 +132,7 @@ def read(path: Path) -> Item:
 
 def parse(data: bytes, file: str) -> Item:
     """The text of a file. Raises ConfigError."""
-    with _told(file, data.rstrip(b"\n").count(b"\n") + 1):
+    with _told(file, data):
         text = data.decode("utf-8-sig")
         _check_depth(text, file)
         loader = _LOADER(text)
@@ -170,7 +188,7 @@ class _Reader:
                 raise ConfigError(f"{self.file}:{line}: expected every key once, found {key.value!r} again")
             own |= {key.value} if id(key) in written else set()
             item = self.item(value, inside)
-            found[key.value] = Item(item.value, item.text, item.file, line) if item.line < line else item
+            found[key.value] = Item(item.value, item.text, item.file, max(item.line, line), line)
         return found
 
 
@@ -185,7 +203,7 @@ def _range(low: float, high: float, above: bool = False) -> str:
 
 
 @contextmanager
-def _told(file: str, lines: int) -> Iterator[None]:
+def _told(file: str, data: bytes) -> Iterator[None]:
     """What YAML complains of, as a ConfigError; its end of the file is the last line that there is."""
     try:
         yield
@@ -194,8 +212,11 @@ def _told(file: str, lines: int) -> Iterator[None]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = " ".join(filter(None, [error.context, error.problem]))
-        line = min(mark.line + 1, lines) if mark else 1
+        line = min(mark.line + 1, data.rstrip(b"\n").count(b"\n") + 1) if mark else 1
         raise ConfigError(f"{file}:{line}: expected YAML ({problem})") from None
+    except yaml.reader.ReaderError as error:
+        line = data.decode("utf-8-sig").count("\n", 0, error.position) + 1
+        raise ConfigError(f"{file}:{line}: expected YAML ({error.reason})") from None
     except yaml.YAMLError as error:
         raise ConfigError(f"{file}:1: expected YAML ({' '.join(str(error).split())})") from None
     except (ValueError, OverflowError) as error:

@@ -32,7 +32,7 @@ def rounds(user_text: str, *, thinks: bool, choices: bool = False) -> list[list[
         entries = _entries(plan, thinks)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         return None
-    return [_side_by_side(entries)] if choices else _in_turn(entries)
+    return [_side_by_side(entries)] if choices and entries else _in_turn(entries)
 
 
 def _plan(text: str) -> Any:
@@ -51,8 +51,8 @@ def _plan(text: str) -> Any:
 
 def _entries(plan: Mapping[str, Any], thinks: bool) -> list[list[Part]]:
     """What each entry of the block says."""
-    label = plan.get("id_message", "")
-    reasoning = _words(plan["reasoning"]["length"]) if "reasoning" in plan else None
+    label = plan.get("id_message") or ""
+    reasoning = _words(plan["reasoning"]["length"]) if plan.get("reasoning") is not None else None
     found: list[list[Part]] = []
     for entry in plan["messages"]:
         if "tool_call" in entry:
@@ -94,7 +94,9 @@ def _call(call: Mapping[str, Any]) -> ToolCall:
     return ToolCall(name, arguments)
 
 
-def _words(length: float) -> str:
+def _words(length: object) -> str:
+    if not isinstance(length, (int, float)) or isinstance(length, bool):
+        raise TypeError("a length is a number")
     return lorem(max(0, min(int(length), MAX_WORDS)))
 
 

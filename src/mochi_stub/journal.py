@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
+from urllib.parse import unquote_plus
 
 import orjson
 
@@ -24,10 +25,15 @@ UNSEEN = "/stub/"
 """Who looks at the journal does not stand in it."""
 
 MASK = "***"
-_SECRET_HEADER = re.compile(rb"authorization|cookie|api-?key|token|secret|password")
-_SECRET_QUERY = re.compile(r"(?i)((?:^|&)[^=&]*(?:key|token|secret|password)=)[^&]*")
-_SECRET_FIELD = re.compile(r"(?i)(?:(?:api|access|private)[_-]?key|token|secret|password|authorization)$")
-_SECRET_BODY = re.compile(rb"(?i)(?:key|token|secret|password|authorization)\"\s*:")
+_SECRET_HEADER = re.compile(rb"auth|cookie|credential|api-?key|token|secret|passw|(?<!idempotency)-key$")
+_SECRET_QUERY = re.compile(r"(?i)(?:key|token|secret|passw(?:or)?d|auth|credentials?|sig|signature)$")
+_SECRET_FIELD = re.compile(
+    r"(?i)(?:(?:api|access|private|secret|subscription|auth|signing|encryption)[_-]?keys?"
+    r"|token|secret|passw(?:or)?d|passphrase|authorization|auth|bearer|cookie|credentials?)$"
+)
+_SECRET_BODY = re.compile(
+    rb"(?i)(?:keys?|token|secret|passw(?:or)?d|phrase|auth\w*|bearer|cookie|credentials?)\"\s*:|\\u"
+)
 
 
 @dataclass
@@ -185,11 +191,15 @@ def masked_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
 
 def masked_query(query: bytes) -> str:
     """The query string without the keys in it."""
-    return _SECRET_QUERY.sub(rf"\1{MASK}", query.decode("latin-1"))
+    pairs = [pair.partition("=") for pair in query.decode("latin-1").split("&")]
+    return "&".join(
+        f"{name}={MASK}" if value and _SECRET_QUERY.search(unquote_plus(name)) else name + equals + value
+        for name, equals, value in pairs
+    )
 
 
 def parsed_body(data: bytes) -> Any:
-    """The body as JSON, None where there is none; of fields that are named like a secret the text is replaced."""
+    """The body as JSON, None where there is none; in fields that are named like a secret texts are replaced."""
     try:
         parsed = orjson.loads(data) if data else None
         return _masked(parsed) if _SECRET_BODY.search(data) else parsed
@@ -199,8 +209,11 @@ def parsed_body(data: bytes) -> Any:
 
 def _masked(value: Any) -> Any:
     if isinstance(value, dict):
-        return {
-            key: MASK if _SECRET_FIELD.search(key) and isinstance(item, str) else _masked(item)
-            for key, item in value.items()
-        }
+        return {key: _hidden(item) if _SECRET_FIELD.search(key) else _masked(item) for key, item in value.items()}
     return [_masked(item) for item in value] if isinstance(value, list) else value
+
+
+def _hidden(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_hidden(item) for item in value]
+    return MASK if isinstance(value, str) else _masked(value)

@@ -14,6 +14,8 @@ from mochi_stub.journal import masked_query, parsed_body
 
 MAX_SHOWN = 5
 PREFIX = "/ollama"
+OWN = ("/health", "/stub/")
+"""What is asked of the stub itself is neither recorded nor replayed."""
 _STREAMED = re.compile(r"/(chat|generate|completions|responses|messages)$")
 _ABSENT = object()
 

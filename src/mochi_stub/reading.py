@@ -30,6 +30,8 @@ _SAID = ("type", "reasoning", "tool_calls", "usage", "finish", "think_tags", *MA
 _MADE: Mapping[str, type[Message]] = {"echo": Echo, "mirror": Mirror, "lorem": Lorem, "task": Task}
 TYPES = ("message", *_MADE, "embedding", "error", "file")
 MAX_SECONDS = 24 * 3600
+FRAMING = ("connection", "content-length", "content-type", "transfer-encoding")
+"""Headers that tell how the body is sent, which only the server knows."""
 
 
 def response(item: Item, folder: Path) -> Response:
@@ -131,14 +133,13 @@ def failure(item: Item, *others: str) -> Failure:
     status = entries["status"].whole(400, 599) if "status" in entries else 500
     message = entries["message"].string() if "message" in entries else f"error {status}"
     headers = [] if "headers" not in entries else [*entries["headers"].mapping("a mapping of headers").items()]
-    return Failure(message, status, tuple((name.lower(), _header(value)) for name, value in headers))
+    return Failure(message, status, tuple((name.lower(), _header(name.lower(), value)) for name, value in headers))
 
 
-def _header(item: Item) -> str:
-    text = item.string("the value of a header")
-    if not text.isascii() or not text.isprintable():
-        raise item.error("the value of a header, on one line and in ASCII")
-    return text
+def _header(name: str, item: Item) -> str:
+    if name in FRAMING:
+        raise item.misnamed(f"the name of a header that is not the server's own, found {name!r}")
+    return item.header(name)
 
 
 def _vector(entries: Mapping[str, Item]) -> tuple[float, ...] | None:

@@ -15,6 +15,7 @@ class Received:
         self.events = content_type.startswith("text/event-stream")
         self.streams = self.events or content_type.startswith(("application/x-ndjson", "application/jsonl"))
         self._rest = b""
+        self._data: list[bytes] = []
         self._objects: list[Any] = []
         self._at: list[float] = []
 
@@ -34,16 +35,26 @@ class Received:
         if not self.streams:
             return _read(self._rest), [round(seconds * MILLISECONDS, 3)]
         self._line(self._rest, seconds)
+        self._event(seconds)
         return self._objects, self._at
 
     def _line(self, line: bytes, seconds: float) -> None:
         line = line.strip()
-        if self.events:
-            if not line.startswith(b"data:"):
-                return
-            line = line[len(b"data:") :].strip()
-        if line:
-            self._objects.append({"done": True} if line == b"[DONE]" else _read(line))
+        if not self.events:
+            self._object(line, seconds)
+        elif line.startswith(b"data:"):
+            self._data.append(line[len(b"data:") :].strip())
+        elif not line:
+            self._event(seconds)
+
+    def _event(self, seconds: float) -> None:
+        """The end of an event, whose data may have come in several lines."""
+        self._object(b"\n".join(self._data), seconds)
+        self._data.clear()
+
+    def _object(self, data: bytes, seconds: float) -> None:
+        if data:
+            self._objects.append({"done": True} if data == b"[DONE]" else _read(data))
             self._at.append(round(seconds * MILLISECONDS, 3))
 
 
@@ -53,7 +64,20 @@ def received_body(data: bytes, parsed: Any) -> Any:
 
 
 def _read(data: bytes) -> Any:
+    """A JSON object, list or number as it is, all else as the text that it is written as; None where there is none."""
     try:
-        return json.loads(data) if data else None
+        value = json.loads(data) if data else None
     except (ValueError, RecursionError):
-        return data.decode(errors="replace")
+        value = None
+    if value is None or isinstance(value, str):
+        return data.decode(errors="replace") if data else None
+    return _writable(value) if b"\\u" in data else value
+
+
+def _writable(value: Any) -> Any:
+    """Without halves of characters, which no file can have; models that are cut off write them."""
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()
+    if isinstance(value, dict):
+        return {_writable(name): _writable(one) for name, one in value.items()}
+    return [_writable(one) for one in value] if isinstance(value, list) else value

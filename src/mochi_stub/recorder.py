@@ -23,7 +23,7 @@ from mochi_stub.answer import Request
 from mochi_stub.conversation import OPEN_CORS, Gone, Receive, Scope, Send, watched
 from mochi_stub.document import ConfigError, parse
 from mochi_stub.journal import Journal, Record, masked_headers, masked_query, parsed_body
-from mochi_stub.matching import PREFIX, asked
+from mochi_stub.matching import OWN, PREFIX, asked
 from mochi_stub.received import Received, received_body
 from mochi_stub.recordings import asked_by, read_recording
 from mochi_stub.reply import Failure
@@ -32,7 +32,6 @@ from mochi_stub.wires import failure_answer
 logger = logging.getLogger("mochi_stub")
 
 REPLAYING = "# mochi-stub run --config {} answers with what is recorded here.\nrecordings: .\n"
-OWN = ("/health", "/stub/")
 UNREACHABLE = 502
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 _HOP = {
@@ -154,7 +153,10 @@ class _Passed:
             logger.error("%s broke off: %s", self.recorder.shown, error)
             self.journal.close(self.record, "failed")
             raise
-        self._write(response, received, moment, monotonic() - start)
+        try:
+            self._write(response, received, moment, monotonic() - start)
+        except (OSError, ValueError, yaml.YAMLError) as error:  # no reason to keep the reply from the client
+            logger.error("%s %s could not be recorded: %s", self.record.method, self.path, error)
         self.journal.close(self.record, "finished" if response.status_code < 400 else "failed")
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 

@@ -144,15 +144,24 @@ def read_recording(item: Item) -> Recording:
     headers = response["headers"].mapping("headers as a mapping") if "headers" in response else {}
     return Recording(
         method=request["method"].string() if "method" in request else "POST",
-        url=request["url"].string("a url"),
+        url=_url(request["url"]),
         request=request["body"].plain() if "body" in request else None,
-        status=response["status"].whole(100, 599) if "status" in response else 200,
-        headers={name.lower(): value.string("the value of a header") for name, value in headers.items()},
+        status=response["status"].whole(200, 599) if "status" in response else 200,
+        headers={name.lower(): value.header(name) for name, value in headers.items()},
         body=response["body"].plain(),
         stream=stream,
         at=_times(entries, response, objects),
         asked_path=request["path"].string() if "path" in request else None,
     )
+
+
+def _url(item: Item) -> str:
+    url = item.string("a url")
+    try:
+        urlsplit(url)
+    except ValueError as error:
+        raise item.error(f"a url, found {item.found} ({error})") from None
+    return url
 
 
 def _section(entries: Mapping[str, Item], item: Item, name: str) -> Mapping[str, Item]:
@@ -266,13 +275,14 @@ def _body(wire: str, body: Any) -> bytes:
 
 
 def _frame(wire: str, one: Any) -> bytes:
-    text = _dumps(wire, one)
     if wire.startswith(("ollama", "/")):
-        return f"{text}\n".encode()
+        return f"{one if isinstance(one, str) else _dumps(wire, one)}\n".encode()
+    text = one.replace("\n", "\ndata: ") if isinstance(one, str) else jsontext.one_line(one)
     if wire in ("openai.chat", "openai.completions"):
         return b"data: [DONE]\n\n" if one == {"done": True} else f"data: {text}\n\n".encode()
     if one == {"done": True}:  # no end that this provider sends
         return b""
     if wire == "gemini":
         return f"data: {text}\r\n\r\n".encode()
-    return f"event: {get(one, 'type')}\ndata: {text}\n\n".encode()
+    kind = get(one, "type")
+    return f"event: {kind}\ndata: {text}\n\n".encode() if kind else f"data: {text}\n\n".encode()

@@ -15,7 +15,7 @@ from mochi_stub.catalogue import Model
 from mochi_stub.config import Config
 from mochi_stub.declared import declared
 from mochi_stub.library import Library
-from mochi_stub.matching import Asked, asked, nearest
+from mochi_stub.matching import OWN, Asked, asked, nearest
 from mochi_stub.recordings import frames, recordings_below, wire_of
 from mochi_stub.reply import Failure, Reply
 from mochi_stub.routing import route
@@ -35,7 +35,7 @@ class Replay:
 
     def __call__(self, stub: Stub, request: Request) -> Result | None:
         config = self.config()
-        if config is None or config.recordings is None:
+        if config is None or config.recordings is None or request.path.startswith(OWN):
             return None
         wanted = asked(request.method, request.path, request.query_string.decode("latin-1"), request.body)
         known, problems = recordings_below(config.recordings, config.path)

@@ -5,16 +5,19 @@ Pure and deterministic. Every reply says which rule made it and why those before
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from mochi_stub.config import Config, Script
 from mochi_stub.instructions import rounds
 from mochi_stub.prompt import Prompt
-from mochi_stub.reply import Part, Reply, ToolCalls
+from mochi_stub.reply import Failure, Part, Reply, ToolCalls
 from mochi_stub.responses import NOTHING, Asked, Error, Response, Vector, in_manner, in_pace
 from mochi_stub.summary import is_to_be_summarised
 from mochi_stub.unscripted import says_no_more, unscripted, without_answered_calls
+
+logger = logging.getLogger("mochi_stub")
 
 MAX_SHOWN = 60
 
@@ -35,17 +38,28 @@ def resolve(prompt: Prompt, config: Config | None = None) -> Reply:
 
 
 def resolver(
-    config: Callable[[], Config | None], script: Callable[[Prompt], Reply | None] | None
-) -> Callable[..., Reply]:
-    """A function from prompt to reply: what the script says, and where it says nothing what the configuration does."""
+    config: Callable[[], Config | None], script: Callable[[Prompt], Reply | str | None] | None
+) -> Callable[[Prompt], Reply]:
+    """A function from prompt to reply: what the script says, and where it says nothing what the configuration does.
+
+    A script that fails is a failure, which each wire tells in its own form.
+    """
 
     def resolved(prompt: Prompt) -> Reply:
-        scripted = script(prompt) if script else None
-        if scripted is not None:
-            return scripted if scripted.rule else replace(scripted, rule="script")
-        return resolve(prompt, config())
+        try:
+            return (_scripted(script(prompt)) if script else None) or resolve(prompt, config())
+        except Exception as error:
+            logger.exception("no reply for %s", prompt.model)
+            return Reply([Failure(f"the stub failed: {error!r}")], rule="script")
 
     return resolved
+
+
+def _scripted(said: Reply | str | None) -> Reply | None:
+    reply = Reply.of(said) if isinstance(said, str) else said
+    if reply is not None and not isinstance(reply, Reply):
+        raise TypeError(f"a script gives a Reply, a text or None, not {reply!r}")
+    return reply if reply is None or reply.rule else replace(reply, rule="script")
 
 
 def _instructed(prompt: Prompt, passed_over: list[str]) -> Reply | None:

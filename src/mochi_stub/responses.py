@@ -17,7 +17,7 @@ from mochi_stub.chunks import chunked
 from mochi_stub.document import ConfigError, Item
 from mochi_stub.lorem import stable_hash
 from mochi_stub.prompt import Prompt, ToolCall
-from mochi_stub.recordings import reply_of
+from mochi_stub.recordings import recorded, reply_of, wire_of
 from mochi_stub.reply import Content, Cut, Failure, Finish, Pace, Part, Pause, Reasoning, Reply, Text, Usage, joined
 from mochi_stub.tasks import task_answer
 
@@ -202,12 +202,14 @@ class File:
     def problem(self) -> str | None:
         """What is wrong with the file, if anything; one that is not there is a mistake of who named it."""
         try:
-            reply_of(self.path)
+            recording = recorded(self.path).recording
         except ConfigError as error:
             if self.place is None or self.path.exists():
                 return str(error)
             return str(self.place.error(f"a recorded file, found none at {self.path}"))
-        return None
+        if self.place is None or recording.status >= 400 or wire_of(recording.path):
+            return None
+        return str(self.place.error(f"the recorded reply of a model, found what is at {recording.url}"))
 
 
 def mirrored(prompt: Prompt) -> str:

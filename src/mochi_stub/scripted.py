@@ -11,7 +11,7 @@ from mochi_stub.prompt import Prompt
 from mochi_stub.reply import Reply
 from mochi_stub.server import StubServer
 
-Scripted: TypeAlias = "Reply | str | Callable[[Prompt], Reply | None]"
+Scripted: TypeAlias = "Reply | str | Callable[[Prompt], Reply | str | None]"
 
 
 class ScriptedStub:
@@ -33,8 +33,11 @@ class ScriptedStub:
     def script(self, *replies: Scripted) -> None:
         """Queue replies, one for each request to a model: a text, a whole reply, or what makes one of the prompt.
 
-        A callable may return None, which leaves this request to the default behaviour.
+        A callable may return None, which leaves this request to the default behaviour. Raises TypeError for all else.
         """
+        for reply in replies:
+            if not isinstance(reply, (Reply, str)) and not callable(reply):
+                raise TypeError(f"a script is made of texts, replies and functions, not of {reply!r}")
         self._queue.extend(replies)
 
     def __enter__(self) -> ScriptedStub:
@@ -44,10 +47,8 @@ class ScriptedStub:
     def __exit__(self, *exception: object) -> None:
         self.server.stop()
 
-    def _next(self, prompt: Prompt) -> Reply | None:
+    def _next(self, prompt: Prompt) -> Reply | str | None:
         if not self._queue:
             return None
         scripted = self._queue.popleft()
-        if isinstance(scripted, str):
-            return Reply.of(scripted)
-        return scripted if isinstance(scripted, Reply) else scripted(prompt)
+        return scripted if isinstance(scripted, (Reply, str)) else scripted(prompt)

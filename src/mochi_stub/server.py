@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 DAY = 24 * 3600
 
-Resolve = Callable[[Prompt], "Reply | None"]
+Resolve = Callable[[Prompt], "Reply | str | None"]
 
 
 class StubServer:
@@ -80,8 +81,9 @@ class StubServer:
 
     @property
     def url(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
+        """Where this machine finds the server; one that listens on all addresses is on the loopback too."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104  # not to listen on
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
     def start(self) -> StubServer:
         """Bind the socket and return when the server answers. Raises OSError where the port is taken."""
@@ -94,11 +96,11 @@ class StubServer:
         started.wait()
         return self
 
-    def stop(self) -> None:
-        """End open streams at once and wait until the server is gone."""
+    def stop(self, grace: float = 0.0) -> None:
+        """End open streams, after `grace` seconds without new requests, and wait until the server is gone."""
         if self._server is not None and self._thread is not None:
             if self._thread.is_alive():
-                self._server.leave()
+                self._server.leave(grace)
             self._thread.join()
         self._server = self._thread = None
 
@@ -221,9 +223,11 @@ class _Server(uvicorn.Server):
         self.running = running
         self._leaving = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._grace = 0.0
 
-    def leave(self) -> None:
-        """From any thread."""
+    def leave(self, grace: float) -> None:
+        """From any thread. What is being answered is given `grace` seconds to end."""
+        self._grace = grace
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._leaving.set)
 
@@ -241,10 +245,18 @@ class _Server(uvicorn.Server):
         del sockets  # closed by the thread that bound them
         for server in self.servers:
             server.close()
+        if self._grace:
+            await self._drain(time.monotonic() + self._grace)
         for connection in list(self.server_state.connections):
             connection.transport.abort()
         while self.server_state.tasks:
             await asyncio.wait(set(self.server_state.tasks), timeout=0.1)
+
+    async def _drain(self, deadline: float) -> None:
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        while self.server_state.connections and time.monotonic() < deadline:  # noqa: ASYNC110  # nobody tells of it
+            await asyncio.sleep(0.02)
 
 
 def _run(server: _Server, bound: socket.socket) -> None:

@@ -18,6 +18,8 @@ def verbatim(generation: Generation, path: str, query: bytes) -> Generation:
         return generation
     if frames.wire == "gemini" and frames.stream and b"alt=sse" not in query:  # then it is a list that is streamed
         return generation
+    if frames.wire == "gemini" and not frames.stream and frames.frames[0].startswith(b"["):  # it was one
+        return generation
     return replay(frames, generation)
 
 

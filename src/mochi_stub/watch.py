@@ -50,8 +50,8 @@ class Watched(Generic[_T]):
         self._seen = (found.st_mtime_ns, found.st_size, found.st_ino) if settled else None
         if data == self._data:
             return
-        self._data = data
         try:
             self._value, self._problem = self._made(data), None
         except ConfigError as error:
             self._problem = error
+        self._data = data

@@ -260,6 +260,11 @@ def test_a_cut_ends_the_stream_without_a_stop() -> None:
             {"messages": [{"role": "user", "content": [{"type": "image"}]}]},
             "messages.0.content.0.source: Field required",
         ),
+        ({"tools": [{"name": "now"}]}, "tools.0.custom.input_schema: Field required"),
+        (
+            {"output_config": {"effort": "much"}},
+            "output_config.effort: Input should be 'low', 'medium', 'high', 'xhigh' or 'max'",
+        ),
     ],
 )
 def test_wrong_fields_are_named(own: StubServer, fields: dict[str, Any], message: str) -> None:

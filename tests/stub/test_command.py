@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -16,6 +17,7 @@ from urllib.request import urlopen
 import pytest
 
 from mochi_stub import StubServer
+from tests.support.waiting import until
 
 COMMAND = [sys.executable, "-m", "mochi_stub"]
 
@@ -46,6 +48,14 @@ def serving(*arguments: str, env: Mapping[str, str] | None = None) -> Iterator[t
             yield process, process.stdout.readline()
         finally:
             process.kill()
+
+
+def answers(url: str) -> bool:
+    try:
+        with urlopen(f"{url}/health") as response:
+            return bool(response.status == 200)
+    except OSError:
+        return False
 
 
 def test_it_prints_its_version() -> None:
@@ -105,6 +115,31 @@ def test_it_serves_until_a_signal_ends_it(number: signal.Signals) -> None:
         assert process.wait(5) == 0
         assert process.stderr
         assert process.stderr.read() == "INFO GET /api/version 200 finished, 0 chunks\n"
+
+
+def test_a_reply_that_runs_is_let_end_and_a_second_signal_ends_it() -> None:
+    with serving("--port", "0", "--speed", "8") as (process, line):
+        url = line.split()[-1]
+        words = '<|instruction_start|>{"messages": [{"text_message": {"length": 100}}]}<|instruction_end|>'
+        with urlopen(f"{url}/api/generate", json.dumps({"model": "mochi", "prompt": words}).encode()) as response:
+            assert response.readline()
+            process.send_signal(signal.SIGTERM)
+            assert json.loads(response.read().splitlines()[-1])["done"]
+        assert process.wait(5) == 0
+    with serving("--port", "0") as (process, line):
+        url = line.split()[-1]
+        with urlopen(f"{url}/api/generate", b'{"model": "paused-stream", "prompt": "hello"}') as response:
+            assert response.readline()
+            process.send_signal(signal.SIGTERM)
+            until(lambda: not answers(url))
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(3) == -signal.SIGTERM
+
+
+def test_what_listens_everywhere_is_found_on_the_loopback() -> None:
+    with serving("--port", "0", "--host", "0.0.0.0") as (_, line):  # noqa: S104  # what is tested
+        assert re.fullmatch(r"mochi-stub on http://127\.0\.0\.1:\d+\n", line)
+        assert answers(line.split()[-1])
 
 
 def test_the_port_may_come_from_the_environment() -> None:

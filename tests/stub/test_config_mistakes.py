@@ -45,6 +45,11 @@ ENTRY = "models:\n  a:\n    - _default: "
         (f"{ENTRY}{{type: message, finish: tool_calls}}", 3, "stop or length or content_filter"),
         (f"{ENTRY}{{type: error, status: 200}}", 3, "a whole number of at least 400 and at most 599, found 200"),
         (f'{ENTRY}{{type: error, headers: {{a: "x\\ny"}}}}', 3, "the value of a header, on one line"),
+        (f"{ENTRY}{{type: error, headers: {{a b: x}}}}", 3, "the name of a header, found 'a b'"),
+        (f"{ENTRY}{{type: error, headers: {{Content-Length: 9}}}}", 3, "found 'content-length'"),
+        (f"{ENTRY}\n        type: echo\n        pauses:\n          after: 1", 5, "found 'pauses'"),
+        (f"{ENTRY}x\n    - x: y\n    - x:\n        type: echo", 5, "'x' once, found it again"),
+        ("models:\n  a:\n    - _defualt: x", 3, "_default, found '_defualt'"),
         (f"{ENTRY}{{type: file}}", 3, "a path to a recorded file"),
         (f"{ENTRY}{{type: echo, tokens_per_second: 0}}", 3, "a number above 0, found 0"),
         (f"{ENTRY}{{type: echo, jitter: 2}}", 3, "a number of at least 0 and at most 1, found 2"),
@@ -58,6 +63,7 @@ ENTRY = "models:\n  a:\n    - _default: "
         ("models:\n  a:\n    - _model: {modified_at: yesterday}", 3, "a moment like 2026-01-15T09:00:00Z"),
         ("recordings: nowhere", 1, "a folder of recordings, found none at"),
         ("models:\n  a: [", 2, "YAML"),
+        ("models:\n  a:\n    - é\x01", 3, "YAML"),
         ("models:\n\ta: 1", 2, "YAML"),
         ("models:\n  a: [{x: !!python/name:os.system 'x'}]", 2, "YAML"),
         ("models: &a [*a]", 1, "an anchor that does not contain itself"),
@@ -96,10 +102,12 @@ def test_anchors_upon_anchors_end(tmp_path: Path) -> None:
 def test_check_tells_of_every_mistake_and_of_recorded_files(tmp_path: Path) -> None:
     (tmp_path / "broken.yaml").write_text("request:\n  url: http://x/api/chat\n")
     (tmp_path / "other.json").write_text('{"request": {"url": "http://x/api/chat"},\n "response": {}}')
+    (tmp_path / "tags.json").write_text('{"request": {"url": "http://x/api/tags"}, "response": {"body": {}}}')
     file = tmp_path / "config.yaml"
     file.write_text(
         "models:\n  a:\n    - x: {type: file, path: missing.yaml}\n    - y: {type: file, path: broken.yaml}\n"
         "    - z: {type: file, path: other.json}\n    - v: {type: nothing}\n    - w: {}\n"
+        "    - t: {type: file, path: tags.json}\n"
     )
     found = check(file)
     assert [line.split(": expected")[0] for line in found] == [
@@ -108,6 +116,7 @@ def test_check_tells_of_every_mistake_and_of_recorded_files(tmp_path: Path) -> N
         f"{file}:3",
         f"{tmp_path / 'broken.yaml'}:1",
         f"{tmp_path / 'other.json'}:2",
+        f"{file}:8",
     ]
 
 

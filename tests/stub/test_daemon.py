@@ -121,18 +121,38 @@ def test_the_pid_file_of_a_server_that_was_killed_is_stale(command: Command, tmp
     place = ("--pid-file", str(pid_file))
     port = port_of(command("start", "--port", "0", *place).stdout)
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
-        killed = json.loads(pid_file.read_text())
-        os.kill(killed["pid"], signal.SIGKILL)
+        killed, url = pid_file.read_text().splitlines()
+        assert url == f"http://127.0.0.1:{port}"
+        os.kill(int(killed), signal.SIGKILL)
         waited = command("restart", "--port", port, *place)
         assert waited.returncode == 0
         command("stop", *place)
-        pid_file.write_text(json.dumps({"pid": other.pid, "url": killed["url"]}))
+        pid_file.write_text(f"{other.pid}\n{url}\n")
         assert command("status", *place).returncode == 3
         assert not pid_file.exists()
-        pid_file.write_text(json.dumps({"pid": other.pid, "url": killed["url"]}))
+        pid_file.write_text(str(other.pid))
         assert command("stop", *place).returncode == 1
         assert other.poll() is None
         other.communicate(b"\n")
+
+
+@pytest.mark.parametrize("name", ["status", "start", "run"])
+def test_a_file_that_is_no_pid_file_is_left_alone(command: Command, tmp_path: Path, name: str) -> None:
+    precious = tmp_path / "notes.txt"
+    precious.write_text("bread\nmilk\n")
+    done = command(name, "--port", free_port(), "--pid-file", str(precious))
+    assert (done.returncode, done.stderr) == (1, f"mochi-stub: {precious} is no PID file of mochi-stub\n")
+    assert precious.read_text() == "bread\nmilk\n"
+
+
+def test_the_log_has_the_name_of_the_port(command: Command, tmp_path: Path) -> None:
+    port = port_of(command("start", "--port", "0").stdout)
+    command("stop", "--port", port)
+    assert [file.name for file in tmp_path.rglob("*.*")] == [f"{port}.log"]
+    beside = tmp_path / "mine.log"
+    command("start", "--port", "0", "--pid-file", str(beside))
+    assert beside.read_text().splitlines()[0].isdigit()
+    command("stop", "--pid-file", str(beside))
 
 
 def test_a_pid_file_where_none_can_be_is_one_line(command: Command, tmp_path: Path) -> None:
@@ -147,6 +167,15 @@ def test_a_configuration_with_a_mistake_keeps_it_from_starting(command: Command,
     started = command("start", "--port", "0", "--config", str(config))
     assert (started.returncode, started.stdout) == (1, "")
     assert re.fullmatch(r"mochi-stub: .*config\.yaml.*\n", started.stderr)
+
+
+def test_a_restart_with_a_mistake_leaves_the_server_alone(command: Command, tmp_path: Path) -> None:
+    port = port_of(command("start", "--port", "0").stdout)
+    (tmp_path / "config.yaml").write_text("models: 5\n")
+    restarted = command("restart", "--port", port, "--config", str(tmp_path / "config.yaml"))
+    assert (restarted.returncode, restarted.stdout) == (1, "")
+    assert re.fullmatch(r"mochi-stub: .*config\.yaml:1: expected .*\n", restarted.stderr)
+    assert answers(port)
 
 
 def test_check_tells_every_mistake_with_its_place(command: Command, tmp_path: Path) -> None:

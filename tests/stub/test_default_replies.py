@@ -17,8 +17,8 @@ from tests.stub.talk import ask, chat, contents
 AWKWARD = "  two\n\n\tlines,  and\u00a0ünïcode \U0001f361 \u2028 <b>&</b>\x0b end \n"
 
 
-def reply_to(text: str, *after: Message, thinks: bool = True) -> Reply:
-    return resolve(Prompt("mochi", messages=(Message("user", text), *after), thinks=thinks))
+def reply_to(text: str, *after: Message, thinks: bool = True, choices: bool = False) -> Reply:
+    return resolve(Prompt("mochi", messages=(Message("user", text), *after), thinks=thinks, choices=choices))
 
 
 def instruction(**plan: Any) -> str:
@@ -127,6 +127,8 @@ def test_a_tool_result_without_an_instruction_is_repeated() -> None:
         "{}",
         '{"messages":[{"text_message":{}}]}',
         '{"messages":[{"text_message":{"length":"x"}}]}',
+        '{"messages":[{"text_message":{"length":"5"}}]}',
+        '{"messages":[{"text_message":{"length":true}}]}',
         '{"messages":[{"tool_call":[{"args":{}}]}]}',
         '{"messages":[{"tool_call":[{"name":"f","args":5}]}]}',
         '{"messages":[7]}',
@@ -142,6 +144,12 @@ def test_a_block_that_cannot_be_understood_is_an_ordinary_message(block: str) ->
 
 def test_an_empty_instruction_falls_back_too() -> None:
     assert reply_to(instruction(messages=[])).text.endswith("ignored")
+    assert reply_to(instruction(messages=[]), choices=True).text.endswith("ignored")
+
+
+def test_what_is_null_in_a_block_is_left_out() -> None:
+    reply = reply_to(instruction(id_message=None, reasoning=None, messages=[{"text_message": {"length": 1.0}}]))
+    assert (reply.text, reply.reasoning) == ("lorem", "")
 
 
 def test_tool_calls_of_an_instruction_reach_the_client(shared: StubServer) -> None:

@@ -87,6 +87,16 @@ def test_nothing_secret_stands_in_it(stub: StubServer) -> None:
     assert "s3cret" not in repr(stub.exchanges())
 
 
+def test_other_ways_to_write_a_secret_are_known(stub: StubServer) -> None:
+    headers = {"Ocp-Apim-Subscription-Key": "s3cret", "X-Auth": "s3cret", "Idempotency-Key": "mine"}
+    body = b'{"api_k\\u0065y": "s3cret", "api_keys": ["s3cret"], "max_tokens": 5, "key": "word"}'
+    ask(stub, "POST", "/api/show?k%65y=s3cret&sig=s3cret&page=2", body, headers)
+    assert b"s3cret" not in ask(stub, "GET", "/stub/requests").body
+    (row,) = rows(stub)
+    assert (row["headers"]["idempotency-key"], row["query"]) == ("mine", "k%65y=***&sig=***&page=2")
+    assert row["body"] == {"api_key": "***", "api_keys": ["***"], "max_tokens": 5, "key": "word"}
+
+
 def test_a_body_that_is_nested_too_deeply_is_left_out(stub: StubServer) -> None:
     deep = b'{"model":"mochi","messages":[],"x":' + b"[" * 500 + b"]" * 500 + b"}"
     assert ask(stub, "POST", "/api/chat", deep).status == 200

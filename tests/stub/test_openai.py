@@ -312,6 +312,13 @@ def test_a_cut_ends_the_stream_without_a_finish() -> None:
             "decimal_above_max_value",
         ),
         (
+            {"reasoning_effort": "much"},
+            "Invalid value: 'much'. Supported values are: 'none', 'minimal', 'low', 'medium', 'high', 'xhigh', and "
+            "'max'.",
+            "reasoning_effort",
+            "invalid_value",
+        ),
+        (
             {"n": 0},
             "Invalid 'n': integer below minimum value. Expected a value >= 1, but got 0 instead.",
             "n",

@@ -191,6 +191,7 @@ def test_a_failure_in_mid_stream_is_a_failed_response() -> None:
         ({"input": [{"type": "nope"}]}, "input[0].type", "invalid_value"),
         ({"input": [{"role": "user"}]}, "input[0].content", "missing_required_parameter"),
         ({"tools": [{"type": "function"}]}, "tools[0].name", "missing_required_parameter"),
+        ({"reasoning": {"effort": "much"}}, "reasoning.effort", "invalid_value"),
         ({"max_output_tokens": 0}, "max_output_tokens", "integer_below_min_value"),
         ({"previous_response_id": "resp_x"}, "previous_response_id", "previous_response_not_found"),
     ],

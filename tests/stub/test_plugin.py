@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,6 +56,17 @@ def test_queued_replies_come_first_then_the_default_behaviour(mochi_stub: Script
     for _ in range(2):
         assert said(mochi_stub, "told")[0].endswith(" told")
     assert [request.status for request in mochi_stub.requests] == [200] * 5
+
+
+def test_functions_may_say_texts_and_nonsense_is_told(mochi_stub: ScriptedStub) -> None:
+    mochi_stub.script(lambda prompt: prompt.user_text.upper())
+    assert said(mochi_stub, "abc")[0] == "ABC"
+    nonsense: Any = 5
+    with pytest.raises(TypeError, match="not of 5"):
+        mochi_stub.script(nonsense)
+    mochi_stub.script(lambda _: nonsense)
+    answer = chat(mochi_stub.server, "abc", stream=False)
+    assert (answer.status, "not 5" in answer.json["error"]) == (500, True)
 
 
 def test_a_server_is_there_in_less_than_a_tenth_of_a_second() -> None:

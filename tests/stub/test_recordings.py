@@ -293,6 +293,9 @@ def test_a_recorded_error_is_an_error_everywhere(tmp_path: Path, replaying: Call
         ("response: {body: {}}", 1, "a request in the recorded exchange"),
         ("request: {url: http://x/api/chat}\nresponse: 5", 2, "response as a mapping"),
         ("request: {}\nresponse: {body: {}}", 1, "a url in request"),
+        ("request: {url: http://x/api/chat}\nresponse: {status: 101, body: {}}", 2, "a whole number of at least 200"),
+        ("request:\n  url: http://[::1\nresponse: {body: {}}", 2, "a url, found 'http://[::1'"),
+        ("request: {url: http://x/api/chat}\nresponse:\n  body: {}\n  headers: {a b: c}", 4, "the name of a header"),
         (
             "request: {url: http://x/api/chat}\nresponse: {body: {}, is_streaming: true}",
             2,
@@ -332,6 +335,18 @@ def test_gemini_s_stream_is_events_or_a_list_as_it_is_asked_for(
         listed = ask(stub, "POST", path, asked).json
         assert "Hi" in [part.get("text") for one in listed for part in one["candidates"][0]["content"]["parts"]]
     assert contents(reply_of(recorded(tmp_path, url, body, is_streaming=False)))[:2] == ("hm", "Hi")
+    with replaying() as stub:
+        whole = ask(stub, "POST", "/v1beta/models/any:generateContent", asked).json
+    assert "Hi" in [part.get("text") for part in whole["candidates"][0]["content"]["parts"]]
+
+
+def test_a_separator_in_a_recorded_event_ends_no_line(tmp_path: Path) -> None:
+    frames = reply_of(
+        recorded(tmp_path, "https://x/v1/messages", [{"type": "ping", "a": "\u2028"}, "odd\nlines"])
+    ).frames
+    assert frames is not None
+    assert frames.frames[0] == b'event: ping\ndata: {"type":"ping","a":"\\u2028"}\n\n'
+    assert frames.frames[1] == b"data: odd\ndata: lines\n\n"
 
 
 def test_what_is_no_reply_of_a_model_is_refused(tmp_path: Path, replaying: Callable[[], StubServer]) -> None:

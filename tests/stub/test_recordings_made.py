@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ import yaml
 from mochi_stub import Gate, Pause, Reply, StubServer, Text
 from mochi_stub.config import check
 from mochi_stub.matching import asked, nearest
+from mochi_stub.received import Received
 from mochi_stub.recorder import record
 from tests.stub.talk import Answered, ask, chat, streaming
 
@@ -262,6 +264,41 @@ def test_a_browser_may_ask_a_recorder(tmp_path: Path, shared: StubServer) -> Non
         answer = ask(recorder, "OPTIONS", "/api/chat", headers=headers)
     assert (answer.status, answer.headers["access-control-allow-origin"]) == (204, "*")
     assert [file.name for file in tmp_path.iterdir()] == ["config.yaml"]
+
+
+def test_what_is_asked_about_the_stub_is_not_replayed(folder: Path) -> None:
+    with replaying(folder) as stub:
+        chat(stub, "not recorded")
+        assert ask(stub, "GET", "/health").json == {"status": "ok"}
+        assert ask(stub, "GET", "/stub/state").json["in_flight"] == 0
+        (row,) = [one for one in ask(stub, "GET", "/stub/requests").json["requests"] if one["path"] == "/api/chat"]
+        assert (row["status"], row["rule"]) == (404, "no recording")
+
+
+def test_a_reply_reaches_its_client_also_where_it_cannot_be_written_down(
+    tmp_path: Path, shared: StubServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    with recording(shared, tmp_path / "gone") as recorder:
+        shutil.rmtree(tmp_path / "gone")
+        assert chat(recorder, "hello").lines[-1]["done"]
+    assert "POST /api/chat could not be recorded" in caplog.text
+
+
+def test_odd_streams_are_read_as_their_clients_read_them() -> None:
+    events = Received("text/event-stream")
+    events.add(b': wait\n\nevent: x\ndata: {"a":\r\ndata: 1}\r\n\r\ndata: "no object"\n\ndata: [DONE]', 0)
+    assert events.finished(0)[0] == [{"a": 1}, '"no object"', {"done": True}]
+    lines = Received("application/x-ndjson")
+    lines.add(b'{"half": "\\ud83d", "whole": "\\ud83d\\ude00"}\n\nnot JSON\n', 0)
+    assert lines.finished(0)[0] == [{"half": "?", "whole": "\U0001f600"}, "not JSON"]
+
+
+def test_a_line_that_is_no_json_is_replayed_as_it_was(tmp_path: Path) -> None:
+    told = {"request": {"url": "http://x/api/chat", "body": {}}, "response": {"body": [{"done": False}, "oops"]}}
+    (tmp_path / "odd.json").write_text(json.dumps(told))
+    (tmp_path / "config.yaml").write_text("recordings: .\n")
+    with replaying(tmp_path) as stub:
+        assert ask(stub, "POST", "/api/chat", {}).body == b'{"done":false}\noops\n'
 
 
 def test_what_is_asked_about_the_stub_is_not_passed_on(tmp_path: Path, shared: StubServer) -> None:

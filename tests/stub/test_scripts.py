@@ -225,7 +225,7 @@ def test_a_script_that_raises_is_a_500_that_says_so() -> None:
     with StubServer(resolve=broken, speed=0) as stub:
         answer = chat(stub, "hello")
         assert answer.status == 500
-        assert b"KeyError('oops')" in answer.body
+        assert answer.json == {"error": "the stub failed: KeyError('oops')"}
         assert stub.exchanges()[0].outcome == "failed"
 
 
@@ -234,8 +234,9 @@ def test_embeddings_can_be_scripted_and_can_fail() -> None:
         answer = ask(stub, "POST", "/api/embed", {"model": "mochi-embed", "input": "x"})
         assert answer.json["embeddings"] == [[0.6, 0.8]]
         assert ask(stub, "POST", "/api/embeddings", {"model": "mochi-embed", "prompt": "x"}).json["embedding"] == [3, 4]
-    with scripted(Reply([Failure("no", 400)])) as stub:
-        assert ask(stub, "POST", "/api/embed", {"model": "mochi-embed", "input": "x"}).json == {"error": "no"}
+    with scripted(Reply([Failure("no", 429)])) as stub:
+        answer = ask(stub, "POST", "/api/embed", {"model": "mochi-embed", "input": "x"})
+        assert (answer.json, answer.headers["retry-after"]) == ({"error": "no"}, "1")
 
 
 def test_waiting_for_what_never_comes_ends_in_a_timeout(stub: StubServer) -> None:

@@ -1,11 +1,11 @@
 """From a checked request to its reply, for the wires of hosted providers: find the model, ask it, count the tokens.
 
-It knows no wire. Ollama's wire does not use it: it has a scheduler before the model and other rules for names.
+It knows no wire. Ollama's wire has only the headers of a failure from here: it has a scheduler before the model and
+other rules for names.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -19,8 +19,6 @@ from mochi_stub.limits import limited
 from mochi_stub.plan import Plan
 from mochi_stub.prompt import Message, Prompt, ToolCall, count_tokens, prompt_tokens
 from mochi_stub.reply import Failure, Reasoning, Reply, Text, ToolCalls, joined
-
-logger = logging.getLogger("mochi_stub")
 
 DEFAULT_TAG = ":latest"
 ARGUMENT_PIECE = 16
@@ -68,18 +66,9 @@ def listed(models: Iterable[Model]) -> list[Model]:
 def asked(stub: Stub, model: Model, prompt: Prompt, request: Request) -> Subject:
     """What the model makes of the prompt. Ids and moments come from the model's name and the request's body."""
     prompt = completed(prompt, model, request.body)
-    reply = limited(_resolved(stub, prompt), prompt.options, model.chars_per_token)
+    reply = limited(stub.resolve(prompt), prompt.options, model.chars_per_token)
     plan = stub.plan(prompt.model.encode(errors="replace") + request.body)
     return Subject(model, prompt, reply, counted(reply, prompt, model), plan)
-
-
-def _resolved(stub: Stub, prompt: Prompt) -> Reply:
-    """The reply; that of a script that fails is a failure, which each wire tells in its own form."""
-    try:
-        return stub.resolve(prompt)
-    except Exception as error:
-        logger.exception("no reply for %s", prompt.model)
-        return Reply([Failure(f"the stub failed: {error!r}")])
 
 
 def completed(prompt: Prompt, model: Model, request: bytes = b"") -> Prompt:
@@ -129,7 +118,7 @@ def argument_pieces(call: ToolCall) -> list[str]:
 
 def embedded(stub: Stub, model: Model, text: str, dimensions: int | None) -> tuple[Sequence[float], int]:
     """The vector of a text at unit length, and the text's tokens. Raises Failed where the model fails."""
-    reply = _resolved(stub, Prompt(model.name, "embed", (Message("user", text),)))
+    reply = stub.resolve(Prompt(model.name, "embed", (Message("user", text),)))
     for part in reply.parts:
         if isinstance(part, Failure):
             raise Failed(part)

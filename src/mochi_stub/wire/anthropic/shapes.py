@@ -15,7 +15,9 @@ from mochi_stub.wire.fields import (
     Number,
     Object,
     OneOf,
+    Problem,
     Tagged,
+    Where,
     Whole,
     flag,
     mapping,
@@ -48,6 +50,17 @@ _BLOCK: Check = Tagged(
 )
 _CONTENT: Check = ByKind({"string": string, "array": ListOf(_BLOCK)})
 _MESSAGE: Check = Object({"role": OneOf(("user", "assistant", "system")), "content": _CONTENT}, ("role", "content"))
+
+
+def _tool(value: Any, where: Where) -> Any:
+    """A tool of the client's, which has a schema, or one of Anthropic's own, which has none."""
+    tool = _TOOL(value, where)
+    if tool.get("type", "custom") == "custom" and "input_schema" not in tool:
+        raise Problem("missing", (*where, "custom", "input_schema"))
+    return tool
+
+
+_TOOL: Check = Object({"type": string, "name": string, "description": string, "input_schema": mapping}, ("name",))
 _THINKING: Check = Tagged(
     "type",
     {
@@ -57,14 +70,13 @@ _THINKING: Check = Tagged(
         "disabled": Object({}),
     },
 )
+_EFFORT: Check = OneOf(("low", "medium", "high", "xhigh", "max"))
 _FORMAT: Check = Tagged("type", {"json_schema": Object({"schema": mapping}, ("schema",))})
 _COUNTED: dict[str, Check] = {
     "model": string,
     "messages": ListOf(_MESSAGE, least=1),
     "system": ByKind({"string": string, "array": ListOf(Tagged("type", {"text": _TEXT}))}),
-    "tools": ListOf(
-        Object({"type": string, "name": string, "description": string, "input_schema": mapping}, ("name",))
-    ),
+    "tools": ListOf(_tool),
     "tool_choice": Object({"type": OneOf(("auto", "any", "tool", "none")), "name": string}, ("type",)),
     "thinking": _THINKING,
 }
@@ -77,7 +89,7 @@ MESSAGES: Check = Object(
         "temperature": Number(0, 1),
         "top_p": Number(0, 1),
         "top_k": Whole(0),
-        "output_config": Object({"effort": string, "format": _FORMAT}),
+        "output_config": Object({"effort": _EFFORT, "format": _FORMAT}),
         "stream": flag,
     },
     ("max_tokens", "messages", "model"),

@@ -13,6 +13,7 @@ from mochi_stub.plan import NANOSECONDS_PER_PROMPT_TOKEN
 from mochi_stub.prompt import Message, Prompt, count_tokens
 from mochi_stub.reply import Failure
 from mochi_stub.scheduler import Lease, Need
+from mochi_stub.wire.asking import headers_of
 from mochi_stub.wire.ollama.gojson import number, number32, text
 from mochi_stub.wire.ollama.gotypes import read_body
 from mochi_stub.wire.ollama.refusals import (
@@ -92,7 +93,7 @@ def _embedded(stub: Stub, model: Model, name: str, one: str) -> tuple[list[float
     reply = stub.resolve(Prompt(name, "embed", (Message("user", one),)))
     for part in reply.parts:
         if isinstance(part, Failure):
-            raise Refused(part.status, part.message)
+            raise Refused(part.status, part.message, headers_of(part))
     vector = embed_text(one, model.embedding_length) if reply.embedding is None else list(reply.embedding)
     return vector, reply.usage.input or count_tokens(len(one), model.chars_per_token)
 

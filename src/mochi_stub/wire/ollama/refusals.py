@@ -25,13 +25,13 @@ NO_REMOTE_DETAILS = "ollama cloud is disabled: remote model details are unavaila
 class Refused(Exception):
     """The request ends with this status and message."""
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
         super().__init__(status, message)
-        self.status, self.message = status, message
+        self.status, self.message, self.headers = status, message, headers
 
 
-def json_answer(value: object, status: int = 200) -> Answer:
-    return Answer(status, dumps(value).encode(), JSON)
+def json_answer(value: object, status: int = 200, headers: tuple[tuple[bytes, bytes], ...] = ()) -> Answer:
+    return Answer(status, dumps(value).encode(), JSON, headers)
 
 
 def refusing(handler: BodyHandler) -> Handler:
@@ -53,7 +53,7 @@ def _told(attempt: Callable[[], _T]) -> _T | Answer:
     try:
         return attempt()
     except Refused as refusal:
-        return json_answer({"error": refusal.message}, refusal.status)
+        return json_answer({"error": refusal.message}, refusal.status, refusal.headers)
     except (BadBody, BadName, TooLong) as error:
         return json_answer({"error": str(error)}, 400)
     except BadOptions as error:

@@ -17,6 +17,7 @@ from mochi_stub.lorem import WORDS, stable_hash
 from mochi_stub.plan import ALPHANUMERIC, LOAD_DURATION, NANOSECONDS_PER_PROMPT_TOKEN, Plan
 from mochi_stub.prompt import Prompt, ToolCall, count_tokens, said
 from mochi_stub.reply import Failure, Logprob, Reasoning, Reply, Text, joined
+from mochi_stub.wire.asking import headers_of
 from mochi_stub.wire.ollama.gojson import dumps, text, timestamp
 from mochi_stub.wire.ollama.refusals import JSON
 
@@ -66,8 +67,8 @@ class _Lines:
 
     def refusal(self, failure: Failure, *, stream: bool) -> Answer:
         body = f'{{"error":{text(failure.message)}}}'.encode()
-        headers = tuple((name.encode(), value.encode()) for name, value in failure.headers)
-        return Answer(failure.status, body, STREAM_ERROR if stream else JSON, headers, declared=not stream)
+        kind = STREAM_ERROR if stream else JSON
+        return Answer(failure.status, body, kind, headers_of(failure), declared=not stream)
 
     def whole(self) -> Answer:
         """Without tools in the request only the calls of the last object are kept, unless somebody instructed them."""

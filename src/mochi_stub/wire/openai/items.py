@@ -22,7 +22,7 @@ from mochi_stub.wire.fields import (
     mapping,
     string,
 )
-from mochi_stub.wire.openai.shapes import arguments, options, said
+from mochi_stub.wire.openai.shapes import EFFORT, arguments, options, said
 
 _TEXT: Check = Object({"text": string}, ("text",))
 _CONTENT: Check = ByKind(
@@ -86,7 +86,7 @@ RESPONSE: Check = Object(
         "max_output_tokens": Whole(1),
         "temperature": Number(0, 2),
         "top_p": Number(0, 1),
-        "reasoning": Object({"effort": string, "summary": string}),
+        "reasoning": Object({"effort": EFFORT, "summary": string}),
         "text": Object({"format": _FORMAT, "verbosity": string}),
         "metadata": mapping,
         "store": flag,

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from mochi_stub.answer import Answer, Request, Result, Stub
-from mochi_stub.chunks import Piece, pieces
+from mochi_stub.chunks import Piece
+from mochi_stub.prompt import ToolCall
 from mochi_stub.reply import Failure
-from mochi_stub.wire.asking import Subject, asked, played
+from mochi_stub.wire.asking import Subject, asked, blocks, played
 from mochi_stub.wire.openai.chat import EVENTS
 from mochi_stub.wire.openai.errors import Refused, failure_answer, find_model, json_answer
 from mochi_stub.wire.openai.items import prompt_of
@@ -62,8 +63,8 @@ class ResponseEvents:
         return failure_answer(failure)
 
     def whole(self) -> Answer:
-        for piece in pieces(self.subject.reply):
-            self.output.add(piece)
+        for block in blocks(self.subject.reply):
+            self.output.add(Piece(type(block), block if isinstance(block, ToolCall) else block.content, 0))
         status = self._status()
         self.output.close(status)
         return json_answer(self._response(status))

@@ -72,6 +72,7 @@ _FORMAT: Check = Tagged(
     },
 )
 _STOP: Check = ByKind({"string": string, "array": ListOf(string)})
+EFFORT: Check = OneOf(("none", "minimal", "low", "medium", "high", "xhigh", "max"))
 _STREAM: dict[str, Check] = {"stream": flag, "stream_options": Object({"include_usage": flag})}
 _SAMPLING: dict[str, Check] = {
     "temperature": Number(0, 2),
@@ -93,7 +94,7 @@ CHAT: Check = Object(
         "max_tokens": Whole(1),
         "max_completion_tokens": Whole(1),
         "response_format": _FORMAT,
-        "reasoning_effort": string,
+        "reasoning_effort": EFFORT,
         **_STREAM,
         **_SAMPLING,
     },
