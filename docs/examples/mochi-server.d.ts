@@ -2341,6 +2341,11 @@ export interface components {
              * @default null
              */
             model?: string | null;
+            /**
+             * Output
+             * @default null
+             */
+            output?: unknown;
         } & {
             [key: string]: unknown;
         };
