@@ -2335,6 +2335,11 @@ export interface components {
              * @default null
              */
             model?: string | null;
+            /**
+             * Output
+             * @default null
+             */
+            output?: unknown;
         } & {
             [key: string]: unknown;
         };

@@ -343,7 +343,24 @@ def begun_in_the_background(chat: dict[str, Any]) -> None:
     chat["chat"]["history"]["messages"] |= {"s": {"statusHistory": [], "timestamp": 1800000000}, "n": None}
 
 
-@pytest.mark.parametrize("change", [older_than_trees, begun_in_the_background, None], ids=str)
+def answered_in_items(chat: dict[str, Any]) -> None:
+    """Newer versions leave the content of an answer empty, or say it twice."""
+    part = {"type": "output_text", "text": "Is 1 < 2?\nYes."}
+    chat["chat"]["history"]["messages"]["a2"] |= {
+        "content": "",
+        "output": [
+            {"type": "reasoning", "status": "completed", "summary": None, "content": [part]},
+            {"type": "function_call", "name": "f", "arguments": "{}"},
+            {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Hi."}]},
+            5,
+        ],
+    }
+
+
+CHANGES = [older_than_trees, begun_in_the_background, answered_in_items, None]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=str)
 def test_chats_of_any_age_are_read(api: Api, change: Callable[[dict[str, Any]], None] | None) -> None:
     """The oldest exports are chats with nothing beside them."""
     chat = open_webui_chat()
@@ -356,6 +373,7 @@ def test_chats_of_any_age_are_read(api: Api, change: Callable[[dict[str, Any]], 
     assert (session["title"], session["model"]) == ("Greetings", "llama3:8b")
     assert session["created_at"] == "2023-11-14T22:13:20.000000+00:00"
     assert [message["content"] for message in session["messages"]] == ["Be kind.", "Hi?", "Hi.", "And?"]
+    assert session["messages"][2]["thinking"] == "Is 1 < 2?\nYes."
 
 
 @pytest.mark.parametrize(

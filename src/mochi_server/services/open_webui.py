@@ -36,6 +36,8 @@ class OpenWebUIMessage(_Lenient):
     parentId: str | None = None
     timestamp: float | None = None
     model: str | None = None
+    output: Any = None
+    """Of answers in newer versions: the items of OpenAI's responses, where what is said may be found alone."""
 
 
 class OpenWebUIHistory(_Lenient):
@@ -134,22 +136,32 @@ def _message(message: OpenWebUIMessage, created: str) -> Message:
     assert message.role is not None  # noqa: S101 - it would be on no branch
     stored = _stored(message.role, content, _time(message.timestamp) or created)
     if message.role == "assistant":
-        thinking = "\n\n".join(_thought(block) for block in _REASONING.findall(content))
-        stored["content"] = _REASONING.sub("", content)
+        thoughts = [_thought(block) for block in _REASONING.findall(content)] or _items(message.output, "reasoning")
+        thinking = "\n\n".join(thoughts)
+        said = _REASONING.sub("", content)
+        stored["content"] = said if said.strip() else "\n\n".join(_items(message.output, "message"))
         stored |= {"thinking": thinking} if thinking else {}
         stored |= {"model": message.model} if message.model else {}
     return stored
+
+
+def _items(output: Any, kind: str) -> list[str]:
+    """What the items of a kind say."""
+    items = [item for item in output if isinstance(item, dict)] if isinstance(output, list) else []
+    texts = (_text(item.get("summary") or item.get("content")) for item in items if item.get("type") == kind)
+    return [text for text in texts if text]
 
 
 def _stored(role: Role, content: str, time: str) -> Message:
     return {"role": role, "content": content, "message_id": new_id(), "timestamp": time}
 
 
-def _text(content: str | list[dict[str, Any]] | None) -> str:
+def _text(content: Any) -> str:
     """The text of a content; of one in parts, as OpenAI has them, the texts."""
     if isinstance(content, list):
-        return "\n".join(part["text"] for part in content if isinstance(part.get("text"), str))
-    return content or ""
+        parts = [part.get("text") for part in content if isinstance(part, dict)]
+        return "\n".join(part for part in parts if isinstance(part, str))
+    return content if isinstance(content, str) else ""
 
 
 def _thought(block: str) -> str:
