@@ -357,17 +357,20 @@ def answered_in_items(chat: dict[str, Any]) -> None:
     }
 
 
-CHANGES = [older_than_trees, begun_in_the_background, answered_in_items, None]
+def bare(chat: dict[str, Any]) -> None:
+    """The oldest exports have nothing beside the chat."""
+    inner = chat.pop("chat")
+    chat.clear()
+    chat.update(inner)
 
 
-@pytest.mark.parametrize("change", CHANGES, ids=str)
-def test_chats_of_any_age_are_read(api: Api, change: Callable[[dict[str, Any]], None] | None) -> None:
-    """The oldest exports are chats with nothing beside them."""
+CHANGES = [older_than_trees, begun_in_the_background, answered_in_items, bare]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=["list", "background", "items", "bare"])
+def test_chats_of_any_age_are_read(api: Api, change: Callable[[dict[str, Any]], None]) -> None:
     chat = open_webui_chat()
-    if change is None:
-        chat = chat["chat"]
-    else:
-        change(chat)
+    change(chat)
     (imported,) = api.ok(_import(api, orjson.dumps([chat])), 201)["sessions"]
     session = api.session(imported["session_id"])
     assert (session["title"], session["model"]) == ("Greetings", "llama3:8b")
