@@ -357,14 +357,14 @@ def answered_in_items(chat: dict[str, Any]) -> None:
     }
 
 
-def bare(chat: dict[str, Any]) -> None:
+def without_a_frame(chat: dict[str, Any]) -> None:
     """The oldest exports have nothing beside the chat."""
     inner = chat.pop("chat")
     chat.clear()
     chat.update(inner)
 
 
-CHANGES = [older_than_trees, begun_in_the_background, answered_in_items, bare]
+CHANGES = [older_than_trees, begun_in_the_background, answered_in_items, without_a_frame]
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=["list", "background", "items", "bare"])
