@@ -168,7 +168,8 @@ class Error:
     Attributes:
         status: The HTTP status, from 400 to 599; 500 where it is not given.
         message: The text of the error, in the words of the provider's envelope.
-        headers: A mapping of headers.
+        headers: A mapping of headers, without those that the server sets itself (`connection`, `content-length`,
+            `content-type`, `transfer-encoding`).
     """
 
     failure: Failure

@@ -17,6 +17,8 @@ from mochi_stub.server import StubServer
 
 PATIENCE = 600.0
 """Seconds for one answer; a real server loads its models first."""
+MAX_SHOWN = 300
+"""How many characters are told of what is not there to be compared with."""
 
 
 class Unverifiable(Exception):
@@ -28,7 +30,7 @@ def verify(url: str, model: str) -> int:
     try:
         found = list(differences(url, model))
     except Unverifiable as problem:
-        sys.stderr.write(f"mochi-stub: {problem}\n")
+        sys.stderr.write(f"mochi-stub: {' '.join(str(problem).split())[:MAX_SHOWN]}\n")
         return 2
     for line in found:
         sys.stdout.write(f"{line}\n")
@@ -55,6 +57,8 @@ def model_of(client: httpx.Client, name: str) -> Model:
     if response.status_code != 200:
         raise Unverifiable(f"{client.base_url} does not show the model {name}: {response.text}")
     shown = response.json()
+    if not isinstance(shown, dict):
+        raise Unverifiable(f"{client.base_url} is no Ollama: it shows the model {name} as {response.text}")
     info, details = shown.get("model_info") or {}, shown.get("details") or {}
     lengths = [value for key, value in info.items() if key.endswith(".context_length") and isinstance(value, int)]
     widths = [value for key, value in info.items() if key.endswith(".embedding_length") and isinstance(value, int)]

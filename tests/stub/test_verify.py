@@ -9,6 +9,7 @@ import pytest
 
 from mochi_stub import DEFAULT_MODELS, Failure, Prompt, Reply, StubServer
 from mochi_stub.verify import model_of, verify
+from tests.support.raw_ollama import RawOllama
 
 
 @pytest.mark.parametrize("model", [model.name for model in DEFAULT_MODELS])
@@ -49,3 +50,10 @@ def test_without_a_server_or_a_model_there_is_nothing_to_compare(
         assert verify(f"http://127.0.0.1:{taken.getsockname()[1]}", "mochi") == 2
     assert "cannot be probed" in capsys.readouterr().err
     assert verify("nonsense", "mochi") == 2
+    capsys.readouterr()
+    page = b"<html>\n<p>Not\n" + b"here " * 1000
+    with RawOllama(lambda _: None, show=b"[]") as strange, RawOllama(lambda _: None, show=page) as other:
+        assert [verify(strange.url, "raw"), verify(other.url, "raw")] == [2, 2]
+    first, second = capsys.readouterr().err.splitlines()
+    assert "is no Ollama" in first
+    assert "cannot be probed" in second
