@@ -51,7 +51,7 @@ class IndexFile:
             yield database
 
     def _is_odd(self) -> bool:
-        """Whether it is a link, or a pipe, which would be waited for without end. In a directory SQLite finds no file."""
+        """Whether it is a link, or a pipe, which SQLite would wait for. A directory is left: it does no harm."""
         try:
             mode = os.lstat(self._path).st_mode
         except OSError:
