@@ -70,8 +70,12 @@ def problem_of(source: str, target: str) -> str | None:
             return f"{without_credentials(place)} is neither a directory nor a postgresql:// URL"
         if not place or (not _is_url(place) and Path(place).exists() and not Path(place).is_dir()):
             return f"{place!r} is not a directory"
-    if _is_url(source):
-        return None
+    if source == target or (not _is_url(source) and Path(source).resolve() == Path(target).resolve()):
+        return "FROM and TO are the same place"
+    return None if _is_url(source) else _problem_of_directory(source)
+
+
+def _problem_of_directory(source: str) -> str | None:
     settings = _settings(source)
     if not Path(source).is_dir():
         return f"there is no directory {without_credentials(source)}"
