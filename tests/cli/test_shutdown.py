@@ -117,16 +117,19 @@ def test_clients_that_do_not_read_or_never_finish_asking_hold_nobody_up(tmp_path
         address = urlsplit(str(api.http.base_url))
         body = b'{"message": "Hi"}'
         head = b"POST /api/v1/chat/%s/stream HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-        unread, unfinished, silent = (
-            socket.create_connection((address.hostname or "", address.port or 0)) for _ in range(3)
+        unread, unfinished, silent, compared = (
+            socket.create_connection((address.hostname or "", address.port or 0)) for _ in range(4)
         )
         unread.sendall(head % session_id.encode() + b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
         unfinished.sendall(head % session_id.encode() + b"Content-Length: 1000\r\n\r\n{")
         silent.sendall(b"GET /api/v1/he")
-        assert unread.recv(12) == b"HTTP/1.1 200"
+        comparison = json.dumps(COMPARISON).encode()
+        head = b"POST /models/test HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        compared.sendall(head + b"Content-Length: %d\r\n\r\n%s" % (len(comparison), comparison))
+        assert unread.recv(12) == compared.recv(12) == b"HTTP/1.1 200"
         begun = time.monotonic()
         assert command.end() == 0
         assert time.monotonic() - begun < 0.5 + 2
         assert not any("Traceback" in line for line in command.output)
-        for connection in (unread, unfinished, silent):
+        for connection in (unread, unfinished, silent, compared):
             connection.close()

@@ -66,6 +66,14 @@ def test_a_damaged_index_is_made_again(manager: SessionManager, ids: list[str], 
     database.close()
 
 
+@pytest.mark.skipif(os.name == "nt", reason="there are no such pipes")
+def test_a_pipe_in_place_of_the_index_is_not_waited_for(manager: SessionManager, ids: list[str], index: Path) -> None:
+    index.unlink()
+    os.mkfifo(index)
+    assert listed(manager) == ids
+    assert index.is_file()
+
+
 def test_an_index_damaged_in_the_middle_is_made_again(manager: SessionManager, ids: list[str], index: Path) -> None:
     data = index.read_bytes()
     index.write_bytes(data[:4096] + b"\xa5" * (len(data) - 4096))

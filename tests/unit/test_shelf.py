@@ -38,3 +38,16 @@ def test_a_run_that_made_room_for_others_is_gone_from_memory_at_once(monkeypatch
         assert others[-1]() is not None
 
     asyncio.run(scenario())
+
+
+def test_an_ended_run_is_forgotten_when_its_time_is_over() -> None:
+    async def scenario() -> None:
+        runs = RunShelf(kept_seconds=0.001)
+        ended = _ended(runs)
+        assert ended() is not None
+        while ended() is not None:
+            await asyncio.sleep(0)
+            gc.collect()
+
+    assert shelf.KEPT_SECONDS == 5 * 60
+    asyncio.run(asyncio.wait_for(scenario(), 5))

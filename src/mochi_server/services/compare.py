@@ -18,8 +18,8 @@ from mochi_server.sessions.finishing import finished
 
 MAX_MODELS = 3
 
-_FAREWELL_SECONDS = 1.0
-"""For whoever reads slowly what is said at the end of a shutdown."""
+_FAREWELL_SECONDS = 0.3
+"""For whoever reads slowly what is said at the end of a shutdown, which has two seconds in all."""
 
 
 @dataclass(frozen=True, slots=True)

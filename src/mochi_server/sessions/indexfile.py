@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -38,8 +39,8 @@ class IndexFile:
     @contextmanager
     def opened(self) -> Iterator[sqlite3.Connection]:
         """The database, made if need be. Raises OperationalError where there can be none, DatabaseError for damage."""
-        if self._path.is_symlink():
-            raise sqlite3.DatabaseError("it is a link")
+        if self._is_odd():
+            raise sqlite3.DatabaseError("it is no file")
         with suppress(OSError):
             os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY, 0o600))
         with closing(sqlite3.connect(self._path, timeout=_BUSY_SECONDS)) as database:
@@ -48,6 +49,14 @@ class IndexFile:
                 raise sqlite3.DatabaseError(f"it is of version {version}")
             _prepare(database, version)
             yield database
+
+    def _is_odd(self) -> bool:
+        """Whether it is a link, or a pipe, which SQLite would wait for. A directory is left: it does no harm."""
+        try:
+            mode = os.lstat(self._path).st_mode
+        except OSError:
+            return False
+        return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
     def discard(self) -> None:
         """Remove it; another one is made when it is opened."""
