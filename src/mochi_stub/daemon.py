@@ -41,13 +41,12 @@ def running(path: Path) -> Running | None:
         return None
     _check_ours(path)
     if not posix.is_locked(path):
-        path.unlink(missing_ok=True)
+        _remove(path)
         return None
     try:
-        process, url = path.read_text().splitlines()
-    except ValueError:
+        return Running(int(path.read_text()), _address_beside(path).read_text().strip())
+    except (ValueError, FileNotFoundError):
         raise Problem(f"{path} is in use, but is no PID file of mochi-stub") from None
-    return Running(int(process), url)
 
 
 def start(arguments: Sequence[str], path: Path | None) -> str:
@@ -87,12 +86,12 @@ def stop(path: Path) -> Running | None:
     there = running(path)
     if there is not None:
         posix.end(there.process, path, PATIENCE)
-        path.unlink(missing_ok=True)
+        _remove(path)
     return there
 
 
 class PidFile:
-    """The PID file of this process, as long as it is held: a line with its number, one with its address."""
+    """The PID file of this process, as long as it is held, and beside it a file with its address."""
 
     def __init__(self, path: Path, process: int, url: str) -> None:
         """Raises Problem where another process has it, or where it is somebody's file."""
@@ -102,17 +101,27 @@ class PidFile:
         if descriptor is None:
             raise Problem(f"{path} belongs to a server that runs")
         self._path = path
-        posix.write(descriptor, f"{process}\n{url}\n")
+        _address_beside(path).write_text(f"{url}\n")
+        posix.write(descriptor, f"{process}\n")
 
     def remove(self) -> None:
-        self._path.unlink(missing_ok=True)
+        _remove(self._path)
+
+
+def _remove(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    _address_beside(path).unlink(missing_ok=True)
+
+
+def _address_beside(path: Path) -> Path:
+    return path.with_name(f"{path.name}.url")
 
 
 def _check_ours(path: Path) -> None:
-    """Raises Problem where the file says something and does not begin with a number: it is not ours to remove."""
+    """Raises Problem where the file says something that is no number: it is not ours to remove."""
     with path.open("rb") as file:
-        first = file.readline(MAX_TOLD).strip()
-    if first and not first.isdigit():
+        said = file.read(MAX_TOLD).strip()
+    if said and not said.isdigit():
         raise Problem(f"{path} is no PID file of mochi-stub")
 
 
