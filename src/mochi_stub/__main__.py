@@ -89,7 +89,10 @@ def _serve(url: str, port: int, options: argparse.Namespace, ended: threading.Ev
             remove = PidFile(options.pid_file or pid_file_of(port), os.getpid(), url).remove
         except Problem as error:
             return _complain(str(error))
-    print(f"mochi-stub on {url}", flush=True)
+    try:
+        print(f"mochi-stub on {url}", flush=True)
+    except OSError:  # nobody has to read it
+        sys.stdout = None
     while not ended.wait(0.5):  # with a limit, or Windows never hears of Ctrl-C
         pass
     if remove:
