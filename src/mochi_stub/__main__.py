@@ -190,7 +190,11 @@ _SERVING = (
 
 
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
-    parser = _Parser(prog="mochi-stub", description="A deterministic LLM server, true to Ollama's wire.")
+    parser = _Parser(
+        prog="mochi-stub",
+        description="A deterministic LLM server, true to Ollama's wire.",
+        epilog="mochi-stub run --help shows what a server can be told: its port, its configuration, its speed ...",
+    )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(metavar="COMMAND", required=True, title="commands (without one: run)")
     serving, finding = _serving_options(), _finding_options()
