@@ -113,6 +113,7 @@ def _init(directory: str, given: dict[str, Any]) -> int:
         return _complain(f"--{name.replace('_', '-')} does not go with init")
     from pathlib import Path
 
+    from mochi_server.logs import say
     from mochi_server.scaffold import scaffold
 
     try:
@@ -120,7 +121,8 @@ def _init(directory: str, given: dict[str, Any]) -> int:
     except OSError as error:
         reason = "a file is there" if isinstance(error, FileExistsError) else error.strerror or error
         return _complain(f"cannot make {error.filename or directory}: {reason}", code=1)
-    return _say(str(made))
+    say(str(made))
+    return 0
 
 
 def _test_mode(given: dict[str, Any], *, insecure: bool, stub_speed: float | None) -> int:
@@ -223,14 +225,6 @@ def _wrong_setting(error: "ValidationError", given: dict[str, Any]) -> int:
     return _complain(f"{where}: {what} (got {without_credentials(got) if isinstance(got, str) else got!r})")
 
 
-def _say(text: str) -> int:
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:  # whoever reads it has seen enough
-        sys.stdout = None
-    return 0
-
-
 def _complain(message: str, *, code: int = 2) -> int:
     print(f"mochi-server: {message}", file=sys.stderr)
     return code
@@ -241,10 +235,12 @@ def _openapi() -> int:
 
     from mochi_server.app import create_app
     from mochi_server.config import MochiServerSettings
+    from mochi_server.logs import say
 
     # The document is the same whatever the settings are, and wrong ones are no reason to have none.
     app = create_app(MochiServerSettings.model_construct())
-    return _say(json.dumps(app.openapi(), indent=2, ensure_ascii=False))
+    say(json.dumps(app.openapi(), indent=2, ensure_ascii=False))
+    return 0
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import json
 import logging
 import re
+import sys
 from collections.abc import Iterable
 from contextvars import ContextVar
 from datetime import datetime, timezone
@@ -19,6 +20,14 @@ FIELDS = "fields"
 
 _TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def say(text: str) -> None:
+    """Print for a person, at whatever level the log is. That nobody reads it is no reason for anything to fail."""
+    try:
+        print(text, flush=True)  # noqa: T201 - see above
+    except OSError:
+        sys.stdout = None
 
 
 class Secrets:

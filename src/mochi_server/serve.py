@@ -138,7 +138,7 @@ class _Server(uvicorn.Server):
             _spare_collector()
             _switch_threads_often()
             if self._start is not None:
-                print(await greeting(self._start, self._services), flush=True)  # noqa: T201 - for a person
+                logs.say(await greeting(self._start, self._services))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """The first signal lets turns end while new ones are still told that they come too late; the next ends them."""

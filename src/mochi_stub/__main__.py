@@ -89,7 +89,10 @@ def _serve(url: str, port: int, options: argparse.Namespace, ended: threading.Ev
             remove = PidFile(options.pid_file or pid_file_of(port), os.getpid(), url).remove
         except Problem as error:
             return _complain(str(error))
-    print(f"mochi-stub on {url}", flush=True)
+    try:
+        print(f"mochi-stub on {url}", flush=True)
+    except OSError:  # nobody has to read it
+        sys.stdout = None
     while not ended.wait(0.5):  # with a limit, or Windows never hears of Ctrl-C
         pass
     if remove:
@@ -194,7 +197,11 @@ _SERVING = (
 
 
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
-    parser = _Parser(prog="mochi-stub", description="A deterministic LLM server, true to Ollama's wire.")
+    parser = _Parser(
+        prog="mochi-stub",
+        description="A deterministic LLM server, true to Ollama's wire.",
+        epilog="mochi-stub run --help shows what a server can be told: its port, its configuration, its speed ...",
+    )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(metavar="COMMAND", required=True, title="commands (without one: run)")
     serving, finding = _serving_options(), _finding_options()

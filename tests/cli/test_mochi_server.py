@@ -1,6 +1,7 @@
 """The ``mochi-server`` command as a newcomer meets it."""
 
 import json
+import os
 import re
 import signal
 import socket
@@ -17,8 +18,10 @@ from mochi_server.serve import listen
 from mochi_stub import StubServer
 from tests.support.api import error_of
 from tests.support.instructions import instruct, words
+from tests.support.ports import free_port
 from tests.support.process import Command, run
 from tests.support.tools import write_tools
+from tests.support.waiting import until
 
 
 def test_version_and_help_are_printed_before_anything_heavy_is_loaded(tmp_path: Path) -> None:
@@ -26,6 +29,7 @@ def test_version_and_help_are_printed_before_anything_heavy_is_loaded(tmp_path: 
     assert run("mochi_stub", "--version", cwd=tmp_path) == (0, f"mochi-stub {__version__}\n")
     code, text = run("mochi_server", "--help", cwd=tmp_path)
     assert code == 0
+    assert "mochi-stub run --help" in run("mochi_stub", "--help", cwd=tmp_path)[1]
     assert "of MOCHI_STORE_URL up" in run("mochi_server", "migrate", "--help", cwd=tmp_path)[1]
     for flag in ("--host", "--port", "--ollama-host", "--data-dir", "--log-level", "--test-mode", "--stub-speed"):
         assert flag in text
@@ -117,6 +121,27 @@ def test_a_taken_port_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
 def test_of_two_that_begin_at_once_on_one_port_one_is_told() -> None:
     with listen("127.0.0.1", 0) as first, pytest.raises(OSError, match="Address already in use"):
         listen("127.0.0.1", first.getsockname()[1])
+
+
+def answers(url: str) -> bool:
+    with suppress(httpx.TransportError):
+        return httpx.get(url).is_success
+    return False
+
+
+@pytest.mark.parametrize(("module", "arguments"), [("mochi_server", ["--test-mode"]), ("mochi_stub", [])])
+def test_it_serves_also_where_nobody_reads_what_it_says(tmp_path: Path, module: str, arguments: list[str]) -> None:
+    read, written = os.pipe()
+    os.close(read)
+    port = free_port()
+    command = [sys.executable, "-m", module, *arguments, "--port", str(port)]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=written, stderr=subprocess.DEVNULL) as process:
+        os.close(written)
+        try:
+            until(lambda: answers(f"http://127.0.0.1:{port}/health"), 20)
+        finally:
+            process.terminate()
+    assert process.returncode == 0
 
 
 def test_without_ollama_it_starts_and_says_what_to_do(tmp_path: Path) -> None:

@@ -165,7 +165,7 @@ def test_a_name_that_is_nobodys_is_told_in_words() -> None:
 
 
 def test_what_speaks_no_tls_is_told_in_words(stub: StubServer) -> None:
-    with pytest.raises(OllamaUnreachable, match=r"TLS: (wrong version number|record layer failure)"):
+    with pytest.raises(OllamaUnreachable, match=r"TLS: \w+ "):
         Async(stub.url.replace("http:", "https:")).models()
 
 

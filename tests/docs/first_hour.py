@@ -1,0 +1,70 @@
+"""The tutorial as somebody has it who has nothing but the wheel: an empty environment, and a clock.
+
+uv run python -m tests.docs.first_hour
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tests.docs.pages import ROOT, blocks
+from tests.docs.shell import Shell
+
+TUTORIAL = ROOT / "docs" / "tutorial.md"
+SECONDS = 120
+REACHED = "Sunny in Oslo"
+
+
+def main() -> None:
+    """Go through it. Fails when a command does, or when an own tool's result is longer than two minutes away."""
+    with TemporaryDirectory(prefix="mochi-first-hour-") as name:
+        place = Path(name)
+        subprocess.run(["uv", "build", "--quiet", "--wheel", "--out-dir", place, ROOT], check=True)
+        (wheel,) = place.glob("*.whl")
+        begun = time.monotonic()
+        environment = _environment(place / "env")
+        _run("python", "-m", "pip", "install", "--quiet", wheel, environment=environment)
+        print(f"{time.monotonic() - begun:5.1f} s  installed")
+        data = place / "data"
+        _run("mochi-server", "init", data, environment=environment)
+        with _test_mode(data, environment) as address, closing(Shell(place, data, environment)) as shell:
+            print(f"{time.monotonic() - begun:5.1f} s  at {address}")
+            for block in blocks(TUTORIAL):
+                if block.title:
+                    (data / block.title).write_text(block.text)
+                elif block.language == "bash" and "mochi-server" not in block.text:
+                    shell.run(block.text.replace("http://127.0.0.1:5099", address))
+                    taken = time.monotonic() - begun
+                    print(f"{taken:5.1f} s  line {block.line}")
+                    assert REACHED not in block.text or taken < SECONDS
+
+
+def _environment(place: Path) -> dict[str, str]:
+    subprocess.run([sys.executable, "-m", "venv", place], check=True)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("MOCHI_", "PYTHON", "VIRTUAL_"))}
+    return kept | {"PATH": f"{place / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+
+
+def _run(*command: str | Path, environment: dict[str, str]) -> None:
+    subprocess.run([*command], env=environment, check=True)
+
+
+@contextmanager
+def _test_mode(data: Path, environment: dict[str, str]) -> Iterator[str]:
+    """The address of a server in test mode, as it prints it."""
+    command = ["mochi-server", "--test-mode", "--port", "0", "--log-level", "WARNING"]
+    with subprocess.Popen(command, cwd=data, env=environment, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            yield server.stdout.readline().split()[3]
+        finally:
+            server.terminate()
+
+
+if __name__ == "__main__":
+    main()
