@@ -28,7 +28,7 @@ def main() -> None:
         (wheel,) = place.glob("*.whl")
         begun = time.monotonic()
         environment = _environment(place / "env")
-        _run("python", "-m", "pip", "install", "--quiet", wheel, environment=environment)
+        _run("uv", "pip", "install", "--quiet", "--python", place / "env", wheel, environment=environment)
         print(f"{time.monotonic() - begun:5.1f} s  installed")
         data = place / "data"
         _run("mochi-server", "init", data, environment=environment)
