@@ -1,0 +1,56 @@
+"""Several processes of one command, which share an address, a database and each other's turns."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.support.holding import Holding
+from tests.support.process import Command
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for the workers in /proc")
+_REQUESTS = 12
+"""Enough to reach each worker: every one is a connection of its own."""
+_SECONDS = 20
+
+
+def workers_of(process: int) -> set[int]:
+    children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    return {int(child) for child in children if is_worker(child)}
+
+
+def is_worker(process: str) -> bool:
+    try:
+        return b"spawn_main" in Path(f"/proc/{process}/cmdline").read_bytes()
+    except OSError:  # it has gone meanwhile
+        return False
+
+
+def test_workers_know_each_others_turns_and_one_that_dies_is_replaced(
+    holding: Holding, database: str, tmp_path: Path
+) -> None:
+    arguments = ("--port", "0", "--workers", "2", "--ollama-host", holding.stub.url)
+    with Command("mochi_server", *arguments, cwd=tmp_path, MOCHI_STORE_URL=database) as command:
+        api = command.api(limits=httpx.Limits(max_keepalive_connections=0))
+        supervisor = command.process.pid
+        until(lambda: len(workers_of(supervisor)) == 2, _SECONDS)
+        before = workers_of(supervisor)
+
+        session_id = api.create("mochi")["session_id"]
+        with api.open_stream(session_id, "hold") as events:
+            next(events)
+            states = [api.ok(api.http.get(f"/chat/{session_id}/run"))["state"] for _ in range(_REQUESTS)]
+            assert states == ["running"] * _REQUESTS
+            assert api.ok(api.http.post(f"/chat/{session_id}/stop"))["state"] == "stopped"
+
+        killed = before.pop()
+        os.kill(killed, signal.SIGKILL)
+        until(lambda: len(workers_of(supervisor) - {killed}) == 2, _SECONDS)
+        counts = [len(api.messages(session_id)) for _ in range(_REQUESTS)]
+        assert counts == [2] * _REQUESTS
+        assert command.end() == 0
+        assert not [worker for worker in before if Path(f"/proc/{worker}").exists()]
