@@ -56,6 +56,31 @@ def test_a_turn_is_stopped_by_another_server(a: Api, b: Api) -> None:
     assert b.messages(session_id)[-1]["interrupted"]
 
 
+LOSING = """
+CREATE TABLE lost (message text);
+CREATE FUNCTION pg_notify(text, text) RETURNS void LANGUAGE sql AS 'INSERT INTO lost VALUES ($2)';
+"""
+
+
+def test_without_any_notification_everything_takes_longer_and_nothing_is_lost(
+    start: Start, database: str, holding: Holding
+) -> None:
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(LOSING)
+        deaf = f"{database},pg_catalog"  # what stands there comes second, else always first
+        with Api(start(store_url=deaf).url) as a, Api(start(store_url=deaf).url) as b, ThreadPoolExecutor(1) as pool:
+            session_id = a.create("mochi")["session_id"]
+            with a.open_stream(session_id, "hold") as events, attached(b, session_id) as others:
+                assert [next(events).id] == [next(others).id]
+                waiting = pool.submit(b.chat, session_id, "Next", if_busy="wait")
+                assert b.ok(b.http.post(f"/chat/{session_id}/stop"))["state"] == "stopped"
+                assert list(events) == list(others)
+            assert waiting.result()["message"]["content"] == "Fine."
+            texts = [message["content"] for message in a.messages(session_id)]
+            assert texts == ["hold", "one two three ", "Next", "Fine."]
+        assert connection.execute("SELECT count(*) FROM lost").fetchone() != (0,)
+
+
 def test_a_session_that_answers_elsewhere_is_busy_or_waited_for(a: Api, b: Api, holding: Holding) -> None:
     session_id = a.create("mochi")["session_id"]
     with ThreadPoolExecutor(1) as pool, a.open_stream(session_id, "hold") as events:
