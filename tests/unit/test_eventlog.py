@@ -1,7 +1,13 @@
 """The log of a run: what is kept can be had from any event on, however it is kept."""
 
+import gc
+
+import orjson
+import pytest
+
+from mochi_server.chat import eventlog
 from mochi_server.chat.eventlog import EventLog
-from mochi_server.events import ChatEvent, ContentDelta
+from mochi_server.events import ContentDelta, ThinkingDelta
 
 
 def _events(log: EventLog) -> list[tuple[int, bytes, bytes]]:
@@ -12,33 +18,66 @@ def _events(log: EventLog) -> list[tuple[int, bytes, bytes]]:
     return found
 
 
-def test_a_compact_log_says_the_same_from_every_position_and_takes_less() -> None:
+def test_every_position_finds_what_is_behind_it_and_a_long_log_comes_in_portions() -> None:
     log = EventLog()
     for number in range(5000):
         log.add([ContentDelta(f"{number} " + "x" * 200)])
-    before, size = _events(log), log.size
-    log.compact()
-    assert _events(log) == before
-    assert log.size < size - 4900 * 80
+    everything = _events(log)
+    assert [number for number, _, _ in everything] == list(range(1, 5001))
+    assert [payload.split()[0] for _, _, payload in everything] == [
+        b'{"content":"%d' % number for number in range(5000)
+    ]
+    first = log.after(0)
+    assert first is not None
+    assert 1 < first.last < 5000
     for position in (1, 999, 1000, 4998, 4999):
         batch = log.after(position)
         assert batch is not None
-        assert next(batch.events()) == before[position]
+        assert next(batch.events()) == everything[position]
     assert log.after(5000) is None
 
 
-def test_slow_speech_counts_for_what_it_takes_up() -> None:
-    slow, fast = EventLog(), EventLog()
-    events: list[ChatEvent] = [ContentDelta("a") for _ in range(100)]
-    fast.add(events)
-    for event in events:
-        slow.add([event])
-    assert slow.size > 2 * fast.size
-    slow.compact()
-    assert slow.size == fast.size
-
-
-def test_a_log_without_events_can_be_compacted() -> None:
+def test_an_event_larger_than_a_portion_comes_alone() -> None:
     log = EventLog()
-    log.compact()
-    assert _events(log) == []
+    log.add([ContentDelta("a"), ContentDelta("b" * 1_000_000), ContentDelta("c")])
+    assert [(batch.first, batch.last) for batch in (log.after(0), log.after(1), log.after(2)) if batch] == [
+        (1, 1),
+        (2, 2),
+        (3, 3),
+    ]
+
+
+def test_what_is_forgotten_is_said_by_a_snapshot_and_the_latest_event_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(eventlog, "MAX_BYTES", 2000)
+    log = EventLog()
+    for number in range(300):
+        log.add([ThinkingDelta(f"t{number} ") if number < 100 else ContentDelta(f"c{number} ")])
+        assert log.size <= 2000
+    log.add([ContentDelta("x" * 5000)])
+    (first, kind, payload), (second, _, latest) = _events(log)
+    assert (first, kind, second) == (300, b"snapshot", 301)
+    assert orjson.loads(payload) == {
+        "content": "".join(f"c{number} " for number in range(100, 300)),
+        "thinking": "".join(f"t{number} " for number in range(100)),
+    }
+    assert orjson.loads(latest)["content"] == "x" * 5000
+
+
+def test_the_collector_of_garbage_has_as_much_to_do_with_a_long_log_as_with_a_short_one() -> None:
+    long, short = EventLog(), EventLog()
+    for number in range(1000):
+        long.add([ContentDelta(str(number))])
+    short.add([ContentDelta("0")])
+    assert len(_reachable(long)) == len(_reachable(short))
+
+
+def _reachable(log: EventLog) -> list[object]:
+    """What the collector visits of a log."""
+    found: list[object] = []
+    left: list[object] = [log]
+    while left:
+        thing = left.pop()
+        if not isinstance(thing, type):
+            found.append(thing)
+            left += gc.get_referents(thing)
+    return found

@@ -1,5 +1,6 @@
 """One answer of a model, as it comes: lines in, events out, and at any time the message it would be stored as."""
 
+from io import StringIO
 from typing import Any
 
 import orjson
@@ -29,15 +30,15 @@ class Answer:
         self.message_id = new_id()
         self.tool_calls: list[ToolCall] = []
         self.failure: OllamaError | None = None
-        self._content: list[str] = []
-        self._thinking: list[str] = []
+        self._content = StringIO()
+        self._thinking = StringIO()
         self._last: Line = {}
         self._defects: dict[int, str] = {}
 
     @property
     def said_something(self) -> bool:
         """Whether there is any text worth keeping."""
-        return bool(self._content or self._thinking)
+        return bool(self._content.tell() or self._thinking.tell())
 
     def feed(self, lines: list[Line]) -> list[ChatEvent]:
         """Take a batch of lines; one event for each piece of text in it, never merged. Then look at ``failure``."""
@@ -58,13 +59,13 @@ class Answer:
         """The answer so far, as it is stored."""
         message: Message = {
             "role": "assistant",
-            "content": "".join(self._content),
+            "content": self._content.getvalue(),
             "model": self.model,
             "message_id": self.message_id,
             "timestamp": now(),
         }
-        if self._thinking:
-            message["thinking"] = "".join(self._thinking)
+        if thinking := self._thinking.getvalue():
+            message["thinking"] = thinking
         if self.tool_calls and not interrupted:
             message["tool_calls"] = self.tool_calls
         if interrupted:
@@ -84,10 +85,10 @@ class Answer:
     def _take(self, message: dict[str, Any], events: list[ChatEvent]) -> None:
         thinking, content = message.get("thinking"), message.get("content")
         if thinking and isinstance(thinking, str):
-            self._thinking.append(thinking)
+            self._thinking.write(thinking)
             events.append(ThinkingDelta(thinking))
         if content and isinstance(content, str):
-            self._content.append(content)
+            self._content.write(content)
             events.append(ContentDelta(content))
         if calls := message.get("tool_calls"):
             for call in calls if isinstance(calls, list) else [calls]:

@@ -1,9 +1,10 @@
 """The events of a run, numbered from 1: the latest of them as they were, of those before only what they said.
 
-Events are kept as bytes, each a line of its type and its payload: the collector of garbage need not look at them, and
-whoever sends them finds them encoded.
+Events are kept as bytes, each a line of its type and its payload, all of them in one piece: the collector of garbage
+has nothing to look at, however many there are, and whoever sends them finds them encoded.
 """
 
+from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,14 +17,12 @@ from mochi_server.events import ChatEvent, ContentDelta, Snapshot, ThinkingDelta
 MAX_BYTES = 8 * 1024 * 1024
 """What the events of one run may take up."""
 
-_BATCH_BYTES = 80
-"""What a batch takes up besides what it says; a model that speaks slowly has as many batches as tokens."""
-
 _PORTION = 256 * 1024
 """Bytes that are handed out at a time: more would only lie in the buffers of a slow reader."""
 
 
 _KINDS = {kind.type: kind.type.encode() + b" " for kind in get_args(ChatEvent)}
+_CONTENT, _THINKING = ContentDelta.type.encode(), ThinkingDelta.type.encode()
 
 
 class Batch(NamedTuple):
@@ -47,24 +46,27 @@ class Batch(NamedTuple):
 class EventLog:
     """Forgets its oldest events rather than grow beyond bounds; a snapshot then says what they said."""
 
-    size: int = 0
-    """In bytes."""
     last: int = 0
     """The number of the latest event."""
-    _firsts: list[int] = field(default_factory=list)
-    _batches: list[bytes] = field(default_factory=list)
+    _lines: bytearray = field(default_factory=bytearray)
+    _ends: "array[int]" = field(default_factory=lambda: array("Q"))
+    """Where each line ends, its line feed included."""
     _gone: int = 0
     """The number of the latest event that is forgotten."""
-    _content: list[str] = field(default_factory=list)
-    _thinking: list[str] = field(default_factory=list)
+    _content: str = ""
+    _thinking: str = ""
+
+    @property
+    def size(self) -> int:
+        """What the events take up, in bytes."""
+        return len(self._lines) + len(self._ends) * self._ends.itemsize
 
     def add(self, events: list[ChatEvent]) -> None:
         """Number the events and keep them."""
-        batch = b"\n".join([_KINDS[event.type] + orjson.dumps(event) for event in events])
-        self._firsts.append(self.last + 1)
-        self._batches.append(batch)
+        for event in events:
+            self._lines += b"%s%s\n" % (_KINDS[event.type], orjson.dumps(event))
+            self._ends.append(len(self._lines))
         self.last += len(events)
-        self.size += len(batch) + _BATCH_BYTES
         if self.size > MAX_BYTES:
             self._forget()
 
@@ -73,49 +75,38 @@ class EventLog:
         if position >= self.last:
             return None
         if position < self._gone:
-            snapshot = Snapshot("".join(self._content), "".join(self._thinking))
+            snapshot = Snapshot(self._content, self._thinking)
             return Batch(self._gone, (_KINDS[snapshot.type] + orjson.dumps(snapshot),))
-        index = bisect_right(self._firsts, position + 1) - 1
-        lines = self._batches[index].split(b"\n")[position + 1 - self._firsts[index] :]
-        size = 0
-        for batch in self._batches[index + 1 :]:
-            size += len(batch)
-            if size > _PORTION:
-                break
-            lines += batch.split(b"\n")
-        return Batch(position + 1, tuple(lines))
+        index = position - self._gone
+        begin, end = self._end(index), len(self._lines)
+        if end - begin > _PORTION:
+            end = self._end(max(index + 1, bisect_right(self._ends, begin + _PORTION)))
+        return Batch(position + 1, self._between(begin, end))
 
-    def compact(self) -> None:
-        """Nothing more is added: join what came in pieces, and take up half the memory or less."""
-        firsts: list[int] = []
-        portions: list[list[bytes]] = []
-        size = _PORTION
-        for first, batch in zip(self._firsts, self._batches, strict=True):
-            if size + len(batch) > _PORTION:
-                firsts.append(first)
-                portions.append([])
-                size = 0
-            portions[-1].append(batch)
-            size += len(batch)
-        self._firsts, self._batches = firsts, [b"\n".join(portion) for portion in portions]
-        self.size = sum(len(batch) + _BATCH_BYTES for batch in self._batches)
+    def _end(self, count: int) -> int:
+        """Where the first so many lines end."""
+        return self._ends[count - 1] if count else 0
+
+    def _between(self, begin: int, end: int) -> tuple[bytes, ...]:
+        return tuple(bytes(self._lines[begin : end - 1]).split(b"\n"))
 
     def _forget(self) -> None:
-        """Let go of the older half, so that it is seldom done."""
-        count = 0
-        while self.size > MAX_BYTES // 2 and count < len(self._batches) - 1:
-            self.size -= len(self._batches[count]) + _BATCH_BYTES
-            self._summarise(self._batches[count])
-            count += 1
-        del self._firsts[:count], self._batches[:count]
-        self._gone = self._firsts[0] - 1
+        """Let go of the older half, so that it is seldom done; the latest event stays."""
+        count = min(bisect_right(self._ends, len(self._lines) // 2) + 1, len(self._ends) - 1)
+        if count:
+            cut = self._end(count)
+            self._summarise(Batch(0, self._between(0, cut)))
+            del self._lines[:cut]
+            self._ends = array("Q", [end - cut for end in self._ends[count:]])
+            self._gone += count
 
-    def _summarise(self, batch: bytes) -> None:
-        for _, kind, payload in Batch(0, tuple(batch.split(b"\n"))).events():
-            if kind == ContentDelta.type.encode():
-                self._content.append(_content(payload))
-            elif kind == ThinkingDelta.type.encode():
-                self._thinking.append(_content(payload))
+    def _summarise(self, batch: Batch) -> None:
+        said: dict[bytes, list[str]] = {_CONTENT: [], _THINKING: []}
+        for _, kind, payload in batch.events():
+            if kind in said:
+                said[kind].append(_content(payload))
+        self._content += "".join(said[_CONTENT])
+        self._thinking += "".join(said[_THINKING])
 
 
 def _content(payload: bytes) -> str:

@@ -44,7 +44,6 @@ class RunShelf:
     def ended(self, run: Run) -> None:
         """Keep an ended run for a while, unless there are too many."""
         run.turn.session.messages = []  # it need not hold the whole history
-        run.log.compact()
         size = run.log.size + _RUN_BYTES
         timer = asyncio.get_running_loop().call_later(self._kept_seconds, self._forget, run)
         self._ended[run.run_id] = (run, size, timer)
