@@ -210,7 +210,23 @@ def test_models_known_to_give_no_summaries_leave_it_to_the_sessions_own(tmp_path
         assert "Wanda" in summary_of(api, session_id)["summary"]
 
 
-def test_a_session_deleted_while_it_is_summarized_stays_deleted(tmp_path: Path) -> None:
+def test_a_session_deleted_while_it_is_summarized_keeps_no_model_busy(tmp_path: Path) -> None:
+    def resolve(prompt: Prompt) -> Reply | None:
+        return None if prompt.format is None else Reply([Gate()])
+
+    with (
+        StubServer(speed=0, resolve=resolve) as stub,
+        RunningServer(tmp_path, stub.url, summarization_interval_seconds=0) as server,
+    ):
+        api = server.api()
+        session_id = api.create("mochi")["session_id"]
+        api.chat(session_id, "Hello!")
+        stub.wait_for(lambda exchanges: any(is_summary(e) for e in exchanges))
+        assert api.http.delete(f"/sessions/{session_id}").status_code == 204
+        assert summaries(stub, outcome="cancelled")
+
+
+def test_a_session_that_another_server_deletes_while_it_is_summarized_stays_deleted(tmp_path: Path) -> None:
     gate = Gate()
 
     def resolve(prompt: Prompt) -> Reply | None:
@@ -224,7 +240,8 @@ def test_a_session_deleted_while_it_is_summarized_stays_deleted(tmp_path: Path) 
         session_id = api.create("mochi")["session_id"]
         api.chat(session_id, "Hello!")
         stub.wait_for(lambda exchanges: any(is_summary(e) for e in exchanges))
-        assert api.http.delete(f"/sessions/{session_id}").status_code == 204
+        with RunningServer(tmp_path, stub.url) as other:
+            assert other.api().http.delete(f"/sessions/{session_id}").status_code == 204
         gate.open()
         summaries(stub)
         assert error_of(api.http.get(f"/sessions/{session_id}")) == (404, "SESSION_NOT_FOUND")

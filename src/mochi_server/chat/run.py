@@ -32,6 +32,7 @@ class Run:
     leaving: asyncio.TimerHandle | None = None
     """Set while nobody listens and the turn is soon cancelled for it."""
     task: "asyncio.Task[None] | None" = None
+    """None before it begins and after it has ended."""
     _begun: bool = False
     _cancelled: bool = False
     _ears: "set[_Ear]" = field(default_factory=set)
@@ -49,6 +50,11 @@ class Run:
         self._cancelled = True
         if self._begun and self.task is not None:
             self.task.cancel()
+
+    def let_go(self) -> None:
+        """It has ended, and is remembered for what was said; its task keeps everything that it ever worked with."""
+        self.task = None
+        self.turn.let_go()
 
     def begin(self) -> None:
         """Called by the run's task, first of all."""

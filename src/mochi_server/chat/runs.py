@@ -33,6 +33,10 @@ class Bystander(Protocol):
         """The session rests."""
         ...
 
+    def session_goes(self, session_id: str) -> None:
+        """The session is about to be deleted."""
+        ...
+
 
 class RunRegistry:
     """All runs of this process, at most one at a time for a session."""
@@ -113,6 +117,7 @@ class RunRegistry:
         if run is not None and run.running:
             await _stop(run)
         self._shelf.forget_session(session_id)
+        self._bystander.session_goes(session_id)
 
     @contextmanager
     def listening(self, run: Run) -> Iterator[None]:

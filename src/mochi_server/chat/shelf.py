@@ -24,8 +24,9 @@ class RunShelf:
         """By session and by id, the latest last."""
         self._keys: dict[tuple[str, str], Run] = {}
         self._starting: dict[tuple[str, str], asyncio.Future[None]] = {}
-        self._ended: dict[str, tuple[Run, int, asyncio.TimerHandle]] = {}
-        """Ended runs with what they take up, and what forgets them, the oldest first."""
+        self._ended: dict[str, tuple[Run, int, float]] = {}
+        """Ended runs with what they take up, and when they are forgotten, the oldest first."""
+        self._sweep: asyncio.TimerHandle | None = None
         self._bytes = 0
 
     def add(self, run: Run) -> None:
@@ -43,13 +44,16 @@ class RunShelf:
 
     def ended(self, run: Run) -> None:
         """Keep an ended run for a while, unless there are too many."""
-        run.turn.session.messages = []  # it need not hold the whole history
+        run.let_go()
         size = run.log.size + _RUN_BYTES
-        timer = asyncio.get_running_loop().call_later(self._kept_seconds, self._forget, run)
-        self._ended[run.run_id] = (run, size, timer)
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._kept_seconds
+        self._ended[run.run_id] = (run, size, until)
         self._bytes += size
+        if self._sweep is None:
+            self._sweep = loop.call_at(until, self._forget_old, loop)
         while self._bytes > MAX_KEPT_BYTES and len(self._ended) > 1:
-            self._forget(next(iter(self._ended.values()))[0])
+            self._forget(self._oldest[0])
 
     def forget_session(self, session_id: str) -> None:
         """Forget the ended runs of a session that is gone."""
@@ -73,11 +77,19 @@ class RunShelf:
         finally:
             self._starting.pop(place).set_result(None)
 
+    @property
+    def _oldest(self) -> tuple[Run, int, float]:
+        return next(iter(self._ended.values()))
+
+    def _forget_old(self, loop: asyncio.AbstractEventLoop) -> None:
+        while self._ended and self._oldest[2] <= loop.time():
+            self._forget(self._oldest[0])
+        self._sweep = loop.call_at(self._oldest[2], self._forget_old, loop) if self._ended else None
+
     def _forget(self, run: Run) -> None:
         if run.run_id not in self._ended:
             return
-        _, size, timer = self._ended.pop(run.run_id)
-        timer.cancel()  # or it would keep the run in memory until then
+        _, size, _ = self._ended.pop(run.run_id)
         self._bytes -= size
         runs = self._runs[run.session_id]
         del runs[run.run_id]

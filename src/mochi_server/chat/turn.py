@@ -12,7 +12,7 @@ from mochi_server.services.context_window import WindowDecision
 from mochi_server.sessions.images import Image
 from mochi_server.sessions.session import ChatSession, last_answer, usage_tokens
 from mochi_server.sessions.types import Message
-from mochi_server.tools.toolbox import Call, Toolbox, ToolOutcome
+from mochi_server.tools.toolbox import NO_TOOLS, Call, Toolbox, ToolOutcome
 
 
 def _as_it_is(toolbox: Toolbox) -> Toolbox:
@@ -81,6 +81,12 @@ class Turn:
     outcomes: list[ToolOutcome] = field(default_factory=list)
     handed_back: list[Call] = field(default_factory=list)
     """Calls that the client carries out; the turn has ended with them."""
+
+    def let_go(self) -> None:
+        """It is over: keep what can still be asked for, and nothing that it only needed for itself."""
+        self.session.messages = []
+        self.toolbox = NO_TOOLS
+        self.model = None
 
     @property
     def answer(self) -> Message | None:

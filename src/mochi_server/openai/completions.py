@@ -45,6 +45,9 @@ class Passing:
         self.sessions.forget(session_id)
         self.agent_chats.forget(session_id)
 
+    def session_goes(self, _: str) -> None:
+        """There is nothing to be told: they all go."""
+
 
 @dataclass(frozen=True)
 class Place:

@@ -28,6 +28,9 @@ _UNKNOWN_WINDOW = 4096
 
 logger = logging.getLogger(__name__)
 
+_REMEMBERED = 10_000
+"""Sessions of which is known what their summaries cover; others are summarized from their beginning."""
+
 
 def _not_blank(text: str) -> str:
     if not text.strip():
@@ -62,6 +65,14 @@ class _Work:
     failed: set[str] = field(default_factory=set)
     """Models that are not tried again by themselves."""
 
+    @property
+    def is_planned(self) -> bool:
+        return self.timer is not None or self.task is not None
+
+    @property
+    def knows_something(self) -> bool:
+        return self.covered is not None or bool(self.failed)
+
 
 class SummarizationService:
     """Summarizes sessions after their turns, ``interval`` seconds after the last; and when asked to."""
@@ -95,9 +106,14 @@ class SummarizationService:
         """The session rests: look, after a while, whether there is anything to summarize."""
         if not self._enabled:
             return
-        work = self._work.setdefault(session_id, _Work())
+        work = self._of(session_id)
         _cancel(work)
         work.timer = asyncio.get_running_loop().call_later(self._interval, self._begin, session_id, work)
+
+    def session_goes(self, session_id: str) -> None:
+        """The session is about to be deleted: nothing of it need be known."""
+        if (work := self._work.pop(session_id, None)) is not None:
+            _cancel(work)
 
     async def summarize(self, session_id: str, model: str | None = None) -> Summarized:
         """Summarize now. A given model is remembered as the session's ``summary_model``.
@@ -113,7 +129,7 @@ class SummarizationService:
         session = await self._store.load(session_id)
         self.turn_begins(session_id)
         chosen = model or self._models.choose(session.metadata) or session.model
-        work = self._work.setdefault(session_id, _Work())
+        work = self._of(session_id)
         summary = await self._make(session, chosen, work)
         await self._keep(session, summary, work, revision=None)
         return Summarized(summary.summary, summary.topics, chosen)
@@ -125,9 +141,24 @@ class SummarizationService:
             _cancel(work)
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    def _of(self, session_id: str) -> _Work:
+        """The session's, as the one used last; of those that rest only the latest are remembered."""
+        work = self._work.pop(session_id) if session_id in self._work else _Work()
+        self._work[session_id] = work
+        while len(self._work) > _REMEMBERED and not next(iter(self._work.values())).is_planned:
+            del self._work[next(iter(self._work))]
+        return work
+
     def _begin(self, session_id: str, work: _Work) -> None:
         work.timer = None
         work.task = asyncio.get_running_loop().create_task(self._by_itself(session_id, work))
+        work.task.add_done_callback(lambda task: self._ended(session_id, work, task))
+
+    def _ended(self, session_id: str, work: _Work, task: "asyncio.Task[None]") -> None:
+        if work.task is task:
+            work.task = None
+            if not work.knows_something:
+                del self._work[session_id]
 
     async def _by_itself(self, session_id: str, work: _Work) -> None:
         model: str | None = None

@@ -104,6 +104,10 @@ class JoinedToolbox:
         return next((t for t in self._toolboxes if _offers(t, call.name)), self._toolboxes[-1]).run(call)
 
 
+NO_TOOLS = JoinedToolbox()
+"""Nothing to call."""
+
+
 def _offers(toolbox: Toolbox, name: str) -> bool:
     return any(schema["function"]["name"] == name for schema in toolbox.schemas())
 

@@ -1,0 +1,72 @@
+"""What a server that runs for months must not keep: anything of sessions that are gone, or of turns that are over."""
+
+import asyncio
+import gc
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from mochi_stub import StubServer
+from tests.support.api import Api
+from tests.support.server import RunningServer
+
+pytestmark = pytest.mark.one_process("it looks into the process")
+_SESSIONS = 20
+_SESSION = frozenset(
+    {"Stored", "Record", "Signature", "History", "SessionMetadata", "ToolSettings", "AgentSettings", "ChatSession"}
+)
+"""Of sessions that were used lately."""
+_RUN = frozenset({"Run", "EventLog", "Turn", "TurnRequest", "Wishes", "WindowDecision"})
+"""Of turns that can still be listened to."""
+_SUMMARY = frozenset({"_Work"})
+"""What is known of a session's summary."""
+
+
+def _census() -> Counter[str]:
+    """How many objects there are of the server's own types, and how many tasks."""
+    gc.collect()
+    kinds = (type(thing) for thing in gc.get_objects())
+    return Counter(
+        kind.__qualname__
+        for kind in kinds
+        if issubclass(kind, asyncio.Task) or str(kind.__module__).startswith("mochi_server.")
+    )
+
+
+def _speak(api: Api) -> list[str]:
+    session_ids = [api.create("mochi")["session_id"] for _ in range(_SESSIONS)]
+    for session_id in session_ids:
+        with api.open_stream(session_id, "Hello there!") as events:
+            assert list(events)[-1].type == "done"
+    return session_ids
+
+
+def _grown_since(before: Counter[str], but_for: frozenset[str] = frozenset()) -> set[str]:
+    """What there is more of, as soon as there is nothing; summaries and connections take a moment to end."""
+    deadline = time.monotonic() + 10
+    while True:
+        grown = {name for name, count in (_census() - before).items() if count >= _SESSIONS // 2} - but_for
+        if not grown or time.monotonic() > deadline:
+            return grown
+
+
+def test_deleted_sessions_leave_nothing_behind(tmp_path: Path, stub: StubServer) -> None:
+    with RunningServer(tmp_path, stub.url, summarization_interval_seconds=0) as server:
+        api = server.api()
+        for session_id in _speak(api):
+            api.http.delete(f"/sessions/{session_id}").raise_for_status()
+        before = _census()
+        for session_id in _speak(api):
+            api.http.delete(f"/sessions/{session_id}").raise_for_status()
+        assert _grown_since(before) == set()
+
+
+def test_a_turn_that_is_over_keeps_what_was_said_and_no_task(tmp_path: Path, stub: StubServer) -> None:
+    with RunningServer(tmp_path, stub.url, summarization_interval_seconds=0) as server:
+        api = server.api()
+        _speak(api)
+        before = _census()
+        _speak(api)
+        assert _grown_since(before, _RUN | _SESSION | _SUMMARY) == set()
