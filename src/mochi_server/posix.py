@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 OPEN_SAFELY = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
 """Flags for ``os.open`` that follow no symlink, wait for no fifo's other end and translate no line ends."""
 
+_POLL_SECONDS = 0.005
 _CANNOT_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EBADF}
 
 
@@ -45,6 +47,7 @@ def scanning(path: Path) -> Iterator[Iterator["os.DirEntry[str]"]]:
 
 
 if sys.platform == "win32":
+    from filelock import FileLock
 
     def hold_file(path: Path) -> int | None:  # noqa: ARG001 - the others use it
         """None: this system does not tell who holds a file."""
@@ -57,6 +60,16 @@ if sys.platform == "win32":
     def let_go(descriptor: int) -> None:
         """End the holding of a file."""
         os.close(descriptor)
+
+    @contextmanager
+    def alone_with(path: Path, patience: float) -> Iterator[None]:
+        """Be the only one of all processes who is inside with this file; see the other one."""
+        with FileLock(path, mode=0o600).acquire(timeout=patience, poll_interval=_POLL_SECONDS):
+            yield
+
+    def open_files_allowed() -> int:
+        """0: a file that is open cannot be removed here, so none should be for long."""
+        return 0
 
     def terminate_group(leader: int) -> None:
         """End a process; this system has no groups of them."""
@@ -76,6 +89,7 @@ if sys.platform == "win32":
 
 else:
     import fcntl
+    import resource
 
     _held: set[int] = set()
 
@@ -114,6 +128,43 @@ else:
         """End the holding of a file."""
         _held.discard(descriptor)
         os.close(descriptor)
+
+    @contextmanager
+    def alone_with(path: Path, patience: float) -> Iterator[None]:
+        """Be the only one of all processes who is inside with this file, which is made if need be.
+
+        Raises OSError, ``TimeoutError`` when another one has been inside for ``patience`` seconds. Blocks.
+        """
+        deadline = time.monotonic() + patience
+        while (descriptor := _locked(path)) is None:
+            if time.monotonic() > deadline:
+                raise TimeoutError(errno.ETIMEDOUT, "another process does not let go of it", str(path))
+            time.sleep(_POLL_SECONDS)
+        _held.add(descriptor)
+        try:
+            yield
+        finally:
+            let_go(descriptor)
+
+    def _locked(path: Path) -> int | None:
+        # Open for writing: a network file system locks nothing else.
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | OPEN_SAFELY, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(descriptor).st_nlink:
+                return descriptor
+        except BlockingIOError:
+            pass  # another process has it
+        except OSError:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)  # or it was removed, and others would lock another one
+        return None
+
+    def open_files_allowed() -> int:
+        """How many files, sockets among them, this process may have open."""
+        allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return sys.maxsize if allowed == resource.RLIM_INFINITY else allowed
 
     def _forget_held() -> None:
         for descriptor in _held:

@@ -1,14 +1,19 @@
 """What a turn writes when, and what a crash at any moment leaves. A crash is a copy of the directory, taken then."""
 
+import asyncio
 import shutil
+import sys
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from hashlib import blake2b
 from itertools import count
 from pathlib import Path
 
 import pytest
 
+from mochi_server.errors import SessionNotFound
 from mochi_server.sessions import ChatSession, FileSessionStore, Message, SessionManager
+from mochi_server.sessions import directory as directory_module
 from mochi_server.sessions.encoding import encode
 from mochi_server.sessions.session import timestamp
 from mochi_server.sessions.turnlog import Record, overlay, tail_line
@@ -30,6 +35,11 @@ def crash(tmp_path: Path, sessions_dir: Path) -> Crash:
 
 def loaded(directory: Path, session: ChatSession) -> ChatSession:
     return SessionManager(directory).load_session(session.session_id)
+
+
+def open_files() -> int:
+    """How many files, and whatever else, this process has open."""
+    return len(list(Path("/dev/fd").iterdir()))
 
 
 async def test_a_turn_writes_the_whole_file_at_its_first_change_and_at_its_end(
@@ -101,6 +111,64 @@ async def test_calls_that_a_crash_cut_off_have_their_results(files: FileSessionS
     assert len({message["message_id"] for message in found.messages}) == 4
     assert not any("tool_calls" in message for message in found.messages[2:])
     assert loaded(directory, session) == found
+
+
+async def test_answers_that_are_noted_together_are_each_noted_and_one_that_cannot_be_hinders_no_other(
+    files: FileSessionStore, crash: Crash
+) -> None:
+    sessions = [await stored_session(files, said("a")) for _ in range(20)]
+    ids = [session.session_id for session in sessions]
+    async with AsyncExitStack() as holds:
+        for session_id in ids:
+            await holds.enter_async_context(files.hold(session_id, run_id="r"))
+        for text in ("so", "so f", "so fa"):
+            await asyncio.gather(*(files.checkpoint(session_id, answered(text)) for session_id in ids))
+        await files.delete(ids[7])
+        noted = await asyncio.gather(
+            *(files.checkpoint(session_id, answered("so far")) for session_id in ids), return_exceptions=True
+        )
+        directory = crash()
+    assert [type(failure) for failure in noted if failure] == [SessionNotFound]
+    for session in sessions[:7] + sessions[8:]:
+        assert contents(loaded(directory, session)) == ["a", "so far"]
+
+
+async def test_a_log_that_goes_during_a_turn_is_begun_anew(
+    files: FileSessionStore, sessions_dir: Path, crash: Crash
+) -> None:
+    session = await stored_session(files, said("a"))
+    async with files.hold(session.session_id, run_id="r"):
+        await files.checkpoint(session.session_id, answered("so"))
+        await files.checkpoint(session.session_id, answered("so f"))
+        log_of(sessions_dir, session.session_id).unlink()
+        await files.checkpoint(session.session_id, answered("so fa"))
+        assert contents(loaded(crash(), session)) == ["a", "so fa"]
+        await files.checkpoint(session.session_id, answered("so far"))
+        directory = crash()
+    assert contents(loaded(directory, session)) == ["a", "so far"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it keeps no log open")
+async def test_more_turns_than_may_keep_their_logs_open_are_noted_as_well_and_none_stays_open(
+    sessions_dir: Path, crash: Crash, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(directory_module, "open_files_allowed", lambda: 12)
+    files = FileSessionStore(sessions_dir)
+    sessions = [await stored_session(files, said("a")) for _ in range(8)]
+    async with AsyncExitStack() as holds:
+        for session in sessions:
+            await holds.enter_async_context(files.hold(session.session_id, run_id="r"))
+        before = open_files()
+        for text in ("so", "so f", "so far"):
+            for session in sessions:
+                await files.checkpoint(session.session_id, answered(text))
+        directory = crash()
+        assert open_files() == before + 3
+        await files.append(sessions[0].session_id, [answered("so far.")], ends_turn=True)
+        assert open_files() == before + 2
+    assert open_files() == before
+    assert {tuple(contents(loaded(directory, session))) for session in sessions} == {("a", "so far")}
+    await files.aclose()
 
 
 async def test_a_checkpoint_that_a_later_message_replaced_is_forgotten(files: FileSessionStore, crash: Crash) -> None:

@@ -16,7 +16,9 @@ from mochi_server.sessions.types import Message
 from mochi_server.tools.toolbox import Call, ToolOutcome, failed
 
 CHECKPOINT_SECONDS = 2.0
-_SPACING_SECONDS = 0.001
+_MOMENT_SECONDS = 0.125
+_AT_ONCE = 125
+"""Notes for the same moment."""
 _CALL_SECONDS = 0.1
 """Calls that take longer are noted: most are quicker than that."""
 _LONGEST_SECONDS = 20.0
@@ -26,19 +28,25 @@ logger = logging.getLogger(__name__)
 
 
 class Checkpoints:
-    """When answers in progress are noted: every two seconds, and at most a thousand a second of all turns together.
+    """When answers in progress are noted: after two seconds at most, and at most a thousand a second of all turns.
 
     More than two thousand turns at a time would else keep disk and processor busier with notes than with answers; they
-    are noted more seldom instead.
+    are noted more seldom instead. Notes of many turns are for the same moments: together they cost less.
     """
 
     def __init__(self) -> None:
         self._last = 0.0
+        self._count = 0
 
     def following(self, moment: float) -> float:
         """When an answer that is noted now, or begins, is noted next, on the same clock."""
-        wanted = max(moment + CHECKPOINT_SECONDS, self._last + _SPACING_SECONDS)
-        self._last = min(wanted, moment + _LONGEST_SECONDS)
+        latest = moment + CHECKPOINT_SECONDS
+        wanted = max(latest - latest % _MOMENT_SECONDS, self._last)
+        if wanted > self._last:
+            self._last, self._count = wanted, 0
+        elif self._count >= _AT_ONCE and wanted + _MOMENT_SECONDS <= moment + _LONGEST_SECONDS:
+            self._last, self._count = wanted + _MOMENT_SECONDS, 0
+        self._count += 1
         return self._last
 
 

@@ -5,7 +5,9 @@ import os
 import stat
 import time
 from contextlib import suppress
+from io import FileIO
 from pathlib import Path
+from threading import Lock
 from typing import NamedTuple
 from uuid import uuid4
 
@@ -108,25 +110,37 @@ def append(path: Path, line: bytes, *, durably: bool = True) -> Signature:
         os.close(descriptor)
 
 
-def extend(path: Path, known: Signature, line: bytes) -> Signature | None:
-    """Add a line, not durably, to a file that is as it is known to be; None where it is not, and nothing is added.
+class OpenFile:
+    """A file that lines are added to, not durably, and so often that it stays open for them. For any thread."""
 
-    For who is not alone with the file: should another one write at the same moment, the signature stays the known one,
-    which is the file's no more. Raises OSError.
-    """
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | OPEN_SAFELY)
-    except FileNotFoundError:
-        return None
-    try:
-        if Signature.of(os.fstat(descriptor)) != known:
-            return None
-        if os.write(descriptor, line) != len(line):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        written = Signature.of(os.fstat(descriptor))
-        return written if written.size == known.size + len(line) else known
-    finally:
-        os.close(descriptor)
+    def __init__(self, path: Path) -> None:
+        """Raises OSError, FileNotFoundError among it."""
+        # As an object, so that whatever happens it is not left open.
+        self._file = FileIO(os.open(path, os.O_WRONLY | os.O_APPEND | OPEN_SAFELY), "w")
+        self._lock = Lock()  # another file may get the number of one that is closed meanwhile
+
+    def add(self, line: bytes, known: Signature) -> Signature | None:
+        """Add a line to what was known of the file; None where that was not all, or the file is closed or removed.
+
+        Then the line may be in it nevertheless. Raises OSError.
+        """
+        with self._lock:
+            if self._file.closed:
+                return None
+            descriptor = self._file.fileno()
+            if (count := os.write(descriptor, line)) != len(line):
+                if os.fstat(descriptor).st_size == known.size + count:
+                    os.ftruncate(descriptor, known.size)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            status = os.fstat(descriptor)
+        written = Signature.of(status)
+        expected = (known.inode, known.size + len(line))
+        return written if status.st_nlink and (written.inode, written.size) == expected else None
+
+    def close(self) -> None:
+        """Another line is not added."""
+        with self._lock:
+            self._file.close()
 
 
 def remove(path: Path) -> None:

@@ -139,10 +139,9 @@ class SessionFolder:
         """Add a line to the turn log."""
         return Stored(record, before.file, disk.append(self._log(session_id), line, durably=durably))
 
-    def note_more(self, session_id: str, before: Stored, record: Record, line: bytes) -> Stored | None:
-        """Add another line to the turn log without being alone, not durably; None where somebody else has written."""
-        log = before.log and disk.extend(self._log(session_id), before.log, line)
-        return Stored(record, before.file, log) if log else None
+    def open_log(self, session_id: str) -> disk.OpenFile:
+        """The turn log, for more lines. Raises FileNotFoundError when there is none."""
+        return disk.OpenFile(self._log(session_id))
 
     def delete(self, session_id: str) -> bool:
         """Remove a session's files, the log last; whether it may have needed images."""

@@ -7,17 +7,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from filelock import FileLock
-
 from mochi_server.errors import SessionBusy
+from mochi_server.posix import alone_with
 
 SLOTS = 64
 """Lock files of a directory; sessions share them."""
 
 PATIENCE_SECONDS = 30.0
 """How long another process may take over one write before it counts as a failure of the medium."""
-
-POLL_SECONDS = 0.005
 
 
 class WriteLocks:
@@ -27,7 +24,6 @@ class WriteLocks:
         self._directory = directory
         self._threads = [threading.Lock() for _ in range(SLOTS)]
         self._blobs = threading.Lock()
-        self._files: dict[str, FileLock] = {}
 
     @contextmanager
     def exclusive(self, session_id: str) -> Iterator[None]:
@@ -47,10 +43,9 @@ class WriteLocks:
 
     @contextmanager
     def _file(self, name: str) -> Iterator[None]:
-        self._directory.mkdir(mode=0o700, exist_ok=True)
-        if (lock := self._files.get(name)) is None:
-            lock = self._files[name] = FileLock(self._directory / f"{name}.lock", mode=0o600, thread_local=False)
-        with lock.acquire(timeout=PATIENCE_SECONDS, poll_interval=POLL_SECONDS):
+        if not self._directory.is_dir():
+            self._directory.mkdir(mode=0o700, exist_ok=True)
+        with alone_with(self._directory / f"{name}.lock", PATIENCE_SECONDS):
             yield
 
 
