@@ -75,6 +75,31 @@ class LineReader:
         return parsed
 
 
+class _Silence:
+    """Ends an answer of which nothing comes for too long. One timer looks now and then, since pieces are many."""
+
+    def __init__(self, response: aiohttp.ClientResponse, seconds: float) -> None:
+        """aiohttp's own watch, which is wound up anew with every piece, is for the time until here."""
+        self.since = time.monotonic()
+        """When the next piece began to be waited for, on the monotonic clock."""
+        self._content = response.content
+        self._seconds = seconds
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._look)
+        if response.connection is not None and response.connection.protocol is not None:
+            response.connection.protocol.read_timeout = None
+
+    def close(self) -> None:
+        """Nothing more is waited for."""
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        left = self.since + self._seconds - time.monotonic()
+        if left <= 0:
+            self._content.set_exception(aiohttp.SocketTimeoutError())
+        else:
+            self._timer = asyncio.get_running_loop().call_later(left, self._look)
+
+
 class Transport:
     """One pool of connections to one Ollama, without a limit on their number, anew for each event loop."""
 
@@ -89,6 +114,7 @@ class Transport:
         self.endpoint = endpoint
         self._answered = answered
         self._stall = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout, sock_read=stall_timeout)
+        self._stall_seconds = stall_timeout
         self._connect_timeout = connect_timeout
         self._session: aiohttp.ClientSession | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -121,11 +147,12 @@ class Transport:
         """Post and yield the answer in batches of parsed lines. Close the generator to make Ollama stop."""
         try:
             async with self._request("POST", path, payload, self._stall) as response:
-                with closing(response), self._streaming():
+                with closing(response), self._streaming(), closing(_Silence(response, self._stall_seconds)) as silence:
                     if response.status >= HTTPStatus.BAD_REQUEST:
                         raise refused(response.status, await response.content.read(64 * 1024), payload.get("model"))
                     reader = LineReader()
                     while not reader.done:
+                        silence.since = time.monotonic()
                         data = await response.content.read(_PORTION_BYTES)
                         self._heard = time.monotonic()
                         if batch := reader.feed(data) if data else reader.end():
