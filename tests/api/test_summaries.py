@@ -226,6 +226,7 @@ def test_a_session_deleted_while_it_is_summarized_keeps_no_model_busy(tmp_path: 
         assert summaries(stub, outcome="cancelled")
 
 
+@pytest.mark.one_process("another server of the same sessions is as good as the same one")
 def test_a_session_that_another_server_deletes_while_it_is_summarized_stays_deleted(tmp_path: Path) -> None:
     gate = Gate()
 
