@@ -99,7 +99,10 @@ else:
         A forked child does not hold on to it.
         """
         # Open for reading, so that the medium can be made read-only under a process that lives.
-        descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | OPEN_SAFELY, 0o600)
+        return _hold(path, os.O_RDONLY)
+
+    def _hold(path: Path, access: int) -> int:
+        descriptor = os.open(path, access | os.O_CREAT | OPEN_SAFELY, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -140,26 +143,24 @@ else:
             if time.monotonic() > deadline:
                 raise TimeoutError(errno.ETIMEDOUT, "another process does not let go of it", str(path))
             time.sleep(_POLL_SECONDS)
-        _held.add(descriptor)
         try:
             yield
         finally:
             let_go(descriptor)
 
     def _locked(path: Path) -> int | None:
-        # Open for writing: a network file system locks nothing else.
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | OPEN_SAFELY, 0o600)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.fstat(descriptor).st_nlink:
-                return descriptor
+            descriptor = _hold(path, os.O_RDWR)  # a network file system locks what is open for writing alone
         except BlockingIOError:
-            pass  # another process has it
+            return None
+        try:
+            is_there = os.fstat(descriptor).st_nlink > 0
         except OSError:
-            os.close(descriptor)
+            let_go(descriptor)
             raise
-        os.close(descriptor)  # or it was removed, and others would lock another one
-        return None
+        if not is_there:  # others would lock another one
+            let_go(descriptor)
+        return descriptor if is_there else None
 
     def open_files_allowed() -> int:
         """How many files, sockets among them, this process may have open."""

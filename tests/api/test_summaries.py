@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,20 @@ def summary_of(
         if holds(summary):
             return summary
     raise AssertionError(f"it stays {summary}")
+
+
+@contextmanager
+def summarized_now(tmp_path: Path, resolve: Callable[[Prompt], Reply | None]) -> Iterator[tuple[StubServer, Api, str]]:
+    """A session for which the model has just been asked for a summary."""
+    with (
+        StubServer(speed=0, resolve=resolve) as stub,
+        RunningServer(tmp_path, stub.url, summarization_interval_seconds=0.01) as server,
+    ):
+        api = server.api()
+        session_id = api.create("mochi")["session_id"]
+        api.chat(session_id, "My boat is called Wanda.")
+        stub.wait_for(lambda exchanges: any(is_summary(e) for e in exchanges))
+        yield stub, api, session_id
 
 
 @pytest.fixture
@@ -92,14 +107,7 @@ def test_a_summary_yields_when_the_user_speaks_and_is_made_later(tmp_path: Path)
         asked.append(prompt)
         return Reply([gate, Text('{"summary": "First.", "topics": []}')]) if len(asked) == 1 else None
 
-    with (
-        StubServer(speed=0, resolve=resolve) as stub,
-        RunningServer(tmp_path, stub.url, summarization_interval_seconds=0.01) as server,
-    ):
-        api = server.api()
-        session_id = api.create("mochi")["session_id"]
-        api.chat(session_id, "My boat is called Wanda.")
-        stub.wait_for(lambda exchanges: any(is_summary(e) for e in exchanges))
+    with summarized_now(tmp_path, resolve) as (stub, api, session_id):
         assert api.chat(session_id, "And?")["message"]["content"] == "Fine."
         assert len(summaries(stub, outcome="cancelled")) == 1
         summary = summary_of(api, session_id)
@@ -210,18 +218,12 @@ def test_models_known_to_give_no_summaries_leave_it_to_the_sessions_own(tmp_path
         assert "Wanda" in summary_of(api, session_id)["summary"]
 
 
+@pytest.mark.one_process("a summary is given up at its own server")
 def test_a_session_deleted_while_it_is_summarized_keeps_no_model_busy(tmp_path: Path) -> None:
     def resolve(prompt: Prompt) -> Reply | None:
         return None if prompt.format is None else Reply([Gate()])
 
-    with (
-        StubServer(speed=0, resolve=resolve) as stub,
-        RunningServer(tmp_path, stub.url, summarization_interval_seconds=0) as server,
-    ):
-        api = server.api()
-        session_id = api.create("mochi")["session_id"]
-        api.chat(session_id, "Hello!")
-        stub.wait_for(lambda exchanges: any(is_summary(e) for e in exchanges))
+    with summarized_now(tmp_path, resolve) as (stub, api, session_id):
         assert api.http.delete(f"/sessions/{session_id}").status_code == 204
         assert summaries(stub, outcome="cancelled")
 
@@ -233,14 +235,7 @@ def test_a_session_that_another_server_deletes_while_it_is_summarized_stays_dele
     def resolve(prompt: Prompt) -> Reply | None:
         return None if prompt.format is None else Reply([gate, Text('{"summary": "Late.", "topics": []}')])
 
-    with (
-        StubServer(speed=0, resolve=resolve) as stub,
-        RunningServer(tmp_path, stub.url, summarization_interval_seconds=0) as server,
-    ):
-        api = server.api()
-        session_id = api.create("mochi")["session_id"]
-        api.chat(session_id, "Hello!")
-        stub.wait_for(lambda exchanges: any(is_summary(e) for e in exchanges))
+    with summarized_now(tmp_path, resolve) as (stub, api, session_id):
         with RunningServer(tmp_path, stub.url) as other:
             assert other.api().http.delete(f"/sessions/{session_id}").status_code == 204
         gate.open()

@@ -80,8 +80,8 @@ class _Silence:
 
     def __init__(self, response: aiohttp.ClientResponse, seconds: float) -> None:
         """aiohttp's own watch, which is wound up anew with every piece, is for the time until here."""
-        self.since = time.monotonic()
-        """When the next piece began to be waited for, on the monotonic clock."""
+        self.since: float | None = None
+        """Since when a piece is waited for, on the monotonic clock; None while the last one is dealt with."""
         self._content = response.content
         self._seconds = seconds
         self._timer = asyncio.get_running_loop().call_later(seconds, self._look)
@@ -93,7 +93,7 @@ class _Silence:
         self._timer.cancel()
 
     def _look(self) -> None:
-        left = self.since + self._seconds - time.monotonic()
+        left = self._seconds - (0 if self.since is None else time.monotonic() - self.since)
         if left <= 0:
             self._content.set_exception(aiohttp.SocketTimeoutError())
         else:
@@ -154,7 +154,7 @@ class Transport:
                     while not reader.done:
                         silence.since = time.monotonic()
                         data = await response.content.read(_PORTION_BYTES)
-                        self._heard = time.monotonic()
+                        self._heard, silence.since = time.monotonic(), None
                         if batch := reader.feed(data) if data else reader.end():
                             if reader.done:
                                 self._answered(batch[-1])

@@ -25,11 +25,10 @@ _MAX_SUMMARY_CHARS = 4000
 _SHARE_OF_WINDOW = 0.6
 _ANSWER_TOKENS = 600
 _UNKNOWN_WINDOW = 4096
-
-logger = logging.getLogger(__name__)
-
 _REMEMBERED = 10_000
 """Sessions of which is known what their summaries cover; others are summarized from their beginning."""
+
+logger = logging.getLogger(__name__)
 
 
 def _not_blank(text: str) -> str:

@@ -153,11 +153,11 @@ class FileSessionStore:
         writing = asyncio.get_running_loop().run_in_executor(self._threads, self._note_each, notes)
         writing.add_done_callback(partial(_tell, notes))
 
-    def _note_each(self, notes: "Sequence[_Note]") -> "list[bool | StorageFailed]":
+    def _note_each(self, notes: Sequence[_Note]) -> list[bool | StorageFailed]:
         """Whether each could be noted without waiting for others who write the session, or what failed."""
         return [self._noted(note) for note in notes]
 
-    def _noted(self, note: "_Note") -> "bool | StorageFailed":
+    def _noted(self, note: _Note) -> bool | StorageFailed:
         try:
             return self._directory.checkpoint_at_once(note.session_id, note.message)
         except StorageFailed as error:
