@@ -1,4 +1,9 @@
-"""Fixtures: a stub Ollama and the server in front of it, new for each test, on real sockets."""
+"""Fixtures on real sockets: a stub Ollama, the server in front of it, and a client of the server.
+
+`stub`, `server` and `api` are shared by all tests of a worker: sessions of different tests have different ids, and the
+stub's journal is empty when a test begins. A test that changes settings, reads the data directory, stops the server or
+depends on an empty store takes `private_stub`, `private_server` and `private_api`, whose data directory is `tmp_path`.
+"""
 
 import os
 from collections.abc import Iterator
@@ -11,26 +16,80 @@ from tests.support import postgres
 from tests.support.api import Api
 from tests.support.holding import Holding
 from tests.support.server import SERVERS, RunningServer
+from tests.support.stub import assert_no_prompt_truncated
 
 
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No setting of whoever runs the tests gets in."""
+    """Remove the environment variables of the developer that would change the behaviour under test."""
     for name in ("OLLAMA_API_KEY", "OLLAMA_HOST", "PORT", "HTTP_PROXY", "http_proxy"):
         monkeypatch.delenv(name, raising=False)
 
 
-@pytest.fixture
-def stub() -> Iterator[StubServer]:
+@pytest.fixture(scope="session")
+def shared_stub() -> Iterator[StubServer]:
+    """The stub of this worker. Tests take `stub`."""
     with StubServer(speed=0) as stub:
         yield stub
-        cut = [exchange.path for exchange in stub.exchanges() if exchange.truncated]
-        assert not cut, f"prompts were cut behind our back: {cut}"
+
+
+@pytest.fixture(scope="session")
+def shared_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """The server of this worker, with default settings. Tests take `server` or `api`."""
+    with RunningServer(tmp_path_factory.mktemp("shared"), shared_stub.url) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def shared_api(shared_server: RunningServer) -> Api:
+    """A client of the shared server. Tests take `api`."""
+    return shared_server.api()
+
+
+@pytest.fixture
+def stub(shared_stub: StubServer) -> Iterator[StubServer]:
+    """The worker's stub with an empty journal. Fails the test if a prompt was truncated."""
+    shared_stub.clear_exchanges()
+    yield shared_stub
+    assert_no_prompt_truncated(shared_stub)
+
+
+@pytest.fixture
+def server(stub: StubServer, shared_server: RunningServer) -> RunningServer:
+    """The worker's server, in front of `stub`."""
+    return shared_server
+
+
+@pytest.fixture
+def api(stub: StubServer, shared_api: Api) -> Api:
+    """A client of `server`."""
+    return shared_api
+
+
+@pytest.fixture
+def private_stub() -> Iterator[StubServer]:
+    """A stub for one test. Fails the test if a prompt was truncated."""
+    with StubServer(speed=0) as stub:
+        yield stub
+        assert_no_prompt_truncated(stub)
+
+
+@pytest.fixture
+def private_server(private_stub: StubServer, tmp_path: Path) -> Iterator[RunningServer]:
+    """A server for one test, in front of `private_stub`, with `tmp_path` as its data directory."""
+    with RunningServer(tmp_path, private_stub.url) as server:
+        yield server
+
+
+@pytest.fixture
+def private_api(private_server: RunningServer) -> Api:
+    """A client of `private_server`."""
+    return private_server.api()
 
 
 @pytest.fixture
 def holding() -> Iterator[Holding]:
-    """For modules whose ``stub`` is that of this fixture."""
+    """A stub that pauses its answers, for modules whose `private_stub` is `holding.stub`."""
     holding = Holding()
     with holding.stub:
         yield holding
@@ -38,37 +97,29 @@ def holding() -> Iterator[Holding]:
 
 
 @pytest.fixture
-def server(stub: StubServer, tmp_path: Path) -> Iterator[RunningServer]:
-    with RunningServer(tmp_path, stub.url) as server:
-        yield server
-
-
-@pytest.fixture
-def api(server: RunningServer) -> Api:
-    return server.api()
+def database() -> Iterator[str]:
+    """The URL of an empty schema in a real PostgreSQL."""
+    with postgres.fresh_schema(postgres.of_this_run().url()) as url:
+        yield url
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # Else each of the hundreds of processes that the tests start compiles all that it imports, for seconds.
+    """Start what all workers share."""
+    # Without compiled files, each process that the tests start would compile its imports for seconds.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if not hasattr(config, "workerinput"):
         postgres.begin_run()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
+    """Stop what all workers share."""
     if not hasattr(config, "workerinput"):
         postgres.end_run()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip the tests of one process if MOCHI_TEST_SERVERS asks for several."""
     if SERVERS in os.environ:
         for item in items:
             if reason := next((mark.args[0] for mark in item.iter_markers("one_process")), None):
                 item.add_marker(pytest.mark.skip(f"several servers: {reason}"))
-
-
-@pytest.fixture
-def database() -> Iterator[str]:
-    """The URL of an empty schema in a real PostgreSQL."""
-    with postgres.fresh_schema(postgres.of_this_run().url()) as url:
-        yield url

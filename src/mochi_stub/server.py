@@ -118,6 +118,10 @@ class StubServer:
         """Block until the condition holds of the exchanges. Raises TimeoutError."""
         return self._journal.wait_for(condition, timeout)
 
+    def clear_exchanges(self) -> None:
+        """Empty the journal, so that a test that shares the stub sees only its own requests."""
+        self._journal.clear()
+
     def _configuration(self) -> Config | None:
         """What is in force."""
         if self._live is not None:

@@ -41,7 +41,7 @@ def session_with(api: Api, policy: str = "never_confirm", *agents: str, **fields
     """A new session that may call agents."""
     enabled = {"enabled_agents": list(agents or ["helper"])}
     settings = {"tools": fields.pop("tools", []), "execution_policy": policy}
-    return str(api.create("mochi", agent_settings=enabled, tool_settings=settings, **fields)["session_id"])
+    return str(api.create_session("mochi", agent_settings=enabled, tool_settings=settings, **fields)["session_id"])
 
 
 def kinds(events: list[Event]) -> list[str]:
@@ -76,7 +76,7 @@ def test_the_sequence_is_that_of_the_specification(api: Api, tmp_path: Path) -> 
     session_id = session_with(api)
     does = (calls("note", text="hi"), words(2))
 
-    events = api.stream(session_id, nested(delegate(*does), words(3), label="M"))
+    events = api.stream_message(session_id, nested(delegate(*does), words(3), label="M"))
 
     assert kinds(events) == [kind for i, kind in enumerate(ACTING) if i not in (1, 2)]
     (start,), (called,), (result,), (complete,) = (
@@ -96,13 +96,13 @@ def test_the_sequence_is_that_of_the_specification(api: Api, tmp_path: Path) -> 
 
 def test_a_plan_and_an_announcement_come_before_the_acting(api: Api) -> None:
     session_id = session_with(api)
-    events = api.stream(session_id, nested(delegate(words(3), calls("look"), words(2)), words(3)))
+    events = api.stream_message(session_id, nested(delegate(words(3), calls("look"), words(2)), words(3)))
     assert kinds(events) == ACTING
 
 
 def test_both_sessions_hold_what_was_said_and_nothing_ephemeral(api: Api, stub: StubServer) -> None:
     session_id = session_with(api)
-    events = api.stream(session_id, nested(delegate(words(3), calls("look"), words(2)), words(3)))
+    events = api.stream_message(session_id, nested(delegate(words(3), calls("look"), words(2)), words(3)))
     complete = only(events, "agent_complete")[0]
 
     user, asking, result, answer = api.messages(session_id)
@@ -140,8 +140,8 @@ def test_both_sessions_hold_what_was_said_and_nothing_ephemeral(api: Api, stub: 
 def test_collected_the_call_is_listed_once_and_both_sessions_are_the_same(api: Api) -> None:
     message = nested(delegate(words(2), calls("look"), words(2)), words(3))
     streamed, collected = session_with(api), session_with(api)
-    api.stream(streamed, message)
-    answer = api.chat(collected, message)
+    api.stream_message(streamed, message)
+    answer = api.send_message(collected, message)
     (call,) = answer["tool_calls_executed"]
     assert (call["tool_name"], call["call_index"], call["success"]) == ("agent", 0, True)
     assert call["arguments"]["agent"] == "helper"
@@ -153,26 +153,26 @@ def test_collected_the_call_is_listed_once_and_both_sessions_are_the_same(api: A
 
 def test_an_agent_that_only_talks_is_asked_once_more(api: Api) -> None:
     session_id = session_with(api)
-    events = api.stream(session_id, nested(delegate(words(2)), words(2)))
+    events = api.stream_message(session_id, nested(delegate(words(2)), words(2)))
     chat = agent_chat(api, only(events, "agent_complete")[0]["session_id"])
     assert roles(chat) == ["system", "user", "assistant", "assistant", "assistant"]
 
 
 def test_an_agent_that_acts_at_once_is_done_when_it_says_so(api: Api) -> None:
     session_id = session_with(api)
-    events = api.stream(session_id, nested(delegate(calls("look"), words(2)), words(2)))
+    events = api.stream_message(session_id, nested(delegate(calls("look"), words(2)), words(2)))
     chat = agent_chat(api, only(events, "agent_complete")[0]["session_id"])
     assert roles(chat) == ["system", "user", "assistant", "assistant", "tool", "assistant"]
 
 
 def test_the_next_turn_of_each_session_works(api: Api, stub: StubServer, tmp_path: Path) -> None:
     session_id = session_with(api)
-    first = api.stream(session_id, nested(delegate(calls("note", text="one"), words(2)), words(2)))
+    first = api.stream_message(session_id, nested(delegate(calls("note", text="one"), words(2)), words(2)))
     chat_id = only(first, "agent_complete")[0]["session_id"]
-    assert api.chat(session_id, "And now?")["message"]["content"]
+    assert api.send_message(session_id, "And now?")["message"]["content"]
 
     again = delegate(calls("note", text="two"), words(2), session_id=chat_id)
-    second = api.stream(session_id, nested(again, words(2)))
+    second = api.stream_message(session_id, nested(again, words(2)))
 
     assert only(second, "agent_start")[0]["agent_session_id"] == chat_id
     assert roles(agent_chat(api, chat_id)) == ["system", *["user", "assistant", "assistant", "tool", "assistant"] * 2]
@@ -191,7 +191,7 @@ def test_two_calls_continue_one_session_with_one_tool_approved_and_one_denied(
     api: Api, server: RunningServer, tmp_path: Path
 ) -> None:
     session_id, other = session_with(api, "always_confirm"), server.api()
-    begun = api.stream(session_id, nested(delegate(words(2)), words(2)))
+    begun = api.stream_message(session_id, nested(delegate(words(2)), words(2)))
     chat_id = only(begun, "agent_complete")[0]["session_id"]
     message = nested(
         delegate(calls("note", text="yes"), words(2), session_id=chat_id),
@@ -227,7 +227,7 @@ def test_two_calls_continue_one_session_with_one_tool_approved_and_one_denied(
     assert [(m["success"], m["decided_by"]) for m in tools] == [(True, "user"), (False, "user")]
     assert "So be it." in tools[1]["content"]
     assert [m["tool_name"] for m in api.messages(session_id) if m["role"] == "tool"] == ["agent"] * 3
-    assert api.chat(session_id, "And now?")["message"]["content"]
+    assert api.send_message(session_id, "And now?")["message"]["content"]
 
 
 def test_an_approval_for_the_session_is_for_that_agent_alone(api: Api, server: RunningServer, tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_an_approval_for_the_session_is_for_that_agent_alone(api: Api, server: R
 
 def test_confirm_destructive_goes_by_the_marks_of_the_agent(api: Api) -> None:
     session_id = session_with(api, "confirm_destructive")
-    answer = api.chat(session_id, nested(delegate(calls("look"), calls("note", text="x"), words(2)), words(2)))
+    answer = api.send_message(session_id, nested(delegate(calls("look"), calls("note", text="x"), words(2)), words(2)))
     assert answer["tool_calls_executed"][0]["success"] is True
     tools = [m for m in agent_chat(api, chats(api)[0]["session_id"]) if m["role"] == "tool"]
     assert [m.get("error_code") for m in tools] == [None, "TOOL_EXECUTION_DENIED"]
@@ -259,7 +259,9 @@ def test_a_collected_turn_can_wait_for_the_agents_approval(api: Api, server: Run
     session_id = session_with(api, "always_confirm")
     message = nested(delegate(calls("note", text="waited"), words(2)), words(2))
     answers: list[dict[str, Any]] = []
-    asking = threading.Thread(target=lambda: answers.append(api.chat(session_id, message, wait_for_confirmation=True)))
+    asking = threading.Thread(
+        target=lambda: answers.append(api.send_message(session_id, message, wait_for_confirmation=True))
+    )
     asking.start()
     other = server.api()
     pending: list[dict[str, Any]] = []
@@ -277,7 +279,7 @@ def test_the_whole_output_is_in_the_event_and_a_cut_one_goes_to_the_model(stub: 
         api = server.api()
         session_id = session_with(api)
         doing = delegate(calls("much"), calls("much"), words(2))
-        events = api.stream(session_id, nested(doing, words(2)))
+        events = api.stream_message(session_id, nested(doing, words(2)))
         output = only(events, "agent_complete")[0]["output"]
         told = api.messages(session_id)[2]["content"]
     assert len(output) > 2000
@@ -327,7 +329,7 @@ def test_after_a_stop_both_sessions_go_on(api: Api, server: RunningServer, tmp_p
     assert other.ok(other.http.get(f"/chat/{session_id}/confirmations")) == {"confirmations": []}
     again = delegate(calls("look"), words(2), session_id=chat_id)
     api.ok(api.http.patch(f"/sessions/{session_id}", json={"tool_settings": {"execution_policy": "never_confirm"}}))
-    answer = api.chat(session_id, nested(again, words(2)))
+    answer = api.send_message(session_id, nested(again, words(2)))
     assert answer["tool_calls_executed"][0]["success"] is True
     assert notes(tmp_path) == []
     assert len(chats(api)) == 1
@@ -336,7 +338,7 @@ def test_after_a_stop_both_sessions_go_on(api: Api, server: RunningServer, tmp_p
 @pytest.mark.one_process("it is about files")
 def test_the_agents_chats_are_ordinary_session_files(api: Api, tmp_path: Path) -> None:
     session_id = session_with(api)
-    api.chat(session_id, nested(delegate(words(2)), words(2)))
+    api.send_message(session_id, nested(delegate(words(2)), words(2)))
     (entry,) = chats(api)
     assert (entry["agent_name"], entry["preview"][:6]) == ("helper", "Please")
     file = orjson.loads((tmp_path / "agents" / "agent_chats" / f"{entry['session_id']}.json").read_bytes())

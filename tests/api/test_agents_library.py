@@ -108,8 +108,8 @@ def test_the_samples_work_as_they_are(stub: StubServer, tmp_path: Path, monkeypa
         api = server.api()
         enabled = {"enabled_agents": ["coder", "agent_builder"]}
         settings = {"execution_policy": "never_confirm"}
-        session_id = api.create("mochi", agent_settings=enabled, tool_settings=settings)["session_id"]
-        events = api.stream(session_id, nested(does, words(1)))
+        session_id = api.create_session("mochi", agent_settings=enabled, tool_settings=settings)["session_id"]
+        events = api.stream_message(session_id, nested(does, words(1)))
     results = [e.data["result"] or e.data["error_message"] for e in events if e.type == "agent_tool_result"]
     assert results == [
         "Wrote 9 characters to src/a.py.",

@@ -26,7 +26,9 @@ def server(stub: StubServer, tmp_path: Path) -> Iterator[RunningServer]:
 
 def session_with(api: Api, *agents: str, policy: str = "never_confirm", tools: tuple[str, ...] = ()) -> str:
     settings = {"tools": list(tools), "execution_policy": policy}
-    return str(api.create("mochi", agent_settings={"enabled_agents": agents}, tool_settings=settings)["session_id"])
+    return str(
+        api.create_session("mochi", agent_settings={"enabled_agents": agents}, tool_settings=settings)["session_id"]
+    )
 
 
 def told(api: Api, session_id: str) -> list[str]:
@@ -77,7 +79,7 @@ def test_without_an_agent_that_can_be_used_there_is_no_such_tool(
 ) -> None:
     write_agent(tmp_path, "broken", helper=None, broken=None)
     session_id = session_with(api, *enabled)
-    events = api.stream(session_id, nested(delegate(words(2)), words(2)))
+    events = api.stream_message(session_id, nested(delegate(words(2)), words(2)))
     assert offered(stub)[0] == []
     assert [e.data["error_code"] for e in events if e.type == "tool_result"] == ["TOOL_NOT_FOUND"]
     assert events[-1].type == "done"
@@ -89,7 +91,7 @@ def test_only_enabled_and_valid_agents_are_described(api: Api, stub: StubServer,
         write_agent(tmp_path, name)
     write_agent(tmp_path, "broken", SKILL=None)
     session_id = session_with(api, "helper", "broken", "other", "nobody")
-    api.chat(session_id, "Hello")
+    api.send_message(session_id, "Hello")
     body = next(e.body for e in stub.exchanges() if e.path == "/api/chat")
     assert body is not None
     (tool,) = body["tools"]
@@ -122,48 +124,48 @@ def test_a_wrong_call_is_explained_to_the_model(
 ) -> None:
     write_agent(tmp_path, "other")
     session_id = session_with(api, "helper")
-    events = api.stream(session_id, nested(calls("agent", **arguments), words(2)))
+    events = api.stream_message(session_id, nested(calls("agent", **arguments), words(2)))
     kinds = [kind for kind, _ in groupby(event.type for event in events)]
     assert kinds == ["agent_start", "agent_complete", "content_delta", "message_complete", "done"]
     complete = next(event.data for event in events if event.type == "agent_complete")
     assert (complete["session_id"], complete["success"], complete["error_code"]) == (None, False, code)
     assert words_of_it in told(api, session_id)[0]
     assert api.ok(api.http.get("/agents/chats")) == {"sessions": []}
-    assert api.chat(session_id, "Go on")["message"]["content"]
+    assert api.send_message(session_id, "Go on")["message"]["content"]
 
 
 def test_a_chat_of_another_agent_or_of_a_user_is_not_opened(api: Api, tmp_path: Path) -> None:
     write_agent(tmp_path, "other")
     session_id = session_with(api, "helper", "other")
-    api.chat(session_id, nested(delegate(words(2), agent="other"), words(2)))
+    api.send_message(session_id, nested(delegate(words(2), agent="other"), words(2)))
     (foreign,) = api.ok(api.http.get("/agents/chats"))["sessions"]
     for wrong in (foreign["session_id"], session_id):
-        api.chat(session_id, nested(delegate(words(2), session_id=wrong), words(2)))
+        api.send_message(session_id, nested(delegate(words(2), session_id=wrong), words(2)))
         assert f"'helper' has no session '{wrong}'" in told(api, session_id)[-1]
     assert api.ok(api.http.get("/agents/chats"))["sessions"] == [foreign]
 
 
 def test_a_session_id_that_says_nothing_begins_a_new_chat(api: Api) -> None:
     session_id = session_with(api, "helper")
-    api.chat(session_id, nested(delegate(words(2), session_id=""), words(2)))
+    api.send_message(session_id, nested(delegate(words(2), session_id=""), words(2)))
     assert len(api.ok(api.http.get("/agents/chats"))["sessions"]) == 1
 
 
 def test_of_two_turns_with_one_agent_session_one_is_refused(api: Api, server: RunningServer) -> None:
     first, second = session_with(api, "helper", policy="always_confirm"), session_with(api, "helper")
-    api.chat(first, nested(delegate(words(2)), words(2)))
+    api.send_message(first, nested(delegate(words(2)), words(2)))
     chat_id = api.ok(api.http.get("/agents/chats"))["sessions"][0]["session_id"]
     other = server.api()
     with api.open_stream(first, nested(delegate(calls("look"), session_id=chat_id), words(2))) as stream:
         event = next(event for event in stream if event.type == "tool_call_confirmation_required")
-        answer = other.chat(second, nested(delegate(words(2), session_id=chat_id), words(2)))
+        answer = other.send_message(second, nested(delegate(words(2), session_id=chat_id), words(2)))
         (call,) = answer["tool_calls_executed"]
         assert (call["success"], call["error_code"]) == (False, "SESSION_BUSY")
         assert "is in use" in call["error_message"]
         body = {"confirmation_id": event.data["confirmation_id"], "approved": True}
         other.ok(other.http.post(f"/chat/{first}/confirm-tool", json=body))
         assert list(stream)[-1].type == "done"
-    again = other.chat(second, nested(delegate(words(2), session_id=chat_id), words(2)))
+    again = other.send_message(second, nested(delegate(words(2), session_id=chat_id), words(2)))
     assert again["tool_calls_executed"][0]["success"] is True
 
 
@@ -173,7 +175,7 @@ def test_an_agent_that_never_stops_calling_is_made_to_answer(stub: StubServer, t
     with RunningServer(tmp_path, stub.url, max_agent_iterations=4) as server:
         api = server.api()
         session_id = session_with(api, "helper")
-        events = api.stream(session_id, nested(delegate(*endless), words(2)))
+        events = api.stream_message(session_id, nested(delegate(*endless), words(2)))
     assert notes(tmp_path) == ["0", "1", "2", "3"]
     assert limits(events) == ["Agent 'helper': The model called tools for too long; it answers without them now."]
     assert [e.data["success"] for e in events if e.type == "agent_complete"] == [True]
@@ -183,7 +185,7 @@ def test_an_agent_that_never_stops_calling_is_made_to_answer(stub: StubServer, t
 
 def test_the_same_call_for_ever_ends_too(api: Api, tmp_path: Path) -> None:
     session_id = session_with(api, "helper")
-    events = api.stream(session_id, nested(delegate(*[calls("note", text="again")] * 9), words(2)))
+    events = api.stream_message(session_id, nested(delegate(*[calls("note", text="again")] * 9), words(2)))
     assert notes(tmp_path) == ["again"] * 3
     assert len(limits(events)) == 1
     assert events[-1].type == "done"
@@ -196,7 +198,7 @@ def limits(events: list[Event]) -> list[str]:
 def test_the_sessions_model_stands_in_for_one_that_is_gone(api: Api, tmp_path: Path, stub: StubServer) -> None:
     write_agent(tmp_path, SKILL="---\ndescription: x\nmodel: gone:70b\n---\nYou are helper.")
     session_id = session_with(api, "helper")
-    events = api.stream(session_id, nested(delegate(words(2)), words(2)))
+    events = api.stream_message(session_id, nested(delegate(words(2)), words(2)))
     (warning,) = [e.data for e in events if e.type == "warning"]
     assert warning["code"] == "MODEL_NOT_FOUND"
     assert "'gone:70b'" in warning["message"]
@@ -206,24 +208,24 @@ def test_the_sessions_model_stands_in_for_one_that_is_gone(api: Api, tmp_path: P
 def test_an_agent_answers_with_the_model_it_names(api: Api, tmp_path: Path, stub: StubServer) -> None:
     write_agent(tmp_path, SKILL="---\ndescription: x\nmodel: mochi-chat\n---\nYou are helper.")
     session_id = session_with(api, "helper")
-    api.stream(session_id, nested(delegate(words(2)), words(2)))
+    api.stream_message(session_id, nested(delegate(words(2)), words(2)))
     models = [e.body["model"] for e in stub.exchanges() if e.path == "/api/chat" and e.body is not None]
     assert (models[0], models[1], models[-1]) == ("mochi", "mochi-chat", "mochi")
 
 
 def test_an_edited_skill_counts_at_the_next_call(api: Api, tmp_path: Path) -> None:
     session_id = session_with(api, "helper")
-    api.chat(session_id, nested(delegate(words(2)), words(2)))
+    api.send_message(session_id, nested(delegate(words(2)), words(2)))
     chat_id = api.ok(api.http.get("/agents/chats"))["sessions"][0]["session_id"]
     again = nested(delegate(words(2), session_id=chat_id), words(2))
 
     (tmp_path / "agents" / "helper" / "SKILL.md").write_text("---\ndescription: x\n---\nYou are new.")
-    api.chat(session_id, again)
+    api.send_message(session_id, again)
     messages = api.ok(api.http.get(f"/agents/chats/{chat_id}"))["messages"]
     assert [m["content"] for m in messages if m["role"] == "system"] == ["You are new."]
 
     (tmp_path / "agents" / "helper" / "SKILL.md").write_text("---\ndescription: 5\n---\n")
-    answer = api.chat(session_id, again)
+    answer = api.send_message(session_id, again)
     assert answer["tool_calls_executed"][0]["error_code"] == "AGENT_INVALID"
     assert "SKILL.md: description must be text" in told(api, session_id)[-1]
     assert api.ok(api.http.get(f"/agents/chats/{chat_id}"))["messages"] == messages
@@ -239,7 +241,7 @@ def test_a_skill_edited_while_the_agent_runs_disturbs_nothing(api: Api, tmp_path
     init = "from .helper import edit, look\n__all__ = ['edit', 'look']"
     write_agent(tmp_path, helper=HELPER + edit, **{"__init__": init})
     session_id = session_with(api, "helper")
-    answer = api.chat(session_id, nested(delegate(calls("edit"), calls("look"), words(2)), words(2)))
+    answer = api.send_message(session_id, nested(delegate(calls("edit"), calls("look"), words(2)), words(2)))
     assert answer["tool_calls_executed"][0]["success"] is True
     assert "Nothing to see." in told(api, session_id)[0]
 
@@ -250,11 +252,11 @@ def test_a_tool_named_agent_is_the_agents_own_and_none_of_the_sessions(
     tool = 'def agent() -> str:\n    """A tool."""\n    return "I am the session\'s."\n__all__ = ["agent"]'
     write_tools(tmp_path, tool)
     session_id = session_with(api, "helper", tools=("agent",))
-    api.chat(session_id, nested(delegate(calls("agent"), words(2)), words(2)))
+    api.send_message(session_id, nested(delegate(calls("agent"), words(2)), words(2)))
     assert offered(stub)[0] == ["agent"]
     assert "I am a tool." in told(api, session_id)[0]
     plain = session_with(api, tools=("agent",))
-    api.chat(plain, nested(calls("agent"), words(2)))
+    api.send_message(plain, nested(calls("agent"), words(2)))
     assert told(api, plain) == ["I am the session's."]
 
 
@@ -262,7 +264,7 @@ def test_tools_and_agents_of_one_session_do_not_mix(api: Api, stub: StubServer, 
     write_tools(tmp_path, 'def add(a: int) -> str:\n    """Add."""\n    return str(a + 1)\n__all__ = ["add"]')
     session_id = session_with(api, "helper", tools=("add",))
     doing = delegate(calls("add", a=1), words(2))
-    answer = api.chat(session_id, nested(doing, calls("add", a=2), calls("look"), words(2)))
+    answer = api.send_message(session_id, nested(doing, calls("add", a=2), calls("look"), words(2)))
     assert sorted(offered(stub)[0]) == ["add", "agent"]
     agent, added, looked = answer["tool_calls_executed"]
     assert "There is no tool named 'add'" in agent["result"]
@@ -274,7 +276,7 @@ def test_what_ollama_does_wrong_is_told_to_the_model_and_the_agents_session_stay
 ) -> None:
     write_agent(tmp_path, SKILL="---\ndescription: x\n---\n" + "Much too long. " * 4000)
     session_id = session_with(api, "helper")
-    events = api.stream(session_id, nested(delegate(words(2)), words(2)))
+    events = api.stream_message(session_id, nested(delegate(words(2)), words(2)))
     complete = next(event.data for event in events if event.type == "agent_complete")
     assert complete["error_code"] == "CONTEXT_OVERFLOW"
     assert complete["output"].startswith(f"Session ID: {complete['session_id']}\n\nThe agent could not go on:")
@@ -290,7 +292,7 @@ def test_prompts_of_the_data_directory_win(api: Api, stub: StubServer, tmp_path:
     (folder / "agent_prompt_planning.md").write_text("\ufeffMake a plan.\n")
     (folder / "agent_prompt_execution.md").write_text("Act.\n")
     session_id = session_with(api, "helper")
-    api.chat(session_id, nested(delegate(words(1), calls("look"), words(2)), words(2)))
+    api.send_message(session_id, nested(delegate(words(1), calls("look"), words(2)), words(2)))
     bodies = [e.body for e in stub.exchanges() if e.path == "/api/chat" and e.body is not None]
     assert [b["messages"][-1]["content"] for b in bodies[1:-1]] == ["Make a plan.", "Act.", "Act."]
 
@@ -308,8 +310,8 @@ def test_an_answer_that_breaks_off_ends_the_agent_and_not_the_turn(tmp_path: Pat
 
     with RawOllama(chat) as ollama, RunningServer(tmp_path, ollama.url) as server:
         api = server.api()
-        session_id = api.create("raw", agent_settings={"enabled_agents": ["helper"]})["session_id"]
-        events = api.stream(session_id, "Go.")
+        session_id = api.create_session("raw", agent_settings={"enabled_agents": ["helper"]})["session_id"]
+        events = api.stream_message(session_id, "Go.")
         complete = next(event.data for event in events if event.type == "agent_complete")
         messages = api.ok(api.http.get(f"/agents/chats/{complete['session_id']}"))["messages"]
         assert api.messages(session_id)[-1]["content"] == "So be it."

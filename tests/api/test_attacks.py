@@ -15,8 +15,8 @@ from tests.support.api import Api, error_of
 from tests.support.attacks import CANARY, LOOK_ALIKES, NAMES, ODD_NAMES, SEGMENTS, WAYS_OUT, WINDOWS_NAMES, Outside
 from tests.support.instructions import calls, instruct, words
 from tests.support.openapi import Route, routes
+from tests.support.raw_http import RawResponse, send_raw
 from tests.support.server import RunningServer
-from tests.support.talk import Answer, talk
 
 ROUTES = routes()
 NAMING = [route for route in ROUTES if "{" in route.path]
@@ -34,12 +34,12 @@ def server(stub: StubServer, outside: Outside) -> Iterator[RunningServer]:
         yield server
 
 
-def ask(server: RunningServer, route: Route, segment: str) -> Answer:
+def ask(server: RunningServer, route: Route, segment: str) -> RawResponse:
     """A request whose path names something by this segment, in all places."""
     path = re.sub(r"\{\w+\}", lambda _: segment, route.path)
     body = b"" if route.body is None else json.dumps(route.body).encode()
     head = f"{route.method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {len(body)}\r\n"
-    return talk(server.url, head.encode() + b"Content-Type: application/json\r\n\r\n" + body)
+    return send_raw(server.url, head.encode() + b"Content-Type: application/json\r\n\r\n" + body)
 
 
 @pytest.mark.parametrize("route", NAMING, ids=str)
@@ -54,7 +54,7 @@ def test_no_name_in_a_path_leads_anywhere(server: RunningServer, outside: Outsid
 
 @pytest.mark.parametrize("route", TAKING_BODIES, ids=str)
 def test_no_name_in_a_body_leads_anywhere(api: Api, outside: Outside, route: Route) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
     path = route.path.removeprefix("/api/v1").replace("{session_id}", session_id).replace("{message_index}", "0")
     for field in route.fields:
         for name in NAMES:
@@ -72,7 +72,7 @@ def test_no_prompt_file_gets_such_a_name(api: Api, outside: Outside, name: str) 
     assert error_of(response) == (422, "VALIDATION_ERROR")
     session = {"model": "mochi", "system_prompt_source_file": name}
     assert error_of(api.http.post("/sessions", json=session)) == (404, "PROMPT_NOT_FOUND")
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
     response = api.http.put(f"/sessions/{session_id}/system-prompt", json={"source_file": name})
     assert error_of(response) == (404, "PROMPT_NOT_FOUND")
     assert outside.is_untouched()
@@ -88,7 +88,7 @@ def test_ordinary_names_in_other_scripts_are_fine(api: Api) -> None:
 @pytest.mark.one_process("it is about files")
 @pytest.mark.parametrize("folder", ["chat_sessions", "agents/agent_chats"])
 def test_links_to_sessions_elsewhere_are_not_followed(api: Api, outside: Outside, folder: str) -> None:
-    session_id = api.create("mochi", system_prompt=CANARY)["session_id"]
+    session_id = api.create_session("mochi", system_prompt=CANARY)["session_id"]
     elsewhere = outside.root / "elsewhere.json"
     (outside.data / "chat_sessions" / f"{session_id}.json").rename(elsewhere)
     before = elsewhere.read_bytes()
@@ -115,7 +115,7 @@ def test_a_link_in_place_of_the_index_is_replaced(api: Api, outside: Outside, ta
     with closing(sqlite3.connect(database)) as connection:
         connection.execute("CREATE TABLE mine (x)")
     before = database.read_bytes()
-    api.create("mochi")
+    api.create_session("mochi")
     index = outside.data / "chat_sessions" / ".index.sqlite"
     index.symlink_to(outside.root / target)
     assert len(api.ok(api.http.get("/sessions"))["sessions"]) == 1
@@ -127,7 +127,7 @@ def test_a_link_in_place_of_the_index_is_replaced(api: Api, outside: Outside, ta
 
 @pytest.mark.one_process("it is about files")
 def test_a_link_in_place_of_a_turns_log_is_not_written_to(api: Api, outside: Outside) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
     (outside.data / "chat_sessions" / f".{session_id}.turn.jsonl").symlink_to(outside.root / "canary")
     calling = instruct(calls("anything"), words(5))  # a turn of two answers is logged in between
     assert error_of(api.http.post(f"/chat/{session_id}", json={"message": calling})) == (500, "STORAGE_FAILED")
@@ -236,7 +236,7 @@ CHAT = b"POST /api/v1/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Type: appl
 def test_a_head_that_is_not_http_or_has_two_meanings_is_refused(
     server: RunningServer, request_bytes: bytes, status: int
 ) -> None:
-    answer = talk(server.url, request_bytes)
+    answer = send_raw(server.url, request_bytes)
     assert answer.status == status
     assert answer.error in {"BAD_REQUEST", "HEADERS_TOO_LARGE", "BODY_TOO_LARGE"}
     assert answer.headers["x-request-id"]
@@ -244,5 +244,5 @@ def test_a_head_that_is_not_http_or_has_two_meanings_is_refused(
 
 @pytest.mark.parametrize("query", [b"?a=%ff", b"?%zz=%", b"?a=\xff\xfe", b"?" + b"&" * 1000, b"?a=%00"])
 def test_a_query_that_is_not_text_harms_nobody(server: RunningServer, query: bytes) -> None:
-    answer = talk(server.url, b"GET /api/v1/sessions" + query + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    answer = send_raw(server.url, b"GET /api/v1/sessions" + query + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert answer.status in (200, 400)

@@ -67,9 +67,9 @@ def test_in_a_stream_it_is_an_error_event_and_done_and_the_text_is_kept(
 ) -> None:
     with RawOllama(chat) as ollama, RunningServer(tmp_path, ollama.url) as server:
         api = server.api()
-        session_id = api.create("raw")["session_id"]
+        session_id = api.create_session("raw")["session_id"]
 
-        events = api.stream(session_id, "Hello!")
+        events = api.stream_message(session_id, "Hello!")
 
         assert [event.type for event in events[-2:]] == ["error", "done"]
         assert events[-2].data["code"] == "OLLAMA_ERROR"
@@ -83,7 +83,7 @@ def test_in_a_stream_it_is_an_error_event_and_done_and_the_text_is_kept(
 def test_collected_it_is_502(tmp_path: Path, chat: Callable[[socket.socket], None], said: str, reason: str) -> None:
     with RawOllama(chat) as ollama, RunningServer(tmp_path, ollama.url) as server:
         api = server.api()
-        session_id = api.create("raw")["session_id"]
+        session_id = api.create_session("raw")["session_id"]
 
         response = api.http.post(f"/chat/{session_id}", json={"message": "Hello!"})
 
@@ -99,13 +99,13 @@ def test_ten_pieces_before_a_failure_are_kept_and_the_next_turn_works(tmp_path: 
 
     with StubServer(speed=0, resolve=resolve) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
-        session_id = api.create("mochi")["session_id"]
+        session_id = api.create_session("mochi")["session_id"]
 
-        events = api.stream(session_id, "fail")
+        events = api.stream_message(session_id, "fail")
 
         assert [event.type for event in events] == ["content_delta"] * 10 + ["error", "done"]
         assert api.messages(session_id)[-1]["content"] == "".join(PIECES)
-        assert api.chat(session_id, "Go on")["message"]["content"] == "Fine."
+        assert api.send_message(session_id, "Go on")["message"]["content"] == "Fine."
 
 
 def test_an_early_failure_of_the_model_carries_ollamas_words(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_an_early_failure_of_the_model_carries_ollamas_words(tmp_path: Path) -> 
         RunningServer(tmp_path, stub.url) as server,
     ):
         api = server.api()
-        session_id = api.create("mochi")["session_id"]
+        session_id = api.create_session("mochi")["session_id"]
         response = api.http.post(f"/chat/{session_id}", json={"message": "Hello!"})
         assert error_of(response) == (502, "OLLAMA_ERROR")
         assert response.json()["error"]["message"] == "out of memory"
@@ -125,14 +125,14 @@ def test_with_ollama_down_the_message_is_stored_and_regenerating_answers_it_late
     tmp_path: Path, stub: StubServer
 ) -> None:
     with RunningServer(tmp_path, stub.url) as server:
-        session_id = server.api().create("mochi")["session_id"]
+        session_id = server.api().create_session("mochi")["session_id"]
     port = stub.port
     stub.stop()
 
     with RunningServer(tmp_path, f"http://127.0.0.1:{port}") as server:
         api = server.api()
         assert api.ok(api.http.get("/health"))["ollama_connected"] is False
-        events = api.stream(session_id, "Hello!")
+        events = api.stream_message(session_id, "Hello!")
         assert [event.type for event in events] == ["error", "done"]
         assert events[0].data["code"] == "OLLAMA_UNREACHABLE"
         assert error_of(api.http.post(f"/chat/{session_id}")) == (502, "OLLAMA_UNREACHABLE")
@@ -141,7 +141,7 @@ def test_with_ollama_down_the_message_is_stored_and_regenerating_answers_it_late
         assert [m["content"] for m in api.messages(session_id)] == ["Hello!"]
 
         with StubServer(port=port, speed=0):
-            assert api.chat(session_id)["message"]["content"].endswith("Hello!")
+            assert api.send_message(session_id)["message"]["content"].endswith("Hello!")
             assert [m["role"] for m in api.messages(session_id)] == ["user", "assistant"]
 
 
@@ -155,15 +155,15 @@ def test_a_silent_ollama_is_given_up_after_the_stall_timeout(tmp_path: Path) -> 
         RunningServer(tmp_path, ollama.url, ollama_stall_timeout_seconds=0.2) as server,
     ):
         api = server.api()
-        session_id = api.create("raw")["session_id"]
-        events = api.stream(session_id, "Hello!")
+        session_id = api.create_session("raw")["session_id"]
+        events = api.stream_message(session_id, "Hello!")
         assert [event.type for event in events] == ["content_delta", "error", "done"]
         assert "silent" in events[1].data["message"]
 
 
 def test_a_model_that_was_removed_is_404_before_anything_is_stored(tmp_path: Path, stub: StubServer) -> None:
     with RunningServer(tmp_path, stub.url) as server:
-        session_id = server.api().create("mochi")["session_id"]
+        session_id = server.api().create_session("mochi")["session_id"]
     with StubServer(models=(), speed=0) as empty, RunningServer(tmp_path, empty.url) as server:
         api = server.api()
         response = api.http.post(f"/chat/{session_id}/stream", json={"message": "Hello!"})

@@ -35,15 +35,15 @@ def told(stub: StubServer) -> list[str]:
 def test_what_others_say_and_hands_change_between_turns_is_what_the_model_is_told(
     api: Api, stub: StubServer, tmp_path: Path
 ) -> None:
-    session_id = api.create("mochi")["session_id"]
-    answer = api.chat(session_id, "One?")["message"]["content"]
+    session_id = api.create_session("mochi")["session_id"]
+    answer = api.send_message(session_id, "One?")["message"]["content"]
     SessionManager(tmp_path / "chat_sessions").append_messages(session_id, [said("Two?"), answered("Two.")])
-    api.chat(session_id, "Three?")
+    api.send_message(session_id, "Three?")
     assert told(stub) == ["One?", answer, "Two?", "Two.", "Three?"]
 
     file = file_of(tmp_path / "chat_sessions", session_id)
     file.write_bytes(file.read_bytes().replace(b"Two.", b"2!!!"))
-    api.chat(session_id, "Four?")
+    api.send_message(session_id, "Four?")
     assert told(stub)[3] == "2!!!"
 
     file.unlink()
@@ -57,24 +57,24 @@ def test_whatever_is_done_with_a_session_what_is_shown_of_it_is_what_its_file_sa
     with RunningServer(tmp_path, stub.url) as server:
         api = server.api()
         tools = {"tools": ["add"], "execution_policy": "never_confirm"}
-        session_id = api.create("mochi", system_prompt="Be brief.", tool_settings=tools)["session_id"]
+        session_id = api.create_session("mochi", system_prompt="Be brief.", tool_settings=tools)["session_id"]
 
         def stored() -> Any:
             return orjson.loads(file_of(tmp_path / "chat_sessions", session_id).read_bytes())["messages"]
 
         for number in range(40):
-            api.chat(session_id, f"Question {number}")
+            api.send_message(session_id, f"Question {number}")
         url = f"/sessions/{session_id}"
         steps: list[Callable[[], object]] = [
-            lambda: api.chat(session_id, instruct(calls("add", a=1, b=2), words(3))),
-            lambda: api.chat(session_id),
-            lambda: api.chat(session_id, "Yes?", think=True),
+            lambda: api.send_message(session_id, instruct(calls("add", a=1, b=2), words(3))),
+            lambda: api.send_message(session_id),
+            lambda: api.send_message(session_id, "Yes?", think=True),
             lambda: api.ok(api.http.post(f"{url}/summarize")),
             lambda: api.ok(api.http.post(f"{url}/fork"), 201),
             lambda: api.ok(api.http.get(f"{url}/export")),
             lambda: api.ok(api.http.put(f"{url}/messages/5", json={"content": "Other words"})),
             lambda: api.ok(api.http.put(f"{url}/system-prompt", json={"content": "Be long."})),
-            lambda: api.chat(session_id, "And now?"),
+            lambda: api.send_message(session_id, "And now?"),
         ]
         for step in steps:
             step()

@@ -21,9 +21,9 @@ def last_chat(stub: StubServer) -> dict[str, Any]:
 
 
 def test_a_streamed_answer_comes_in_pieces_and_ends_with_its_message_and_done(api: Api) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
 
-    events = api.stream(session_id, "Hello!")
+    events = api.stream_message(session_id, "Hello!")
 
     kinds = [event.type for event in events]
     assert set(kinds[:-2]) == {"content_delta"}
@@ -34,9 +34,9 @@ def test_a_streamed_answer_comes_in_pieces_and_ends_with_its_message_and_done(ap
 
 
 def test_the_complete_message_is_the_stored_one(api: Api) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
 
-    events = api.stream(session_id, "Hello!")
+    events = api.stream_message(session_id, "Hello!")
 
     complete = events[-2].data
     user, assistant = api.messages(session_id)
@@ -54,18 +54,18 @@ def test_the_complete_message_is_the_stored_one(api: Api) -> None:
 
 
 def test_event_ids_name_the_run_and_count_from_one(api: Api) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
 
-    events = api.stream(session_id, "Hello!")
+    events = api.stream_message(session_id, "Hello!")
 
     run_id = api.ok(api.http.get(f"/chat/{session_id}/run"))["run_id"]
     assert [event.id for event in events] == [f"{run_id}:{n}" for n in range(1, len(events) + 1)]
 
 
 def test_a_collected_answer_is_the_message_as_stored(api: Api) -> None:
-    session_id = api.create("mochi-chat")["session_id"]
+    session_id = api.create_session("mochi-chat")["session_id"]
 
-    answer = api.chat(session_id, "What is the capital of France?")
+    answer = api.send_message(session_id, "What is the capital of France?")
 
     stored = api.messages(session_id)[-1]
     assert answer["session_id"] == session_id
@@ -84,10 +84,10 @@ def test_a_collected_answer_is_the_message_as_stored(api: Api) -> None:
     ids=["plain", "reasoned", "with a tool"],
 )
 def test_a_turn_streamed_and_the_same_turn_collected_leave_the_same_session(api: Api, message: str) -> None:
-    streamed, collected = (api.create("mochi", system_prompt="Be brief.")["session_id"] for _ in range(2))
+    streamed, collected = (api.create_session("mochi", system_prompt="Be brief.")["session_id"] for _ in range(2))
 
-    api.stream(streamed, message, think=True)
-    api.chat(collected, message, think=True)
+    api.stream_message(streamed, message, think=True)
+    api.send_message(collected, message, think=True)
 
     first, second = api.session(streamed), api.session(collected)
     for session in (first, second):
@@ -101,9 +101,9 @@ def test_a_turn_streamed_and_the_same_turn_collected_leave_the_same_session(api:
 
 
 def test_thinking_is_streamed_apart_and_stored_apart(api: Api) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
 
-    events = api.stream(session_id, instruct(words(6), reasoning=9, label="L"), think=True)
+    events = api.stream_message(session_id, instruct(words(6), reasoning=9, label="L"), think=True)
 
     thought = "".join(event.data["content"] for event in events if event.type == "thinking_delta")
     stored = api.messages(session_id)[-1]
@@ -114,19 +114,19 @@ def test_thinking_is_streamed_apart_and_stored_apart(api: Api) -> None:
 
 
 def test_thinking_of_earlier_turns_is_not_sent_back(api: Api, stub: StubServer) -> None:
-    session_id = api.create("mochi")["session_id"]
-    api.chat(session_id, "Why?\nReason: because", think=True)
+    session_id = api.create_session("mochi")["session_id"]
+    api.send_message(session_id, "Why?\nReason: because", think=True)
 
-    api.chat(session_id, "And?")
+    api.send_message(session_id, "And?")
 
     assert all("thinking" not in message for message in last_chat(stub)["messages"])
 
 
 @pytest.mark.parametrize("wish", [None, False])
 def test_models_that_can_think_are_told_not_to_unless_asked(api: Api, stub: StubServer, wish: bool | None) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
 
-    events = api.stream(session_id, "Why?\nReason: because", **({} if wish is None else {"think": wish}))
+    events = api.stream_message(session_id, "Why?\nReason: because", **({} if wish is None else {"think": wish}))
 
     assert last_chat(stub)["think"] is False
     assert not [event for event in events if event.type == "thinking_delta"]
@@ -134,15 +134,15 @@ def test_models_that_can_think_are_told_not_to_unless_asked(api: Api, stub: Stub
 
 @pytest.mark.parametrize("level", [True, "low", "max"])
 def test_a_wish_to_think_is_passed_on(api: Api, stub: StubServer, level: bool | str) -> None:
-    session_id = api.create("mochi")["session_id"]
-    api.chat(session_id, "Why?", think=level)
+    session_id = api.create_session("mochi")["session_id"]
+    api.send_message(session_id, "Why?", think=level)
     assert last_chat(stub)["think"] == level
 
 
 def test_a_model_that_cannot_think_answers_without_and_says_so(api: Api, stub: StubServer) -> None:
-    session_id = api.create("mochi-chat")["session_id"]
+    session_id = api.create_session("mochi-chat")["session_id"]
 
-    events = api.stream(session_id, "Why?", think=True)
+    events = api.stream_message(session_id, "Why?", think=True)
 
     assert events[0].type == "warning"
     assert events[0].data["code"] == "THINKING_NOT_SUPPORTED"
@@ -151,8 +151,8 @@ def test_a_model_that_cannot_think_answers_without_and_says_so(api: Api, stub: S
 
 
 def test_the_upstream_request_names_the_window_and_forbids_truncation(api: Api, stub: StubServer) -> None:
-    session_id = api.create("mochi")["session_id"]
-    api.chat(session_id, "Hello!")
+    session_id = api.create_session("mochi")["session_id"]
+    api.send_message(session_id, "Hello!")
     sent = last_chat(stub)
     assert sent["options"]["num_ctx"] == 8192
     assert sent["truncate"] is False
@@ -162,16 +162,16 @@ def test_the_upstream_request_names_the_window_and_forbids_truncation(api: Api, 
 def test_without_the_dynamic_window_no_num_ctx_is_sent(stub: StubServer, tmp_path: Path) -> None:
     with RunningServer(tmp_path, stub.url, dynamic_context_window_enabled=False) as server:
         api = server.api()
-        session_id = api.create("mochi")["session_id"]
-        answer = api.chat(session_id, "Hello!")
+        session_id = api.create_session("mochi")["session_id"]
+        answer = api.send_message(session_id, "Hello!")
     assert "options" not in last_chat(stub)
     assert answer["context_window"]["current_window"] is None
 
 
 def test_options_of_the_request_go_before_those_of_the_session(api: Api, stub: StubServer) -> None:
-    session_id = api.create("mochi", options={"temperature": 0.1, "seed": 1}, keep_alive="5m")["session_id"]
+    session_id = api.create_session("mochi", options={"temperature": 0.1, "seed": 1}, keep_alive="5m")["session_id"]
 
-    api.chat(session_id, "Hello!", options={"seed": 2, "stop": ["x"]}, format="json", keep_alive=60)
+    api.send_message(session_id, "Hello!", options={"seed": 2, "stop": ["x"]}, format="json", keep_alive=60)
 
     sent = last_chat(stub)
     # What is left of the window is the most an answer may have.
@@ -183,7 +183,7 @@ def test_options_of_the_request_go_before_those_of_the_session(api: Api, stub: S
 
 @pytest.mark.parametrize("option", ["num_ctx", "num_batch", "num_gpu", "main_gpu", "use_mmap", "num_thread"])
 def test_options_that_reload_the_model_are_refused(api: Api, option: str) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
     response = api.http.post(f"/chat/{session_id}/stream", json={"message": "Hi", "options": {option: 1}})
     assert error_of(response) == (422, "VALIDATION_ERROR")
     assert option in response.json()["error"]["message"]
@@ -194,7 +194,7 @@ def test_options_that_reload_the_model_are_refused(api: Api, option: str) -> Non
     "option", [{"temperature": "hot"}, {"seed": True}, {"top_k": [1]}, {"stop": "x"}, {"stop": ["x", 1]}], ids=str
 )
 def test_options_of_another_type_than_ollama_takes_are_refused(api: Api, option: dict[str, Any]) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
     response = api.http.post(f"/chat/{session_id}", json={"message": "Hi", "options": option})
     assert error_of(response) == (422, "VALIDATION_ERROR")
     assert next(iter(option)) in response.json()["error"]["message"]
@@ -203,15 +203,15 @@ def test_options_of_another_type_than_ollama_takes_are_refused(api: Api, option:
 
 
 def test_options_that_are_null_are_those_of_the_model(api: Api) -> None:
-    session_id = api.create("mochi", options={"temperature": None, "stop": None})["session_id"]
-    api.chat(session_id, "Hi", options={"seed": None, "top_k": 3.0})
+    session_id = api.create_session("mochi", options={"temperature": None, "stop": None})["session_id"]
+    api.send_message(session_id, "Hi", options={"seed": None, "top_k": 3.0})
 
 
 def test_the_whole_history_is_sent_with_the_next_message(api: Api, stub: StubServer) -> None:
-    session_id = api.create("mochi", system_prompt="Be brief.")["session_id"]
-    first = api.chat(session_id, "One")["message"]["content"]
+    session_id = api.create_session("mochi", system_prompt="Be brief.")["session_id"]
+    first = api.send_message(session_id, "One")["message"]["content"]
 
-    api.chat(session_id, "Two")
+    api.send_message(session_id, "Two")
 
     assert [(m["role"], m["content"]) for m in last_chat(stub)["messages"]] == [
         ("system", "Be brief."),
@@ -223,8 +223,8 @@ def test_the_whole_history_is_sent_with_the_next_message(api: Api, stub: StubSer
 
 @pytest.mark.parametrize("body", [None, {}, {"message": None}], ids=["nothing", "an empty object", "null"])
 def test_without_a_message_the_last_one_is_answered_again(api: Api, body: dict[str, Any] | None) -> None:
-    session_id = api.create("mochi")["session_id"]
-    old = api.chat(session_id, "Hello!")["message"]
+    session_id = api.create_session("mochi")["session_id"]
+    old = api.send_message(session_id, "Hello!")["message"]
 
     response = api.http.post(f"/chat/{session_id}") if body is None else api.http.post(f"/chat/{session_id}", json=body)
 
@@ -234,14 +234,14 @@ def test_without_a_message_the_last_one_is_answered_again(api: Api, body: dict[s
 
 
 def test_an_edited_message_is_answered_anew(api: Api) -> None:
-    session_id = api.create("mochi", system_prompt="Be brief.")["session_id"]
-    api.chat(session_id, "One")
-    api.chat(session_id, "Two")
+    session_id = api.create_session("mochi", system_prompt="Be brief.")["session_id"]
+    api.send_message(session_id, "One")
+    api.send_message(session_id, "Two")
 
     edited = api.ok(api.http.put(f"/sessions/{session_id}/messages/1", json={"content": "Uno"}))
     assert [m["content"] for m in edited["messages"]] == ["Be brief.", "Uno"]
 
-    events = api.stream(session_id)
+    events = api.stream_message(session_id)
     assert text_of(events).endswith("Uno")
     assert [m["role"] for m in api.messages(session_id)] == ["system", "user", "assistant"]
 
@@ -254,25 +254,25 @@ def test_a_failed_regeneration_keeps_the_old_answer(tmp_path: Path) -> None:
     asked: list[Prompt] = []
     with StubServer(speed=0, resolve=fail_at_the_second_time) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
-        session_id = api.create("mochi")["session_id"]
-        old = api.chat(session_id, "Hello!")["message"]
+        session_id = api.create_session("mochi")["session_id"]
+        old = api.send_message(session_id, "Hello!")["message"]
 
-        events = api.stream(session_id)
+        events = api.stream_message(session_id)
 
         assert [event.type for event in events] == ["content_delta", "error", "done"]
         assert api.messages(session_id)[1:] == [old]
 
 
 def test_an_empty_history_cannot_be_answered(api: Api) -> None:
-    session_id = api.create("mochi", system_prompt="Be brief.")["session_id"]
+    session_id = api.create_session("mochi", system_prompt="Be brief.")["session_id"]
     assert error_of(api.http.post(f"/chat/{session_id}")) == (400, "EMPTY_HISTORY")
     assert error_of(api.http.post(f"/chat/{session_id}/stream")) == (400, "EMPTY_HISTORY")
 
 
 def test_a_model_that_calls_tools_it_was_not_given_is_told_so_and_answers(api: Api, stub: StubServer) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
 
-    answer = api.chat(session_id, instruct(calls("get_weather", city="Oslo"), words(5)))
+    answer = api.send_message(session_id, instruct(calls("get_weather", city="Oslo"), words(5)))
 
     roles = [message["role"] for message in api.messages(session_id)]
     assert roles == ["user", "assistant", "tool", "assistant"]
@@ -285,8 +285,8 @@ def test_a_model_that_calls_tools_it_was_not_given_is_told_so_and_answers(api: A
 
 
 def test_text_with_every_kind_of_line_separator_arrives_unchanged(api: Api) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
     message = "a\u0085b\u2028c\u2029d\r\ne\x0bf <&> \U0001f375 \x7f"
-    events = api.stream(session_id, message)
+    events = api.stream_message(session_id, message)
     assert text_of(events).endswith(message)
     assert api.messages(session_id)[0]["content"] == message

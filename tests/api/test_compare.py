@@ -148,11 +148,11 @@ def test_leaving_in_the_second_model_stops_it_and_nothing_is_stored(tmp_path: Pa
 def test_comparing_reloads_nothing_that_a_chat_uses(tmp_path: Path) -> None:
     with StubServer(speed=0) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
-        session_id = api.create("mochi")["session_id"]
-        api.chat(session_id, "Long: " + "word " * 1500)
+        session_id = api.create_session("mochi")["session_id"]
+        api.send_message(session_id, "Long: " + "word " * 1500)
         for _ in range(3):
             compare(server.url, {"modelIds": ["mochi", "mochi-chat"], "message": "Compare!"})
-            api.chat(session_id, "And?")
+            api.send_message(session_id, "And?")
         compared = [e for e in stub.exchanges() if e.body and "Compare!" in str(e.body.get("messages"))]
         assert len(compared) == 6
         assert not any(e.reload for e in compared)

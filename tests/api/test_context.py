@@ -78,9 +78,9 @@ def test_a_long_conversation_reloads_three_times_at_most_and_is_never_truncated(
         RunningServer(tmp_path, stub.url, summarization_interval_seconds=0) as server,
     ):
         api = server.api()
-        session_id = api.create("mochi", system_prompt="Be brief.")["session_id"]
+        session_id = api.create_session("mochi", system_prompt="Be brief.")["session_id"]
         for number in range(60):
-            events = api.stream(session_id, talk.turn(number))
+            events = api.stream_message(session_id, talk.turn(number))
             assert of_type(events, "error") == []
             if number % 5 == 4:
                 until(lambda: len(summaries(stub)) > number // 5)  # noqa: B023 - called here and now
@@ -95,11 +95,11 @@ def test_sessions_of_different_length_share_their_models_window(tmp_path: Path) 
     talk = Talk(4)
     with StubServer(speed=0, resolve=talk.resolve) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
-        sessions = [api.create("mochi")["session_id"] for _ in range(4)]
+        sessions = [api.create_session("mochi")["session_id"] for _ in range(4)]
         for number in range(40):
             for pace, session_id in enumerate(sessions, 1):
                 if number % pace == 0:
-                    api.stream(session_id, talk.turn(number))
+                    api.stream_message(session_id, talk.turn(number))
         assert reloads(stub) <= 3
 
 
@@ -108,12 +108,12 @@ def test_what_was_said_first_is_still_known_in_a_conversation_of_many_windows(tm
     models = (Model("small", capabilities=("completion",), context_length=4096),)
     with StubServer(speed=0, models=models, resolve=talk.resolve) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
-        session_id = api.create("small")["session_id"]
+        session_id = api.create_session("small")["session_id"]
         said, compacted = 0, []
         for number in range(40):
             message = talk.turn(number)
             said += len(message)
-            events = api.stream(session_id, message)
+            events = api.stream_message(session_id, message)
             assert of_type(events, "error") == []
             compacted.extend(of_type(events, "context_compacted"))
             if of_type(events, "status"):
@@ -131,9 +131,9 @@ def test_the_beginning_of_the_prompt_stays_the_same_for_many_turns(tmp_path: Pat
     models = (Model("small", capabilities=("completion",), context_length=4096),)
     with StubServer(speed=0, models=models, resolve=talk.resolve) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
-        session_id = api.create("small")["session_id"]
+        session_id = api.create_session("small")["session_id"]
         for number in range(30):
-            api.stream(session_id, talk.turn(number))
+            api.stream_message(session_id, talk.turn(number))
         bodies = [exchange.body for exchange in chats(stub)]
         beginnings = [body["messages"][0]["content"] for body in bodies if body and len(body["messages"]) > 2]
     changes = sum(a != b for a, b in itertools.pairwise(beginnings))
@@ -145,12 +145,12 @@ def test_a_checkpoint_goes_when_a_message_it_covers_is_edited(tmp_path: Path) ->
     models = (Model("small", capabilities=("completion",), context_length=4096),)
     with StubServer(speed=0, models=models, resolve=talk.resolve) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
-        session_id = api.create("small")["session_id"]
+        session_id = api.create_session("small")["session_id"]
         for number in range(14):
-            api.stream(session_id, talk.turn(number))
+            api.stream_message(session_id, talk.turn(number))
         assert "Summary of the earlier" in sent_text(chats(stub)[-1])
         api.ok(api.http.put(f"/sessions/{session_id}/messages/2", json={"content": "Turn again"}))
-        api.stream(session_id)
+        api.stream_message(session_id)
         assert "Summary of the earlier" not in sent_text(chats(stub)[-1])
 
 
@@ -158,10 +158,10 @@ def test_old_tool_results_are_shortened_first_and_stay_with_their_calls(tmp_path
     write_tools(tmp_path, MUCH)
     with StubServer(speed=0, models=SMALL_WITH_TOOLS) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
-        session_id = api.create("small", tool_settings=MUCH_UNASKED)["session_id"]
+        session_id = api.create_session("small", tool_settings=MUCH_UNASKED)["session_id"]
         trimmed = 0
         for number in range(6):
-            events = api.stream(session_id, instruct(calls("much", n=number), words(3), label=f"T{number}"))
+            events = api.stream_message(session_id, instruct(calls("much", n=number), words(3), label=f"T{number}"))
             assert of_type(events, "error") == []
             trimmed += sum(e["trimmed_tool_results"] for e in of_type(events, "context_compacted"))
         assert trimmed > 0
@@ -176,18 +176,18 @@ def test_old_tool_results_are_shortened_first_and_stay_with_their_calls(tmp_path
 
 
 def test_a_message_larger_than_the_window_gets_a_larger_window(api: Api, stub: StubServer) -> None:
-    session_id = api.create("mochi")["session_id"]
-    answer = api.chat(session_id, "Long: " + "word " * 3000)
+    session_id = api.create_session("mochi")["session_id"]
+    answer = api.send_message(session_id, "Long: " + "word " * 3000)
     assert answer["context_window"]["current_window"] == 16384
     assert answer["context_window"]["reason"] == "usage_threshold"
 
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_what_fits_into_no_window_is_refused_with_words(api: Api, stream: bool) -> None:
-    session_id = api.create("mochi-chat")["session_id"]
+    session_id = api.create_session("mochi-chat")["session_id"]
     message = "word " * 4000
     if stream:
-        events = api.stream(session_id, message)
+        events = api.stream_message(session_id, message)
         assert [event.type for event in events] == ["error", "done"]
         assert events[0].data["code"] == "CONTEXT_OVERFLOW"
     else:
@@ -201,8 +201,8 @@ def test_what_another_program_has_loaded_larger_is_taken_over(tmp_path: Path, st
         api = server.api()
         load = {"model": "mochi", "messages": [], "options": {"num_ctx": 20000}}
         assert api.http.post(f"{stub.url}/api/chat", json=load).status_code == 200
-        session_id = api.create("mochi")["session_id"]
-        answer = api.chat(session_id, "Hello!")
+        session_id = api.create_session("mochi")["session_id"]
+        answer = api.send_message(session_id, "Hello!")
         assert answer["context_window"]["current_window"] == 20000
         assert answer["context_window"]["reason"] == "adopted_loaded"
         assert reloads(stub) == 0
@@ -214,27 +214,27 @@ def test_an_answer_that_ends_early_for_its_length_was_not_cut_by_the_window(tmp_
 
     with StubServer(speed=0, resolve=resolve) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
-        events = api.stream(api.create("mochi")["session_id"], "Hello!")
+        events = api.stream_message(api.create_session("mochi")["session_id"], "Hello!")
         assert [event.type for event in events] == ["content_delta", "message_complete", "done"]
         assert events[1].data["done_reason"] == "length"
-        assert api.create("mochi")["context_window_config"]["current_window"] == 8192
+        assert api.create_session("mochi")["context_window_config"]["current_window"] == 8192
 
 
 @pytest.mark.one_process("each server has windows of its own")
 def test_without_dynamic_windows_one_set_by_hand_is_used_and_told(tmp_path: Path, stub: StubServer) -> None:
     with RunningServer(tmp_path, stub.url, dynamic_context_window_enabled=False) as server:
         api = server.api()
-        session_id = api.create("mochi")["session_id"]
+        session_id = api.create_session("mochi")["session_id"]
         path = f"/sessions/{session_id}"
         api.ok(api.http.patch(path, json={"context_window": {"current_window": 5000}}))
-        answer = api.chat(session_id, "Hello!")["context_window"]
+        answer = api.send_message(session_id, "Hello!")["context_window"]
         assert (answer["current_window"], answer["reason"]) == (5000, "manual_override")
         assert (chats(stub)[-1].body or {})["options"]["num_ctx"] == 5000
         config = api.ok(api.http.patch(path, json={"context_window": {"current_window": None}}))[
             "context_window_config"
         ]
         assert (config["current_window"], config["manual_override"]) == (None, False)
-        assert api.chat(session_id, "Hello!")["context_window"]["current_window"] is None
+        assert api.send_message(session_id, "Hello!")["context_window"]["current_window"] is None
 
 
 @pytest.mark.one_process("each server has windows of its own")
@@ -242,10 +242,10 @@ def test_a_model_that_does_not_fit_into_memory_gets_a_smaller_window(tmp_path: P
     models = (Model("big", context_length=40960, out_of_memory_above=10_000),)
     with StubServer(speed=0, models=models) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
-        session_id = api.create("big")["session_id"]
-        first = api.chat(session_id, instruct(words(10)) + "word " * 100)
+        session_id = api.create_session("big")["session_id"]
+        first = api.send_message(session_id, instruct(words(10)) + "word " * 100)
         assert first["context_window"]["current_window"] == 8192
-        answer = api.chat(session_id, instruct(words(10)) + "word " * 900)
+        answer = api.send_message(session_id, instruct(words(10)) + "word " * 900)
         assert answer["context_window"] | {"usage_tokens": 0} == {
             "current_window": 8192,
             "usage_tokens": 0,
@@ -257,8 +257,8 @@ def test_memory_that_is_gone_for_good_is_asked_for_twice_and_not_held_against_th
     models = (Model("big", context_length=40960, out_of_memory_above=100),)
     with StubServer(speed=0, models=models) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
-        session_id = api.create("big")["session_id"]
-        events = api.stream(session_id, "Hello!")
+        session_id = api.create_session("big")["session_id"]
+        events = api.stream_message(session_id, "Hello!")
         assert [event.type for event in events] == ["error", "done"]
         assert len(chats(stub)) == 2
         assert api.ok(api.http.get(f"/sessions/{session_id}/status"))["context_window"]["current_window"] == 8192
@@ -268,8 +268,8 @@ def test_many_long_results_in_one_turn_still_end_with_an_answer(tmp_path: Path) 
     write_tools(tmp_path, MUCH)
     with StubServer(speed=0, models=SMALL_WITH_TOOLS) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
-        session_id = api.create("small", tool_settings=MUCH_UNASKED)["session_id"]
-        events = api.stream(session_id, instruct(*[calls("much", n=number) for number in range(8)], words(3)))
+        session_id = api.create_session("small", tool_settings=MUCH_UNASKED)["session_id"]
+        events = api.stream_message(session_id, instruct(*[calls("much", n=number) for number in range(8)], words(3)))
         assert of_type(events, "error") == []
         assert of_type(events, "context_compacted")[-1]["trimmed_tool_results"] > 0
         assert events[-2].type == "message_complete"
@@ -279,8 +279,10 @@ def test_what_ollama_counted_counts_more_than_our_estimate(tmp_path: Path) -> No
     reply = Reply.of("Fine.", usage=Usage(input=5000, output=3))
     with StubServer(speed=0, resolve=lambda _: reply) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
-        session_id = api.create("mochi")["session_id"]
-        windows = [api.chat(session_id, f"Hello {number}!")["context_window"]["current_window"] for number in range(5)]
+        session_id = api.create_session("mochi")["session_id"]
+        windows = [
+            api.send_message(session_id, f"Hello {number}!")["context_window"]["current_window"] for number in range(5)
+        ]
     assert windows == [8192] + [16384] * 4
 
 
@@ -297,7 +299,7 @@ def test_an_ollama_that_cuts_the_prompt_all_the_same_is_told_of(tmp_path: Path, 
 
     with RawOllama(cut) as ollama, RunningServer(tmp_path, ollama.url) as server:
         api = server.api()
-        session_id = api.create("raw")["session_id"]
-        events = api.stream(session_id, message)
+        session_id = api.create_session("raw")["session_id"]
+        events = api.stream_message(session_id, message)
     assert [warning["code"] for warning in of_type(events, "warning")] == ["PROMPT_TRUNCATED"]
     assert events[-1].type == "done"

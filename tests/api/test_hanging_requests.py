@@ -51,7 +51,7 @@ def test_a_connection_on_which_nothing_comes_is_closed(server: RunningServer) ->
 
 def test_an_answer_may_take_longer(server: RunningServer, holding: Holding) -> None:
     api = server.api()
-    with api.open_stream(api.create("mochi")["session_id"], "hold") as events:
+    with api.open_stream(api.create_session("mochi")["session_id"], "hold") as events:
         assert [next(events).data["content"] for _ in range(3)] == ["one ", "two ", "three "]
         for _ in range(2):
             with socket.create_connection(address(server), timeout=10) as other:

@@ -58,7 +58,7 @@ def test_the_health_of_a_server_with_keys_is_told_to_anybody(tmp_path: Path, stu
 def test_an_ollama_that_is_heard_speaking_is_not_asked_whether_it_is_there(tmp_path: Path, holding: Holding) -> None:
     with RunningServer(tmp_path, holding.stub.url) as server:
         api = server.api()
-        with api.open_stream(api.create("mochi")["session_id"], "hold") as events:
+        with api.open_stream(api.create_session("mochi")["session_id"], "hold") as events:
             assert [next(events).data["content"] for _ in range(3)] == ["one ", "two ", "three "]
             assert api.ok(api.http.get("/health"))["ollama_connected"] is True
             assert "/api/version" not in [exchange.path for exchange in holding.stub.exchanges()]

@@ -33,7 +33,7 @@ def said(api: Api, session_id: str) -> list[str]:
 
 
 def test_the_same_post_after_the_end_gets_the_same_events(api: Api) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
     first = post(api, session_id, "Hi")
     assert post(api, session_id, "Hi") == first
     assert post(api, session_id, "Hi", on_disconnect="continue", if_busy="wait") == first
@@ -41,15 +41,15 @@ def test_the_same_post_after_the_end_gets_the_same_events(api: Api) -> None:
 
 
 def test_it_finds_its_run_also_when_others_came_after_it(api: Api) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
     first = post(api, session_id, "Hi")
-    api.chat(session_id, "Next")
+    api.send_message(session_id, "Next")
     assert post(api, session_id, "Hi") == first
     assert said(api, session_id) == ["Hi", "Fine.", "Next", "Fine."]
 
 
 def test_the_same_post_during_the_turn_listens_to_it(api: Api, server: RunningServer, holding: Holding) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
     other, heard = server.api(), list[list[Event]]()
     body = {"message": "hold"}
     with api.http.stream("POST", f"/chat/{session_id}/stream", json=body, headers=KEY) as response:
@@ -65,7 +65,7 @@ def test_the_same_post_during_the_turn_listens_to_it(api: Api, server: RunningSe
 
 
 def test_streamed_and_collected_turns_share_their_keys(api: Api) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
     first = post(api, session_id, "Hi")
     complete = next(event for event in first if event.type == "message_complete")
     answers = [
@@ -77,7 +77,7 @@ def test_streamed_and_collected_turns_share_their_keys(api: Api) -> None:
 
 def test_after_a_restart_the_same_post_is_told_the_same_answer(stub: StubServer, tmp_path: Path) -> None:
     with RunningServer(tmp_path, stub.url) as server:
-        session_id = server.api().create("mochi")["session_id"]
+        session_id = server.api().create_session("mochi")["session_id"]
         first = post(server.api(), session_id, "Hi")
     with RunningServer(tmp_path, stub.url) as server:
         api = server.api()
@@ -99,7 +99,7 @@ def test_after_a_restart_an_answer_that_was_cut_off_is_given_anew(
 ) -> None:
     with RunningServer(tmp_path, stub.url) as server:
         api = server.api()
-        session_id = api.create("mochi")["session_id"]
+        session_id = api.create_session("mochi")["session_id"]
         with api.http.stream("POST", f"/chat/{session_id}/stream", json={"message": "hold"}, headers=KEY) as response:
             next(read_events(response))
         until(lambda: len(api.messages(session_id)) == 2)
@@ -114,7 +114,7 @@ def test_after_a_restart_an_answer_that_was_cut_off_is_given_anew(
 
 
 def test_a_fork_knows_no_keys(api: Api) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
     post(api, session_id, "Hi")
     fork = Api.ok(api.http.post(f"/sessions/{session_id}/fork", json={}), 201)["session_id"]
     post(api, fork, "Hi")
@@ -124,7 +124,7 @@ def test_a_fork_knows_no_keys(api: Api) -> None:
 def test_who_lost_the_connection_posts_again_and_hears_the_rest(
     api: Api, server: RunningServer, holding: Holding
 ) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
     body = {"message": "hold", "on_disconnect": "continue"}
     with api.http.stream("POST", f"/chat/{session_id}/stream", json=body, headers=KEY) as response:
         next(read_events(response))
@@ -134,7 +134,7 @@ def test_who_lost_the_connection_posts_again_and_hears_the_rest(
 
 
 def test_posts_at_the_same_moment_are_one_turn(api: Api, server: RunningServer) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
     heard: list[list[Event]] = []
     clients = [server.api() for _ in range(20)]
 
@@ -151,14 +151,14 @@ def test_posts_at_the_same_moment_are_one_turn(api: Api, server: RunningServer) 
 
 
 def test_a_key_belongs_to_its_session(api: Api) -> None:
-    sessions = [api.create("mochi")["session_id"] for _ in range(2)]
+    sessions = [api.create_session("mochi")["session_id"] for _ in range(2)]
     runs = {post(api, session_id, "Hi")[0].id.partition(":")[0] for session_id in sessions}
     assert len(runs) == 2
     assert [said(api, session_id) for session_id in sessions] == [["Hi", "Fine."]] * 2
 
 
 def test_a_key_cannot_stand_for_two_messages(api: Api) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
     run_id = post(api, session_id, "Hi")[0].id.partition(":")[0]
     for body in ({"message": "Bye"}, {"message": "Hi", "options": {"seed": 2}}, {}):
         response = api.http.post(f"/chat/{session_id}/stream", json=body, headers=KEY)
@@ -168,7 +168,7 @@ def test_a_key_cannot_stand_for_two_messages(api: Api) -> None:
 
 
 def test_a_post_that_was_refused_leaves_its_key_free(api: Api, holding: Holding) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
     with api.open_stream(session_id, "hold") as events:
         next(events)
         busy = api.http.post(f"/chat/{session_id}/stream", json={"message": "Hi"}, headers=KEY)
@@ -179,7 +179,7 @@ def test_a_post_that_was_refused_leaves_its_key_free(api: Api, holding: Holding)
 
 
 def test_keys_go_with_their_session(api: Api) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
     post(api, session_id, "Hi")
     assert api.http.delete(f"/sessions/{session_id}").status_code == 204
     again = api.http.post(f"/chat/{session_id}/stream", json={"message": "Hi"}, headers=KEY)
@@ -188,7 +188,7 @@ def test_keys_go_with_their_session(api: Api) -> None:
 
 @pytest.mark.parametrize("key", ["", "two words", "x" * 256, "\u00e4"])
 def test_a_key_that_is_none_is_refused(api: Api, key: str) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
     headers = httpx.Headers({b"idempotency-key": key.encode("latin-1")})
     response = api.http.post(f"/chat/{session_id}", json={"message": "Hi"}, headers=headers)
     assert error_of(response) == (422, "VALIDATION_ERROR")

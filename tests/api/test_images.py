@@ -35,8 +35,8 @@ def codes(events: list[Any]) -> list[str]:
 
 def looking(api: Api, *images: bytes, message: str = "Look!") -> str:
     """A session in which images were shown."""
-    session_id = str(api.create(SEES)["session_id"])
-    api.chat(session_id, message, images=[encoded(image) for image in images])
+    session_id = str(api.create_session(SEES)["session_id"])
+    api.send_message(session_id, message, images=[encoded(image) for image in images])
     return session_id
 
 
@@ -75,21 +75,21 @@ def test_every_later_request_shows_what_the_history_holds(api: Api, stub: StubSe
     session_id = looking(api, PNG, PNG)
     assert seen(stub) == [[encoded(PNG), encoded(PNG)]]
 
-    api.stream(session_id, "And now?")
+    api.stream_message(session_id, "And now?")
     assert seen(stub) == [[encoded(PNG), encoded(PNG)], None, None]
 
-    api.stream(session_id, "This one!", images=[encoded(GIF)])
+    api.stream_message(session_id, "This one!", images=[encoded(GIF)])
     assert seen(stub) == [[encoded(PNG), encoded(PNG)], None, None, None, [encoded(GIF)]]
 
-    api.chat(session_id)
+    api.send_message(session_id)
     assert seen(stub)[-1] == [encoded(GIF)]
 
 
 def test_data_urls_and_line_ends_are_taken(api: Api, stub: StubServer) -> None:
-    session_id = api.create(SEES)["session_id"]
+    session_id = api.create_session(SEES)["session_id"]
     wrapped = "\r\n".join(encoded(PNG)[i : i + 76] for i in range(0, len(encoded(PNG)), 76))
 
-    api.chat(session_id, "Look!", images=[f"data:image/svg+xml;charset=utf-8;base64,{encoded(PNG)}", wrapped])
+    api.send_message(session_id, "Look!", images=[f"data:image/svg+xml;charset=utf-8;base64,{encoded(PNG)}", wrapped])
 
     assert seen(stub) == [[encoded(PNG), encoded(PNG)]]
     assert api.messages(session_id)[0]["images"][0]["media_type"] == "image/png"
@@ -97,7 +97,7 @@ def test_data_urls_and_line_ends_are_taken(api: Api, stub: StubServer) -> None:
 
 @pytest.mark.parametrize("streamed", [True, False])
 def test_a_model_that_cannot_see_is_not_shown_a_new_image(api: Api, server: RunningServer, streamed: bool) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
     path = f"/chat/{session_id}" + ("/stream" if streamed else "")
 
     response = api.http.post(path, json={"message": "Look!", "images": [encoded(PNG)]})
@@ -123,7 +123,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("case", BROKEN)
 def test_what_is_no_image_is_refused_by_its_position(api: Api, server: RunningServer, case: str) -> None:
-    session_id = api.create(SEES)["session_id"]
+    session_id = api.create_session(SEES)["session_id"]
 
     response = api.http.post(f"/chat/{session_id}", json={"message": "Look!", "images": [encoded(PNG), BROKEN[case]]})
 
@@ -147,7 +147,7 @@ def test_what_is_no_image_is_refused_by_its_position(api: Api, server: RunningSe
     ids=["too many", "no list", "no text", "blank", "without a message"],
 )
 def test_a_wrong_number_and_images_without_words_are_refused(api: Api, body: dict[str, Any]) -> None:
-    session_id = api.create(SEES)["session_id"]
+    session_id = api.create_session(SEES)["session_id"]
     response = api.http.post(f"/chat/{session_id}", json=body)
     assert error_of(response) == (422, "VALIDATION_ERROR")
 
@@ -155,14 +155,14 @@ def test_a_wrong_number_and_images_without_words_are_refused(api: Api, body: dic
 def test_no_images_are_none(api: Api) -> None:
     nothing: list[list[str] | None] = [[], None]
     for images in nothing:
-        session_id = api.create("mochi")["session_id"]
-        api.chat(session_id, "Hello!", images=images)
+        session_id = api.create_session("mochi")["session_id"]
+        api.send_message(session_id, "Hello!", images=images)
         assert "images" not in api.messages(session_id)[0]
 
 
 def test_too_large_a_body_is_refused_whole(tmp_path: Path, stub: StubServer) -> None:
     with RunningServer(tmp_path, stub.url, max_body_bytes=100_000) as server:
-        session_id = (api := server.api()).create(SEES)["session_id"]
+        session_id = (api := server.api()).create_session(SEES)["session_id"]
         response = api.http.post(
             f"/chat/{session_id}", json={"message": "Look!", "images": [encoded(numbered(1, 100_000))]}
         )
@@ -173,13 +173,13 @@ def test_after_a_change_to_a_model_that_cannot_see_it_answers_without_and_says_s
     session_id = looking(api, PNG)
     api.ok(api.http.patch(f"/sessions/{session_id}", json={"model": "mochi"}))
 
-    events = api.stream(session_id, "What was it?")
+    events = api.stream_message(session_id, "What was it?")
 
     assert codes(events) == ["IMAGES_NOT_SUPPORTED"]
     assert events[-2].type == "message_complete"
     assert seen(stub) == [None, None, None]
     api.ok(api.http.patch(f"/sessions/{session_id}", json={"model": SEES}))
-    assert codes(api.stream(session_id, "And now?")) == []
+    assert codes(api.stream_message(session_id, "And now?")) == []
     assert seen(stub)[0] == [encoded(PNG)]
 
 
@@ -190,7 +190,7 @@ def test_an_image_that_somebody_took_away_is_left_out_and_told_of(
     session_id = looking(api, PNG, GIF)
     (server.settings.resolved_sessions_dir / "blobs" / name_of(PNG)).unlink()
 
-    assert codes(api.stream(session_id, "And now?")) == ["IMAGE_NOT_FOUND"]
+    assert codes(api.stream_message(session_id, "And now?")) == ["IMAGE_NOT_FOUND"]
 
     assert seen(stub)[0] == [encoded(GIF)]
     missing = api.http.get(f"/sessions/{session_id}/blobs/{name_of(PNG)}")
@@ -221,7 +221,7 @@ def test_a_link_in_place_of_an_image_is_not_followed(api: Api, server: RunningSe
     path.symlink_to(secret)
 
     assert error_of(api.http.get(f"/sessions/{session_id}/blobs/{path.name}")) == (404, "BLOB_NOT_FOUND")
-    api.chat(session_id, "Look again!", images=[encoded(PNG)])
+    api.send_message(session_id, "Look again!", images=[encoded(PNG)])
     assert not path.is_symlink()
     assert secret.read_bytes() == PNG
 
@@ -234,7 +234,7 @@ def test_an_image_goes_with_the_last_message_that_needs_it(api: Api, server: Run
     api.http.delete(f"/sessions/{one}")
     assert blobs(server) == {name_of(PNG)}
 
-    api.chat(two, "And this!", images=[encoded(GIF)])
+    api.send_message(two, "And this!", images=[encoded(GIF)])
     api.ok(api.http.put(f"/sessions/{two}/messages/0", json={"content": "Look well!"}))
     assert blobs(server) == {name_of(PNG)}
     assert api.messages(two)[0]["images"] == [{"sha256": name_of(PNG), "media_type": "image/png"}]
@@ -248,17 +248,17 @@ def test_answers_given_again_and_new_prompts_keep_what_the_messages_name(
     api: Api, server: RunningServer, stub: StubServer
 ) -> None:
     session_id = looking(api, PNG)
-    api.stream(session_id)
+    api.stream_message(session_id)
     api.ok(api.http.put(f"/sessions/{session_id}/system-prompt", json={"content": "Be brief."}))
     api.http.delete(f"/sessions/{session_id}/system-prompt")
-    api.chat(session_id)
+    api.send_message(session_id)
     assert blobs(server) == {name_of(PNG)}
     assert seen(stub) == [[encoded(PNG)]]
 
 
 @pytest.mark.one_process("it is about files")
 def test_a_session_that_goes_during_its_turn_leaves_no_image(api: Api, server: RunningServer) -> None:
-    session_id = api.create("slow-stream")["session_id"]
+    session_id = api.create_session("slow-stream")["session_id"]
     with api.open_stream(session_id, "Look!", images=[encoded(PNG)]) as events:
         next(events)
         assert blobs(server) == {name_of(PNG)}
@@ -267,7 +267,7 @@ def test_a_session_that_goes_during_its_turn_leaves_no_image(api: Api, server: R
 
 
 def test_the_same_key_with_another_image_is_another_message(api: Api) -> None:
-    session_id = api.create(SEES)["session_id"]
+    session_id = api.create_session(SEES)["session_id"]
 
     def post(image: bytes) -> httpx.Response:
         body = {"message": "Look!", "images": [encoded(image)]}
@@ -281,12 +281,12 @@ def test_the_same_key_with_another_image_is_another_message(api: Api) -> None:
 
 def test_with_ollama_down_the_image_is_stored_and_seen_when_it_is_back(tmp_path: Path, stub: StubServer) -> None:
     with RunningServer(tmp_path, stub.url) as server:
-        session_id = server.api().create(SEES)["session_id"]
+        session_id = server.api().create_session(SEES)["session_id"]
     with RunningServer(tmp_path, "http://127.0.0.1:9") as server:
         response = server.api().http.post(f"/chat/{session_id}", json={"message": "Look!", "images": [encoded(PNG)]})
         assert error_of(response) == (502, "OLLAMA_UNREACHABLE")
     with RunningServer(tmp_path, stub.url) as server:
-        server.api().chat(session_id)
+        server.api().send_message(session_id)
         assert seen(stub) == [[encoded(PNG)]]
 
 
@@ -296,9 +296,9 @@ def test_images_count_in_the_window(tmp_path: Path) -> None:
         RunningServer(tmp_path, stub.url) as server,
     ):
         api = server.api()
-        session_id = api.create("eye")["session_id"]
-        assert api.chat(session_id, "Hello!")["context_window"]["current_window"] == 8192
-        answer = api.chat(session_id, "Look!", images=[encoded(numbered(i)) for i in range(16)])
+        session_id = api.create_session("eye")["session_id"]
+        assert api.send_message(session_id, "Hello!")["context_window"]["current_window"] == 8192
+        answer = api.send_message(session_id, "Look!", images=[encoded(numbered(i)) for i in range(16)])
         assert answer["context_window"] == {**answer["context_window"], "reason": "usage_threshold"}
         assert answer["context_window"]["current_window"] == 32768
         assert stub.exchanges()[-1].reload
@@ -315,10 +315,12 @@ def test_a_summary_of_the_oldest_turns_holds_no_image_and_neither_does_what_is_s
         RunningServer(tmp_path, stub.url, summarization_interval_seconds=0) as server,
     ):
         api = server.api()
-        session_id = api.create("eye")["session_id"]
+        session_id = api.create_session("eye")["session_id"]
         kinds: list[str] = []
         for number in range(10):
-            kinds += [e.type for e in api.stream(session_id, f"Turn {number}", images=[encoded(numbered(number))])]
+            kinds += [
+                e.type for e in api.stream_message(session_id, f"Turn {number}", images=[encoded(numbered(number))])
+            ]
         assert "context_compacted" in kinds
         assert "error" not in kinds
         assert not [exchange for exchange in stub.exchanges() if exchange.truncated]
@@ -354,7 +356,7 @@ def test_a_fork_shows_the_images_of_its_origin_also_when_that_is_gone(
     api.http.delete(f"/sessions/{origin}")
 
     assert api.http.get(f"/sessions/{fork}/blobs/{name_of(PNG)}").content == PNG
-    api.chat(fork, "And now?")
+    api.send_message(fork, "And now?")
     assert seen(stub)[0] == [encoded(PNG)]
     api.http.delete(f"/sessions/{fork}")
     assert blobs(server) == set()
@@ -374,7 +376,7 @@ def test_an_export_brings_its_images_to_another_server(tmp_path: Path, stub: Stu
     with RunningServer(tmp_path / "here", stub.url) as one, RunningServer(tmp_path / "there", stub.url) as other:
         here, there = one.api(), other.api()
         session_id = looking(here, PNG, GIF)
-        here.chat(session_id, "Again!", images=[encoded(PNG)])
+        here.send_message(session_id, "Again!", images=[encoded(PNG)])
         file = exported(here, session_id)
         assert file["blobs"] == {name_of(image): encoded(image) for image in (PNG, GIF)}
 

@@ -30,9 +30,9 @@ def listed(api: Api, **params: Any) -> list[str]:
 
 def talked(api: Api, *messages: str, **fields: Any) -> str:
     """A session in which this was said; its id."""
-    session_id = str(api.create("mochi", **fields)["session_id"])
+    session_id = str(api.create_session("mochi", **fields)["session_id"])
     for message in messages:
-        api.chat(session_id, message)
+        api.send_message(session_id, message)
     return session_id
 
 
@@ -125,7 +125,7 @@ def test_a_fork_goes_on_from_a_message_and_leaves_its_origin_untouched(api: Api,
     for name in ("model", "tool_settings", "options", "title", "context_window_config"):
         assert fork[name] == origin[name]
     assert api.session(fork["session_id"]) == fork
-    api.chat(fork["session_id"], "Three?")
+    api.send_message(fork["session_id"], "Three?")
     assert files_of(tmp_path).items() >= before.items()
     assert listed(api) == [fork["session_id"], session_id]
 
@@ -178,7 +178,7 @@ def test_a_fork_inside_a_round_of_tool_calls_is_refused_and_says_where_it_ends(
             assert "it ends with message 3" in response.json()["error"]["message"]
         fork = api.ok(api.http.post(f"/sessions/{session_id}/fork", json={"message_index": 3}), 201)
         assert [message["role"] for message in fork["messages"]] == ["user", "assistant", "tool", "tool"]
-        assert api.chat(fork["session_id"], "And?")["message"]["content"]
+        assert api.send_message(fork["session_id"], "And?")["message"]["content"]
 
 
 def test_a_running_session_is_forked_as_far_as_it_is_whole(tmp_path: Path, stub: StubServer) -> None:
@@ -191,7 +191,7 @@ def test_a_running_session_is_forked_as_far_as_it_is_whole(tmp_path: Path, stub:
             fork = api.ok(api.http.post(f"/sessions/{session_id}/fork"), 201)
             assert [message["role"] for message in fork["messages"]] == ["user", "assistant", "user"]
             assert set(listed(api, q="One?")) == {fork["session_id"], session_id}
-        assert api.chat(fork["session_id"])["message"]["content"]
+        assert api.send_message(fork["session_id"])["message"]["content"]
 
 
 @pytest.mark.one_process("it is about files")
@@ -297,7 +297,7 @@ def test_options_of_a_file_that_would_load_the_model_anew_are_not_sent(api: Api,
     options = {"num_gpu": 0, "num_ctx": 999_999, "top_k": 7}
     file = {"metadata": {"model": "mochi", "options": options}, "messages": []}
     (imported,) = api.ok(_import(api, orjson.dumps(file)), 201)["sessions"]
-    api.chat(imported["session_id"], "Hello!")
+    api.send_message(imported["session_id"], "Hello!")
     sent = [exchange.body for exchange in stub.exchanges() if exchange.path == "/api/chat"][-1]
     assert sent is not None
     assert (sent["options"]["top_k"], sent["options"]["num_ctx"]) == (7, 8192)
@@ -310,7 +310,7 @@ def test_approvals_of_a_file_that_are_none_leave_the_safest_settings(api: Api, a
     file = {"metadata": {"model": "mochi", "tool_settings": settings}, "messages": []}
     (imported,) = api.ok(_import(api, orjson.dumps(file)), 201)["sessions"]
     assert imported["tool_settings"] == {"tools": [], "tool_group": None, "execution_policy": "always_confirm"}
-    assert api.chat(imported["session_id"], "Hello!")["message"]["content"]
+    assert api.send_message(imported["session_id"], "Hello!")["message"]["content"]
     assert error_of(api.http.post("/sessions", json={"model": "mochi", "tool_settings": settings}))[0] == 422
 
 
@@ -329,7 +329,7 @@ def test_chats_of_open_webui_become_sessions_with_the_branch_that_was_shown(api:
     ]
     assert (second["model"], second["message_count"]) == ("unknown", 0)
     api.ok(api.http.patch(f"/sessions/{first['session_id']}", json={"model": "mochi"}))
-    assert api.chat(first["session_id"])["message"]["content"]
+    assert api.send_message(first["session_id"])["message"]["content"]
 
 
 def older_than_trees(chat: dict[str, Any]) -> None:

@@ -36,7 +36,7 @@ def _census() -> Counter[str]:
 
 
 def _speak(api: Api) -> list[str]:
-    session_ids = [api.create("mochi")["session_id"] for _ in range(_SESSIONS)]
+    session_ids = [api.create_session("mochi")["session_id"] for _ in range(_SESSIONS)]
     for session_id in session_ids:
         with api.open_stream(session_id, "Hello there!") as events:
             assert list(events)[-1].type == "done"

@@ -49,8 +49,8 @@ def read(api: Api, path: str = "/metrics") -> Reading:
 
 
 def test_a_turn_is_counted_with_its_tokens_and_its_first_words(api: Api) -> None:
-    answer = api.chat(api.create("mochi")["session_id"], instruct(words(7)))["message"]
-    api.stream(api.create("mochi")["session_id"], instruct(words(7)))
+    answer = api.send_message(api.create_session("mochi")["session_id"], instruct(words(7)))["message"]
+    api.stream_message(api.create_session("mochi")["session_id"], instruct(words(7)))
     seen = read(api)
     assert seen["mochi_turns_total{outcome=completed}"] == 2
     assert seen["mochi_turn_duration_seconds_count{}"] == 2
@@ -65,8 +65,8 @@ def test_a_load_is_counted_once_and_for_as_long_as_ollama_says(tmp_path: Path) -
     heavy = Model("heavy", capabilities=("completion",), context_length=8192, load_time=2.5)
     with StubServer(speed=0, models=(heavy,)) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
-        session_id = api.create("heavy")["session_id"]
-        loads = [api.chat(session_id, "Hello!")["message"]["load_duration"] for _ in range(2)]
+        session_id = api.create_session("heavy")["session_id"]
+        loads = [api.send_message(session_id, "Hello!")["message"]["load_duration"] for _ in range(2)]
         seen = read(api)
     assert loads[1] < 0.1e9 < loads[0]
     assert seen["mochi_model_load_duration_seconds_count{model=heavy:latest}"] == 1
@@ -77,8 +77,8 @@ def test_windows_that_grow_and_histories_that_are_summed_up_are_counted(tmp_path
     small = Model("small", capabilities=("completion",), context_length=8192 * 2)
     with StubServer(speed=0, models=(small,)) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
-        session_id = api.create("small")["session_id"]
-        events = [event.type for _ in range(8) for event in api.stream(session_id, "0123456789 " * 1000)]
+        session_id = api.create_session("small")["session_id"]
+        events = [event.type for _ in range(8) for event in api.stream_message(session_id, "0123456789 " * 1000)]
         seen = read(api)
     assert seen["mochi_context_adjustments_total{reason=usage_threshold}"] == 1
     assert events.count("context_compacted") >= seen["mochi_context_compactions_total{}"] >= 1
@@ -90,10 +90,10 @@ def test_calls_of_tools_are_counted_by_how_they_ended(tmp_path: Path, stub: Stub
         api = server.api()
         for policy in ("never_confirm", "always_confirm"):
             settings = {"tools": ["add", "boom"], "execution_policy": policy}
-            session_id = api.create("mochi", tool_settings=settings)["session_id"]
+            session_id = api.create_session("mochi", tool_settings=settings)["session_id"]
             asked = [("add", {"a": 1, "b": 2}), ("boom", {}), ("invented", {})]
             call = {"tool_call": [{"name": name, "args": arguments} for name, arguments in asked]}
-            api.chat(session_id, instruct(call, words(2)))
+            api.send_message(session_id, instruct(call, words(2)))
         seen = read(api)
     assert {name: value for name, value in seen.items() if name.startswith("mochi_tool_calls_total")} == {
         "mochi_tool_calls_total{outcome=succeeded,tool=add}": 1,
@@ -107,7 +107,7 @@ def test_calls_of_tools_are_counted_by_how_they_ended(tmp_path: Path, stub: Stub
 def test_what_is_under_way_is_seen(holding: Holding, tmp_path: Path) -> None:
     with RunningServer(tmp_path, holding.stub.url) as server:
         api = server.api()
-        with api.open_stream(api.create("mochi")["session_id"], "hold") as events:
+        with api.open_stream(api.create_session("mochi")["session_id"], "hold") as events:
             next(events)
             seen = read(server.api())
             assert (seen["mochi_running_turns{}"], seen["mochi_open_streams{}"]) == (1, 1)
@@ -120,9 +120,9 @@ def test_what_is_under_way_is_seen(holding: Holding, tmp_path: Path) -> None:
 def test_errors_are_counted_by_code_of_turns_and_of_requests(tmp_path: Path) -> None:
     with StubServer(speed=0) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
-        session_id = api.create("mochi")["session_id"]
+        session_id = api.create_session("mochi")["session_id"]
         stub.stop()
-        api.stream(session_id, "Hello!")
+        api.stream_message(session_id, "Hello!")
         assert error_of(api.http.get("/sessions/0123456789"))[0] == 404
         assert error_of(api.http.get("/health", headers={"Origin": "https://foreign.example"}))[0] == 403
         seen = read(api)
@@ -144,7 +144,7 @@ def test_it_needs_a_key_and_is_where_prometheus_looks_first(tmp_path: Path, stub
 
 def test_two_servers_in_one_process_count_each_for_itself(api: Api, tmp_path: Path, stub: StubServer) -> None:
     with RunningServer(tmp_path / "other", stub.url) as other:
-        api.chat(api.create("mochi")["session_id"], instruct(words(2)))
+        api.send_message(api.create_session("mochi")["session_id"], instruct(words(2)))
         assert read(api)["mochi_turns_total{outcome=completed}"] == 1
         assert read(other.api())["mochi_turns_total{outcome=completed}"] == 0
 

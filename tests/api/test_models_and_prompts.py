@@ -56,8 +56,8 @@ def test_names_with_slashes_and_colons_work(tmp_path: Path, name: str) -> None:
     with StubServer(models=models, speed=0) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
         assert api.ok(api.http.get(f"/models/{name}"))["name"] == "hf.co/someone/thing:Q4"
-        session_id = api.create("hf.co/someone/thing:Q4")["session_id"]
-        assert api.chat(session_id, "Hi")["context_window"]["current_window"] == 460
+        session_id = api.create_session("hf.co/someone/thing:Q4")["session_id"]
+        assert api.send_message(session_id, "Hi")["context_window"]["current_window"] == 460
 
 
 def test_a_models_details_are_those_of_the_list(api: Api) -> None:

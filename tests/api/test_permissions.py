@@ -22,7 +22,7 @@ def readable_by_others(directory: Path) -> list[str]:
 def talk_to_it(api: Api) -> None:
     settings = {"execution_policy": "never_confirm"}
     agents = {"enabled_agents": ["helper"]}
-    session_id = api.create("mochi", tool_settings=settings, agent_settings=agents)["session_id"]
+    session_id = api.create_session("mochi", tool_settings=settings, agent_settings=agents)["session_id"]
     with api.open_stream(session_id, instruct(delegate(words(3)), words(3))) as events:
         list(events)
     api.http.get("/sessions")

@@ -15,8 +15,8 @@ from mochi_server.logs import REQUEST_ID
 from mochi_stub import StubServer
 from tests.support.api import Api, error_of
 from tests.support.instructions import instruct, words
+from tests.support.raw_http import send_raw
 from tests.support.server import RunningServer
-from tests.support.talk import talk
 from tests.support.tools import write_tools
 
 pytestmark = pytest.mark.one_process("it reads the log of its own process")
@@ -134,7 +134,7 @@ def test_the_traceback_of_an_unexpected_error_has_the_id(server: RunningServer, 
 
 
 def test_what_is_not_http_bears_an_id_and_is_logged(server: RunningServer, lines: Lines) -> None:
-    answer = talk(server.url, b"complete nonsense\r\n\r\n")
+    answer = send_raw(server.url, b"complete nonsense\r\n\r\n")
     assert answer.status == 400
     assert answer.error == "BAD_REQUEST"
     assert lines.of(answer.headers[HEADER.lower()])["status"] == 400
@@ -157,7 +157,7 @@ def test_the_line_says_what_was_asked_and_never_the_query(api: Api, lines: Lines
 
 
 def test_a_whole_stream_is_logged_when_it_ends(api: Api, lines: Lines) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
     body = {"message": instruct(words(5))}
     with api.http.stream("POST", f"/chat/{session_id}/stream", json=body, headers={HEADER: "mine"}) as response:
         assert response.headers[HEADER] == "mine"
@@ -169,7 +169,7 @@ def test_a_whole_stream_is_logged_when_it_ends(api: Api, lines: Lines) -> None:
 def test_a_client_that_leaves_a_stream_is_logged_so(tmp_path: Path, lines: Lines) -> None:
     with StubServer(speed=1) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
-        session_id = api.create("mochi")["session_id"]
+        session_id = api.create_session("mochi")["session_id"]
         body = {"message": instruct(words(100_000))}
         with api.http.stream("POST", f"/chat/{session_id}/stream", json=body, headers={HEADER: "mine"}) as response:
             next(response.iter_raw())
@@ -178,7 +178,7 @@ def test_a_client_that_leaves_a_stream_is_logged_so(tmp_path: Path, lines: Lines
 
 def test_a_client_that_leaves_while_its_answer_is_collected_is_logged_so(tmp_path: Path, lines: Lines) -> None:
     with StubServer(speed=1) as stub, RunningServer(tmp_path, stub.url) as server:
-        session_id = server.api().create("mochi")["session_id"]
+        session_id = server.api().create_session("mochi")["session_id"]
         with pytest.raises(httpx.ReadTimeout):
             httpx.post(
                 f"{server.url}/api/v1/chat/{session_id}",
@@ -203,7 +203,7 @@ def test_what_a_tool_logs_has_the_id_of_the_request_that_runs_it(api: Api, tmp_p
         """,
     )
     settings = {"tools": ["which"], "execution_policy": "never_confirm"}
-    session_id = api.create("mochi", tool_settings=settings)["session_id"]
+    session_id = api.create_session("mochi", tool_settings=settings)["session_id"]
     body = {"message": instruct({"tool_call": [{"name": "which", "args": {}}]}, words(3))}
     api.ok(api.http.post(f"/chat/{session_id}", json=body, headers={HEADER: "mine"}))
     assert [m["content"] for m in api.messages(session_id) if m["role"] == "tool"] == ["mine"]

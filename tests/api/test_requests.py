@@ -32,7 +32,7 @@ def test_unknown_paths_and_wrong_methods_have_the_envelope(api: Api, server: Run
     "body", [b"{", b'{"message": "x"', b"\xff\xfe", b'{"message": "\\ud800"}', b"[]", b"5", b'"x"']
 )
 def test_bodies_that_are_not_what_the_route_takes_are_422(api: Api, body: bytes) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
     for path in (f"/chat/{session_id}", f"/chat/{session_id}/stream"):
         response = api.http.post(path, content=body, headers={"Content-Type": "application/json"})
         assert error_of(response) == (422, "VALIDATION_ERROR")
@@ -45,7 +45,7 @@ NOT_JSON += ["application/jsonp", "application/json, text/plain", "json", "image
 
 @pytest.mark.parametrize("route", [route for route in routes() if route.schema is not None], ids=str)
 def test_a_body_that_is_not_declared_as_json_is_refused_on_every_route(api: Api, route: Route) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
     path = route.path.removeprefix("/api/v1").format(session_id=session_id, message_index=0, filename="a.md")
     for content_type in [*NOT_JSON, None]:
         headers = {} if content_type is None else {"Content-Type": content_type}
@@ -56,7 +56,7 @@ def test_a_body_that_is_not_declared_as_json_is_refused_on_every_route(api: Api,
 
 
 def test_an_empty_form_starts_nothing_either(api: Api) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
     for path in (f"/chat/{session_id}", f"/chat/{session_id}/stream", f"/chat/{session_id}/stop", "/tools/reload"):
         response = api.http.post(path, headers={"Content-Type": "application/x-www-form-urlencoded"})
         assert error_of(response) == (422, "VALIDATION_ERROR")
@@ -72,12 +72,12 @@ def test_json_may_be_declared_in_these_ways(api: Api, content_type: str) -> None
 
 @pytest.mark.parametrize("message", ["", "   \n\t", 5, ["x"], {"content": "x"}, "x" * 1_000_001])
 def test_messages_that_say_nothing_or_far_too_much_are_422(api: Api, message: object) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
     assert error_of(api.http.post(f"/chat/{session_id}", json={"message": message})) == (422, "VALIDATION_ERROR")
 
 
 def test_a_message_of_a_million_characters_is_taken(api: Api) -> None:
-    session_id = api.create("mochi-long")["session_id"]
+    session_id = api.create_session("mochi-long")["session_id"]
     message = "word " * 200_000
     assert len(message) == 1_000_000
     api.http.post(f"/chat/{session_id}", json={"message": message})
@@ -179,7 +179,7 @@ def test_names_of_this_machine_are_answered(api: Api, host: str) -> None:
     "origin", ["https://evil.example", "null", "http://localhost.evil.example", "file://", "http://["]
 )
 def test_a_foreign_origin_is_403(api: Api, origin: str) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
     headers = {"Origin": origin}
     assert error_of(api.http.get("/health", headers=headers)) == (403, "ORIGIN_FORBIDDEN")
     response = api.http.post(f"/chat/{session_id}/stream", json={"message": "x"}, headers=headers)
@@ -191,7 +191,7 @@ def test_a_foreign_origin_is_403(api: Api, origin: str) -> None:
 
 
 def test_what_a_foreign_page_embeds_is_403(api: Api) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
     embedded = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}
     for path in ("/tools", f"/chat/{session_id}/stream"):
         assert error_of(api.http.get(path, headers=embedded)) == (403, "ORIGIN_FORBIDDEN")
@@ -220,7 +220,7 @@ def test_pages_of_this_machine_may_ask(api: Api, origin: str) -> None:
 
 
 def test_a_page_of_this_machine_may_read_a_stream(api: Api) -> None:
-    path = f"/chat/{api.create('mochi')['session_id']}/stream"
+    path = f"/chat/{api.create_session('mochi')['session_id']}/stream"
     answer = api.http.post(path, json={"message": "Hello!"}, headers={"Origin": "http://localhost:3000"})
     assert answer.headers["access-control-allow-origin"] == "http://localhost:3000"
     assert answer.text.endswith("\n\n")
@@ -238,7 +238,7 @@ def test_layers_that_others_add_see_the_whole_of_a_stream(tmp_path: Path, stub: 
         return StreamingResponse(part.upper() async for part in answer.body_iterator)  # type: ignore[attr-defined]  # of a class of its own
 
     with server, Api(server.url) as api:
-        session_id = api.create("mochi")["session_id"]
+        session_id = api.create_session("mochi")["session_id"]
         answer = api.http.post(f"/chat/{session_id}/stream", json={"message": "Hello!"})
     assert "EVENT: CONTENT_DELTA" in answer.text
     assert "EVENT: DONE" in answer.text

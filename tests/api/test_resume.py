@@ -36,7 +36,7 @@ def heard(api: Api, session_id: str, after: str | None = None, **headers: str) -
 
 
 def test_who_attaches_hears_everything_from_the_beginning(api: Api, server: RunningServer, holding: Holding) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
     with api.open_stream(session_id, "hold") as first, attached(server.api(), session_id) as second:
         begun = [next(first) for _ in range(3)]
         assert [next(second) for _ in range(3)] == begun
@@ -45,7 +45,7 @@ def test_who_attaches_hears_everything_from_the_beginning(api: Api, server: Runn
 
 
 def test_an_event_source_goes_on_where_it_was_cut_off(api: Api, server: RunningServer, holding: Holding) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
     with api.open_stream(session_id, "hold", on_disconnect="continue") as events:
         last = [next(events) for _ in range(2)][-1]
     with attached(server.api(), session_id, **{"Last-Event-ID": last.id}) as events:
@@ -56,8 +56,8 @@ def test_an_event_source_goes_on_where_it_was_cut_off(api: Api, server: RunningS
 
 
 def test_after_takes_an_id_or_a_number(api: Api) -> None:
-    session_id = api.create("mochi")["session_id"]
-    events = api.stream(session_id, "Hi")
+    session_id = api.create_session("mochi")["session_id"]
+    events = api.stream_message(session_id, "Hi")
     run_id = events[0].id.partition(":")[0]
     assert heard(api, session_id) == events
     assert heard(api, session_id, "0") == events
@@ -68,18 +68,18 @@ def test_after_takes_an_id_or_a_number(api: Api) -> None:
 
 
 def test_an_event_source_that_began_with_after_goes_on_where_it_was_cut_off_and_ends(api: Api) -> None:
-    session_id = api.create("mochi")["session_id"]
-    events = api.stream(session_id, "Hi")
+    session_id = api.create_session("mochi")["session_id"]
+    events = api.stream_message(session_id, "Hi")
     assert heard(api, session_id, "1", **{"Last-Event-ID": events[1].id}) == events[2:]
     path, header = f"/chat/{session_id}/stream", {"Last-Event-ID": events[-1].id}
     assert api.http.get(path, params={"after": "1"}, headers=header).status_code == 204
 
 
 def test_nothing_more_to_hear_is_204_which_ends_an_event_source(api: Api) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
     path = f"/chat/{session_id}/stream"
     assert api.http.get(path).status_code == 204
-    last = api.stream(session_id, "Hi")[-1]
+    last = api.stream_message(session_id, "Hi")[-1]
     ended = api.http.get(path, headers={"Last-Event-ID": last.id})
     assert (ended.status_code, ended.content) == (204, b"")
     assert api.http.get(path, params={"after": "99"}).status_code == 204
@@ -88,7 +88,7 @@ def test_nothing_more_to_hear_is_204_which_ends_an_event_source(api: Api) -> Non
 def test_whoever_claims_to_have_heard_what_is_yet_to_come_hears_it(
     api: Api, server: RunningServer, holding: Holding
 ) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
     with api.open_stream(session_id, "hold") as first:
         next(first)
         with attached(server.api(), session_id, "999999") as second:
@@ -98,28 +98,28 @@ def test_whoever_claims_to_have_heard_what_is_yet_to_come_hears_it(
 
 @pytest.mark.parametrize("after", ["", "x", "-1", "1.5", "1:2:3", "9" * 30, "../1", "\u0661"])
 def test_a_position_that_is_none_is_refused(api: Api, after: str) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
     response = api.http.get(f"/chat/{session_id}/stream", params={"after": after})
     assert error_of(response) == (422, "VALIDATION_ERROR")
 
 
 def test_a_session_that_is_not_there_cannot_be_listened_to(api: Api) -> None:
     assert error_of(api.http.get("/chat/0123456789/stream")) == (404, "SESSION_NOT_FOUND")
-    session_id = api.create("mochi")["session_id"]
-    api.stream(session_id, "Hi")
+    session_id = api.create_session("mochi")["session_id"]
+    api.stream_message(session_id, "Hi")
     api.http.delete(f"/sessions/{session_id}")
     assert error_of(api.http.get(f"/chat/{session_id}/stream")) == (404, "SESSION_NOT_FOUND")
 
 
 def test_the_rest_of_an_older_run_can_still_be_heard(api: Api) -> None:
-    session_id = api.create("mochi")["session_id"]
-    first, second = api.stream(session_id, "Hi"), api.stream(session_id, "Again")
+    session_id = api.create_session("mochi")["session_id"]
+    first, second = api.stream_message(session_id, "Hi"), api.stream_message(session_id, "Again")
     assert heard(api, session_id, first[0].id) == first[1:]
     assert heard(api, session_id, "ffffffffff:1") == second
 
 
 def test_a_listener_that_attaches_keeps_the_turn_alive(api: Api, server: RunningServer, holding: Holding) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
     with api.open_stream(session_id, "hold") as first:
         next(first)
         other = server.api()
@@ -133,7 +133,7 @@ def test_a_listener_that_attaches_keeps_the_turn_alive(api: Api, server: Running
 def test_within_the_grace_somebody_can_come_back(tmp_path: Path, holding: Holding) -> None:
     with RunningServer(tmp_path, holding.stub.url, disconnect_grace_seconds=30) as server:
         api = server.api()
-        session_id = api.create("mochi")["session_id"]
+        session_id = api.create_session("mochi")["session_id"]
         with api.open_stream(session_id, "hold") as events:
             last = next(events)
         assert api.ok(api.http.get(f"/chat/{session_id}/run"))["state"] == "running"
@@ -150,8 +150,8 @@ def test_what_is_no_longer_kept_comes_as_a_snapshot(tmp_path: Path, monkeypatch:
         RunningServer(tmp_path, ollama.url) as server,
     ):
         api = server.api()
-        session_id = api.create("mochi", think=True)["session_id"]
-        answer = api.chat(session_id, "Hi")["message"]
+        session_id = api.create_session("mochi", think=True)["session_id"]
+        answer = api.send_message(session_id, "Hi")["message"]
         events = heard(api, session_id)
         assert heard(api, session_id, events[0].id) == events[1:]
     snapshot, *rest = events
@@ -175,10 +175,12 @@ def test_a_slow_reader_neither_stops_others_nor_misses_anything(
         RunningServer(tmp_path, ollama.url) as server,
     ):
         api, other = server.api(), server.api()
-        session_id = api.create("mochi")["session_id"]
+        session_id = api.create_session("mochi")["session_id"]
         with api.open_stream(session_id, "Hi") as slow:
             seen = [next(slow)]
-            assert other.chat(other.create("mochi")["session_id"], "Hi")["message"]["content"] == "".join(pieces)
+            assert other.send_message(other.create_session("mochi")["session_id"], "Hi")["message"][
+                "content"
+            ] == "".join(pieces)
             seen.extend(slow)
     latest = max(index for index, event in enumerate(seen) if event.type == "snapshot")
     assert seen[latest].data["content"] + text_of(seen[latest:]) == "".join(pieces)
@@ -191,7 +193,7 @@ def test_a_stream_that_waits_is_kept_open_by_comments(
 ) -> None:
     assert sse.PING_SECONDS <= 10
     monkeypatch.setattr(sse, "PING_SECONDS", 0.05)
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
     with api.http.stream("POST", f"/chat/{session_id}/stream", json={"message": "hold"}) as response:
         data = response.iter_raw()
         seen = b""
@@ -209,7 +211,7 @@ def test_who_waits_for_another_turn_is_kept_connected(
     api: Api, server: RunningServer, holding: Holding, monkeypatch: pytest.MonkeyPatch, ends: str
 ) -> None:
     monkeypatch.setattr(sse, "PING_SECONDS", 0.05)
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
     other = server.api()
     with api.open_stream(session_id, "hold") as events:
         next(events)
@@ -241,7 +243,7 @@ def test_who_gives_up_a_connection_that_waits_is_not_posted(
     api: Api, server: RunningServer, holding: Holding, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sse, "PING_SECONDS", 0.05)
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
     with api.open_stream(session_id, "hold") as events:
         next(events)
         message = {"message": "Next", "if_busy": "wait"}
@@ -249,5 +251,5 @@ def test_who_gives_up_a_connection_that_waits_is_not_posted(
             next(response.iter_raw())
         holding.gate.open()
         list(events)
-    api.chat(session_id, "Last", if_busy="wait")
+    api.send_message(session_id, "Last", if_busy="wait")
     assert [m["content"] for m in api.messages(session_id)] == ["hold", "one two three four", "Last", "Fine."]

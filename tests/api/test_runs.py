@@ -35,44 +35,44 @@ def stub(holding: Holding) -> StubServer:
 
 
 def test_leaving_stops_the_model_and_keeps_what_was_said(api: Api, holding: Holding) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
 
     with api.open_stream(session_id, "hold") as events:
         assert [next(events).data["content"] for _ in range(3)] == ["one ", "two ", "three "]
 
     assert len(holding.chats("cancelled", within=0.2)) == 1
-    assert api.chat(session_id, "Go on", if_busy="wait")["message"]["content"] == "Fine."
+    assert api.send_message(session_id, "Go on", if_busy="wait")["message"]["content"] == "Fine."
     partial = api.messages(session_id)[1]
     assert (partial["content"], partial["interrupted"]) == ("one two three ", True)
 
 
 def test_a_client_that_wants_one_answer_and_leaves_stops_the_model_too(api: Api, holding: Holding) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
 
     with pytest.raises(httpx.ReadTimeout):
         api.http.post(f"/chat/{session_id}", json={"message": "hold"}, timeout=0.3)
 
     assert len(holding.chats("cancelled")) == 1
-    api.chat(session_id, "Go on", if_busy="wait")
+    api.send_message(session_id, "Go on", if_busy="wait")
     assert api.messages(session_id)[1]["content"] == "one two three "
 
 
 def test_a_turn_that_may_continue_ends_without_listeners(api: Api, holding: Holding) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
 
     with api.open_stream(session_id, "hold", on_disconnect="continue") as events:
         next(events)
     assert api.ok(api.http.get(f"/chat/{session_id}/run"))["state"] == "running"
     holding.gate.open()
 
-    api.chat(session_id, "Go on", if_busy="wait")
+    api.send_message(session_id, "Go on", if_busy="wait")
     answer = api.messages(session_id)[1]
     assert answer["content"] == "one two three four"
     assert "interrupted" not in answer
 
 
 def test_stopping_ends_the_stream_with_done_and_keeps_the_text(api: Api, holding: Holding) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
 
     with api.open_stream(session_id, "hold") as events:
         seen = [next(events) for _ in range(3)]
@@ -90,9 +90,9 @@ def test_stopping_ends_the_stream_with_done_and_keeps_the_text(api: Api, holding
 def test_stopping_a_collected_turn_answers_with_what_was_said(
     api: Api, server: RunningServer, holding: Holding
 ) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
     answers: list[dict[str, object]] = []
-    asking = threading.Thread(target=lambda: answers.append(api.chat(session_id, "hold")))
+    asking = threading.Thread(target=lambda: answers.append(api.send_message(session_id, "hold")))
     asking.start()
     holding.stub.wait_for(lambda all_: any(e.path == "/api/chat" and e.chunks >= 3 for e in all_))
     other = server.api()
@@ -110,13 +110,13 @@ def test_stopping_a_collected_turn_answers_with_what_was_said(
 
 
 def test_stopping_when_nothing_runs_is_fine(api: Api) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
     assert api.ok(api.http.post(f"/chat/{session_id}/stop")) == {"run_id": None, "state": "idle"}
     assert api.ok(api.http.get(f"/chat/{session_id}/run")) == {"run_id": None, "state": "idle"}
 
 
 def test_a_second_turn_on_a_running_session_is_refused_with_the_run(api: Api) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
 
     with api.open_stream(session_id, "hold") as events:
         run_id = next(events).id.partition(":")[0]
@@ -127,13 +127,15 @@ def test_a_second_turn_on_a_running_session_is_refused_with_the_run(api: Api) ->
 
 
 def test_a_turn_can_wait_for_the_one_before_it(api: Api, server: RunningServer, holding: Holding) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
     other = server.api()
     answers: list[dict[str, object]] = []
 
     with api.open_stream(session_id, "hold") as events:
         next(events)
-        waiting = threading.Thread(target=lambda: answers.append(other.chat(session_id, "Next", if_busy="wait")))
+        waiting = threading.Thread(
+            target=lambda: answers.append(other.send_message(session_id, "Next", if_busy="wait"))
+        )
         waiting.start()
         holding.gate.open()
         list(events)
@@ -144,7 +146,7 @@ def test_a_turn_can_wait_for_the_one_before_it(api: Api, server: RunningServer, 
 
 
 def test_the_session_is_free_as_soon_as_done_is_read(api: Api, server: RunningServer) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
     other = server.api()
     for _ in range(20):
         with api.open_stream(session_id, "Hi") as events:
@@ -154,7 +156,7 @@ def test_the_session_is_free_as_soon_as_done_is_read(api: Api, server: RunningSe
 
 
 def test_who_gives_up_waiting_is_not_posted(api: Api, server: RunningServer, holding: Holding) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
     other = server.api()
     with api.open_stream(session_id, "hold") as events:
         next(events)
@@ -163,13 +165,13 @@ def test_who_gives_up_waiting_is_not_posted(api: Api, server: RunningServer, hol
                 other.http.post(path, json={"message": "Never", "if_busy": "wait"}, timeout=0.2)
         holding.gate.open()
         list(events)
-    api.chat(session_id, "Next", if_busy="wait")
+    api.send_message(session_id, "Next", if_busy="wait")
     assert [m["content"] for m in api.messages(session_id) if m["role"] == "user"] == ["hold", "Next"]
 
 
 @pytest.mark.one_process("it is about files")
 def test_a_turn_can_be_stopped_whatever_became_of_its_file(api: Api, holding: Holding, tmp_path: Path) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
     with api.open_stream(session_id, "hold") as events:
         next(events)
         (tmp_path / "chat_sessions" / f"{session_id}.json").write_text("{")
@@ -178,7 +180,7 @@ def test_a_turn_can_be_stopped_whatever_became_of_its_file(api: Api, holding: Ho
 
 
 def test_history_cannot_be_edited_during_a_turn(api: Api) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
     with api.open_stream(session_id, "hold") as events:
         next(events)
         edits = [
@@ -190,7 +192,7 @@ def test_history_cannot_be_edited_during_a_turn(api: Api) -> None:
 
 
 def test_a_patch_during_a_turn_is_kept(api: Api, holding: Holding) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
     with api.open_stream(session_id, "hold") as events:
         next(events)
         api.ok(
@@ -208,7 +210,7 @@ def test_a_patch_during_a_turn_is_kept(api: Api, holding: Holding) -> None:
 
 
 def test_deleting_a_session_stops_its_turn(api: Api, holding: Holding) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
     with api.open_stream(session_id, "hold") as events:
         next(events)
         assert api.http.delete(f"/sessions/{session_id}").status_code == 204
@@ -222,7 +224,7 @@ def test_calls_that_a_crash_cuts_off_have_results_for_those_who_come_after_it(tm
     write_tools(tmp_path, TOOLS)
     with StubServer(speed=0) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
-        session_id = api.create("mochi", tool_settings={"tools": ["one", "two"]})["session_id"]
+        session_id = api.create_session("mochi", tool_settings={"tools": ["one", "two"]})["session_id"]
         with api.open_stream(session_id, instruct(calls("one", "two"))) as events:
             next(event for event in events if event.type == "tool_call_confirmation_required")
             log = tmp_path / "chat_sessions" / f".{session_id}.turn.jsonl"
@@ -238,7 +240,7 @@ def test_calls_that_a_crash_cuts_off_have_results_for_those_who_come_after_it(tm
 def test_shutting_down_stores_what_was_said_and_tells_the_listener(tmp_path: Path, holding: Holding) -> None:
     with RunningServer(tmp_path, holding.stub.url, shutdown_grace_seconds=0) as server:
         api = server.api()
-        session_id = api.create("mochi")["session_id"]
+        session_id = api.create_session("mochi")["session_id"]
         with api.open_stream(session_id, "hold") as events:
             seen = [next(events) for _ in range(3)]
             leaving = threading.Thread(target=server.stop)

@@ -32,7 +32,7 @@ FIELDS = {
 
 
 def test_a_new_session_has_every_field_and_its_defaults(api: Api) -> None:
-    created = api.create("mochi")
+    created = api.create_session("mochi")
     assert set(created) == FIELDS
     assert created["model"] == "mochi"
     assert created["message_count"] == 0
@@ -45,7 +45,7 @@ def test_a_new_session_has_every_field_and_its_defaults(api: Api) -> None:
 
 def test_the_specifications_create_example_works(api: Api) -> None:
     settings = {"tools": ["add_numbers", "get_current_time"], "tool_group": None, "execution_policy": "always_confirm"}
-    created = api.create(
+    created = api.create_session(
         "mochi",
         system_prompt="You are a helpful assistant.",
         system_prompt_source_file="helpful.md",
@@ -65,8 +65,8 @@ def test_the_specifications_create_example_works(api: Api) -> None:
 
 @pytest.mark.one_process("it is about files")
 def test_the_stored_file_is_that_of_the_specification(api: Api, tmp_path: Path) -> None:
-    session_id = api.create("mochi", system_prompt="Be brief.")["session_id"]
-    api.chat(session_id, "Hello!")
+    session_id = api.create_session("mochi", system_prompt="Be brief.")["session_id"]
+    api.send_message(session_id, "Hello!")
 
     stored = orjson.loads((tmp_path / "chat_sessions" / f"{session_id}.json").read_bytes())
 
@@ -98,7 +98,7 @@ def test_the_stored_file_is_that_of_the_specification(api: Api, tmp_path: Path) 
 
 def test_a_prompt_file_alone_is_loaded(api: Api) -> None:
     api.ok(api.http.post("/system-prompts", json={"filename": "pirate.md", "content": "Arr."}), 201)
-    session_id = api.create("mochi", system_prompt_source_file="pirate.md")["session_id"]
+    session_id = api.create_session("mochi", system_prompt_source_file="pirate.md")["session_id"]
     (system,) = api.messages(session_id)
     assert (system["content"], system["source_file"]) == ("Arr.", "pirate.md")
 
@@ -112,7 +112,7 @@ def test_a_prompt_file_that_is_not_there_is_404(api: Api) -> None:
 @pytest.mark.parametrize("model", ["nobody", "mochi-embed", "mochi:8b"])
 def test_unknown_models_and_models_that_cannot_chat_are_404(api: Api, model: str) -> None:
     assert error_of(api.http.post("/sessions", json={"model": model})) == (404, "MODEL_NOT_FOUND")
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
     assert error_of(api.http.patch(f"/sessions/{session_id}", json={"model": model})) == (404, "MODEL_NOT_FOUND")
 
 
@@ -148,7 +148,7 @@ def test_wrong_bodies_are_422(api: Api, body: object) -> None:
 
 @pytest.mark.parametrize("window", ["8192", True, 8192.5, 0, [8192]])
 def test_a_window_is_set_by_a_whole_number_and_nothing_else(api: Api, window: object) -> None:
-    path = f"/sessions/{api.create('mochi')['session_id']}"
+    path = f"/sessions/{api.create_session('mochi')['session_id']}"
     response = api.http.patch(path, json={"context_window": {"current_window": window}})
     assert error_of(response) == (422, "VALIDATION_ERROR")
     api.ok(api.http.patch(path, json={"context_window": {"current_window": 8192.0}}))
@@ -157,18 +157,18 @@ def test_a_window_is_set_by_a_whole_number_and_nothing_else(api: Api, window: ob
 
 @pytest.mark.one_process("each server has windows of its own")
 def test_a_window_that_was_set_by_hand_goes_with_its_session(api: Api) -> None:
-    tiny, other = api.create("mochi")["session_id"], api.create("mochi")["session_id"]
+    tiny, other = api.create_session("mochi")["session_id"], api.create_session("mochi")["session_id"]
     api.ok(api.http.patch(f"/sessions/{tiny}", json={"context_window": {"current_window": 1}}))
     assert error_of(api.http.post(f"/chat/{other}", json={"message": "Hi"})) == (422, "CONTEXT_OVERFLOW")
     api.http.delete(f"/sessions/{tiny}")
     assert api.ok(api.http.get(f"/sessions/{other}/status"))["context_window"]["manual_override"] is False
-    api.chat(other, "Hi again")
+    api.send_message(other, "Hi again")
 
 
 def test_the_list_has_the_last_changed_first_with_previews(api: Api) -> None:
-    first = api.create("mochi", system_prompt="Be brief.")["session_id"]
-    second = api.create("mochi-chat")["session_id"]
-    api.chat(first, "x" * 300)
+    first = api.create_session("mochi", system_prompt="Be brief.")["session_id"]
+    second = api.create_session("mochi-chat")["session_id"]
+    api.send_message(first, "x" * 300)
 
     listed = api.ok(api.http.get("/sessions"))["sessions"]
 
@@ -180,7 +180,7 @@ def test_the_list_has_the_last_changed_first_with_previews(api: Api) -> None:
 
 
 def test_patch_keeps_what_is_absent_clears_what_is_null_and_replaces_objects_whole(api: Api) -> None:
-    session_id = api.create(
+    session_id = api.create_session(
         "mochi", title="Old", options={"seed": 1}, tool_settings={"tools": ["a"], "execution_policy": "never_confirm"}
     )["session_id"]
 
@@ -199,12 +199,12 @@ def test_patch_keeps_what_is_absent_clears_what_is_null_and_replaces_objects_who
 
 
 def test_the_model_cannot_be_cleared(api: Api) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
     assert error_of(api.http.patch(f"/sessions/{session_id}", json={"model": None})) == (422, "VALIDATION_ERROR")
 
 
 def test_a_switched_model_gets_its_own_window(api: Api) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
     patched = api.ok(api.http.patch(f"/sessions/{session_id}", json={"model": "mochi-chat"}))
     assert patched["model"] == "mochi-chat"
     assert patched["context_window_config"]["current_window"] == 7372
@@ -213,12 +213,12 @@ def test_a_switched_model_gets_its_own_window(api: Api) -> None:
 
 @pytest.mark.one_process("each server has windows of its own")
 def test_a_window_set_by_hand_is_capped_used_and_released(api: Api, stub: StubServer) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
     patch = f"/sessions/{session_id}"
 
     config = api.ok(api.http.patch(patch, json={"context_window": {"current_window": 99999}}))["context_window_config"]
     assert (config["current_window"], config["manual_override"]) == (40960, True)
-    answer = api.chat(session_id, "Hello!")
+    answer = api.send_message(session_id, "Hello!")
     assert answer["context_window"]["current_window"] == 40960
     assert answer["context_window"]["reason"] == "manual_override"
     status = api.ok(api.http.get(f"{patch}/status"))["context_window"]
@@ -227,18 +227,18 @@ def test_a_window_set_by_hand_is_capped_used_and_released(api: Api, stub: StubSe
     config = api.ok(api.http.patch(patch, json={"context_window": None}))["context_window_config"]
     # The larger window is loaded by now, and going back to a smaller one would only reload the model.
     assert (config["current_window"], config["manual_override"]) == (40960, False)
-    assert api.chat(session_id, "Hello!")["context_window"]["reason"] == "no_adjustment"
+    assert api.send_message(session_id, "Hello!")["context_window"]["reason"] == "no_adjustment"
 
 
 def test_status_has_every_field_of_the_specification(api: Api) -> None:
-    session_id = api.create(
+    session_id = api.create_session(
         "mochi",
         system_prompt="Be brief.",
         system_prompt_source_file="brief.md",
         tool_settings={"tools": ["now"]},
         agent_settings={"enabled_agents": ["coder"]},
     )["session_id"]
-    answer = api.chat(session_id, "Hello!")
+    answer = api.send_message(session_id, "Hello!")
 
     status = api.ok(api.http.get(f"/sessions/{session_id}/status"))
 
@@ -270,7 +270,7 @@ def test_status_has_every_field_of_the_specification(api: Api) -> None:
 
 @pytest.mark.one_process("each server has windows of its own")
 def test_a_window_set_in_one_session_is_that_of_all_sessions_of_the_model(api: Api) -> None:
-    first, second = (api.create("mochi")["session_id"] for _ in range(2))
+    first, second = (api.create_session("mochi")["session_id"] for _ in range(2))
     api.ok(api.http.patch(f"/sessions/{first}", json={"context_window": {"current_window": 4000}}))
 
     window = api.ok(api.http.get(f"/sessions/{second}/status"))["context_window"]
@@ -283,7 +283,7 @@ def test_a_window_set_in_one_session_is_that_of_all_sessions_of_the_model(api: A
 
 
 def test_an_empty_patch_changes_nothing(api: Api) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
     before = api.session(session_id)
     for body in ({}, {"session_id": "x", "messages": []}):
         api.ok(api.http.patch(f"/sessions/{session_id}", json=body))
@@ -310,7 +310,7 @@ def test_an_empty_patch_changes_nothing(api: Api) -> None:
 def test_files_with_odd_values_are_served_without_them(
     api: Api, tmp_path: Path, metadata: dict[str, Any], message: dict[str, Any]
 ) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
     file = tmp_path / "chat_sessions" / f"{session_id}.json"
     stored = orjson.loads(file.read_bytes())
     stored["metadata"] |= metadata
@@ -322,20 +322,20 @@ def test_files_with_odd_values_are_served_without_them(
     assert api.ok(api.http.get(f"/sessions/{session_id}/status"))["message_count"] == 2
     assert api.ok(api.http.post(f"/sessions/{session_id}/fork"), 201)["message_count"] == 2
     assert "Hello!" in api.http.get(f"/sessions/{session_id}/export?format=markdown").raise_for_status().text
-    assert api.chat(session_id, "And?")["message"]["content"]
+    assert api.send_message(session_id, "And?")["message"]["content"]
 
 
 def test_messages_come_with_the_session_id(api: Api) -> None:
-    session_id = api.create("mochi")["session_id"]
-    api.chat(session_id, "Hello!")
+    session_id = api.create_session("mochi")["session_id"]
+    api.send_message(session_id, "Hello!")
     body = api.ok(api.http.get(f"/sessions/{session_id}/messages"))
     assert body == {"session_id": session_id, "messages": api.messages(session_id)}
 
 
 @pytest.mark.parametrize("index", [0, 2, 3, -1, 99, 10**30])
 def test_only_user_messages_can_be_edited(api: Api, index: int) -> None:
-    session_id = api.create("mochi", system_prompt="Be brief.")["session_id"]
-    api.chat(session_id, "Hello!")
+    session_id = api.create_session("mochi", system_prompt="Be brief.")["session_id"]
+    api.send_message(session_id, "Hello!")
     before = api.messages(session_id)
     response = api.http.put(f"/sessions/{session_id}/messages/{index}", json={"content": "x"})
     assert error_of(response) == (400, "INVALID_MESSAGE_INDEX")
@@ -344,14 +344,14 @@ def test_only_user_messages_can_be_edited(api: Api, index: int) -> None:
 
 @pytest.mark.parametrize(("index", "content"), [("x", "y"), ("0", ""), ("0", "  \n"), ("0", None), ("0", 5)])
 def test_wrong_edits_are_422(api: Api, index: str, content: object) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
     response = api.http.put(f"/sessions/{session_id}/messages/{index}", json={"content": content})
     assert error_of(response) == (422, "VALIDATION_ERROR")
 
 
 def test_the_system_prompt_can_be_set_replaced_and_removed_in_mid_session(api: Api) -> None:
-    session_id = api.create("mochi")["session_id"]
-    api.chat(session_id, "Hello!")
+    session_id = api.create_session("mochi")["session_id"]
+    api.send_message(session_id, "Hello!")
     path = f"/sessions/{session_id}/system-prompt"
     api.ok(api.http.post("/system-prompts", json={"filename": "a.txt", "content": "From a file."}), 201)
 
@@ -370,7 +370,7 @@ def test_the_system_prompt_can_be_set_replaced_and_removed_in_mid_session(api: A
 
 
 def test_a_deleted_session_is_gone(api: Api, tmp_path: Path) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
     assert api.http.delete(f"/sessions/{session_id}").status_code == 204
     assert error_of(api.http.delete(f"/sessions/{session_id}")) == (404, "SESSION_NOT_FOUND")
     assert list((tmp_path / "chat_sessions").glob("*.json")) == []
@@ -405,20 +405,20 @@ def test_ids_of_no_session_are_404(
 def test_sessions_survive_a_restart(tmp_path: Path, stub: StubServer) -> None:
     with RunningServer(tmp_path, stub.url) as server:
         api = server.api()
-        session_id = api.create("mochi", title="Kept")["session_id"]
-        api.chat(session_id, "Hello!")
+        session_id = api.create_session("mochi", title="Kept")["session_id"]
+        api.send_message(session_id, "Hello!")
         before = api.session(session_id)
     with RunningServer(tmp_path, stub.url) as server:
         api = server.api()
         assert api.session(session_id) == before
         assert api.ok(api.http.get("/sessions"))["sessions"][0]["preview"] == "Hello!"
-        api.chat(session_id, "And?")
+        api.send_message(session_id, "And?")
         assert len(api.messages(session_id)) == 4
 
 
 @pytest.mark.one_process("it is about files")
 def test_a_file_that_cannot_be_read_is_set_aside_and_the_rest_is_served(api: Api, tmp_path: Path) -> None:
-    kept, broken = (api.create("mochi")["session_id"] for _ in range(2))
+    kept, broken = (api.create_session("mochi")["session_id"] for _ in range(2))
     (tmp_path / "chat_sessions" / f"{broken}.json").write_text('{"metadata": ')
     assert [e["session_id"] for e in api.ok(api.http.get("/sessions"))["sessions"]] == [kept]
     assert error_of(api.http.get(f"/sessions/{broken}")) == (404, "SESSION_NOT_FOUND")

@@ -49,8 +49,8 @@ def summarized_now(tmp_path: Path, resolve: Callable[[Prompt], Reply | None]) ->
         RunningServer(tmp_path, stub.url, summarization_interval_seconds=0.01) as server,
     ):
         api = server.api()
-        session_id = api.create("mochi")["session_id"]
-        api.chat(session_id, "My boat is called Wanda.")
+        session_id = api.create_session("mochi")["session_id"]
+        api.send_message(session_id, "My boat is called Wanda.")
         stub.wait_for(lambda exchanges: any(is_summary(e) for e in exchanges))
         yield stub, api, session_id
 
@@ -62,13 +62,13 @@ def server(stub: StubServer, tmp_path: Path) -> Iterator[RunningServer]:
 
 
 def test_a_session_that_rests_is_summarized_with_the_chats_own_window(api: Api, stub: StubServer) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
     assert api.ok(api.http.get(f"/sessions/{session_id}/summary")) == {
         "summary": None,
         "topics": None,
         "model_used": None,
     }
-    api.chat(session_id, "My boat is called Wanda. It is red.")
+    api.send_message(session_id, "My boat is called Wanda. It is red.")
 
     (asked,) = summaries(stub)
 
@@ -86,10 +86,10 @@ def test_a_session_that_rests_is_summarized_with_the_chats_own_window(api: Api, 
 
 @pytest.mark.one_process("a server knows the summaries that it has made; the first one of each begins afresh")
 def test_the_next_summary_builds_on_the_last_and_what_is_new(api: Api, stub: StubServer) -> None:
-    session_id = api.create("mochi")["session_id"]
-    api.chat(session_id, "My boat is called Wanda.")
+    session_id = api.create_session("mochi")["session_id"]
+    api.send_message(session_id, "My boat is called Wanda.")
     summary_of(api, session_id)
-    api.chat(session_id, "My cat is called Otto.")
+    api.send_message(session_id, "My cat is called Otto.")
     second = summaries(stub, 2)[1]["messages"][-1]["content"]
     assert "Summary so far" in second
     assert "Otto" in second
@@ -108,7 +108,7 @@ def test_a_summary_yields_when_the_user_speaks_and_is_made_later(tmp_path: Path)
         return Reply([gate, Text('{"summary": "First.", "topics": []}')]) if len(asked) == 1 else None
 
     with summarized_now(tmp_path, resolve) as (stub, api, session_id):
-        assert api.chat(session_id, "And?")["message"]["content"] == "Fine."
+        assert api.send_message(session_id, "And?")["message"]["content"] == "Fine."
         assert len(summaries(stub, outcome="cancelled")) == 1
         summary = summary_of(api, session_id)
         assert "Wanda" in summary["summary"]
@@ -119,17 +119,17 @@ def test_nothing_is_summarized_where_it_is_switched_off(stub: StubServer, tmp_pa
     settings: dict[str, Any] = {"summarization_enabled": False, "summarization_interval_seconds": 0}
     with RunningServer(tmp_path, stub.url, **settings) as server:
         api = server.api()
-        session_id = api.create("mochi")["session_id"]
-        api.chat(session_id, "Hello!")
-        api.chat(session_id, "Hello again!")
+        session_id = api.create_session("mochi")["session_id"]
+        api.send_message(session_id, "Hello!")
+        api.send_message(session_id, "Hello again!")
         assert not any(is_summary(e) for e in stub.exchanges())
         made = api.ok(api.http.post(f"/sessions/{session_id}/summarize"))
         assert made == api.ok(api.http.get(f"/sessions/{session_id}/summary"))
 
 
 def test_a_summary_asked_for_remembers_its_model(api: Api) -> None:
-    session_id = api.create("mochi")["session_id"]
-    api.chat(session_id, "My boat is called Wanda.")
+    session_id = api.create_session("mochi")["session_id"]
+    api.send_message(session_id, "My boat is called Wanda.")
     made = api.ok(api.http.post(f"/sessions/{session_id}/summarize", json={"model": "mochi-long"}))
     assert made["model_used"] == "mochi-long"
     assert "Wanda" in made["summary"]
@@ -143,7 +143,7 @@ def test_a_summary_asked_for_remembers_its_model(api: Api) -> None:
 def test_where_nothing_was_said_there_is_nothing_to_summarize(
     api: Api, stub: StubServer, created: dict[str, Any]
 ) -> None:
-    session_id = api.create("mochi", **created)["session_id"]
+    session_id = api.create_session("mochi", **created)["session_id"]
     for body in ({}, {"model": "mochi-long"}):
         response = api.http.post(f"/sessions/{session_id}/summarize", json=body)
         assert error_of(response) == (400, "EMPTY_HISTORY")
@@ -164,8 +164,8 @@ def test_what_is_no_summary_is_asked_for_once_more_with_the_error(tmp_path: Path
 
     with StubServer(speed=0, resolve=resolve) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
-        session_id = api.create("mochi")["session_id"]
-        api.chat(session_id, "Hello!")
+        session_id = api.create_session("mochi")["session_id"]
+        api.send_message(session_id, "Hello!")
         made = api.ok(api.http.post(f"/sessions/{session_id}/summarize"))
     assert made == {"summary": "Repaired.", "topics": ["boats"], "model_used": "mochi"}
     assert "must not be blank" in asked[1].user_text
@@ -181,14 +181,14 @@ def test_a_model_that_gives_no_summary_is_left_alone_but_tried_when_asked(tmp_pa
         RunningServer(tmp_path, stub.url, summarization_interval_seconds=0.01) as server,
     ):
         api = server.api()
-        session_id = api.create("mochi")["session_id"]
-        api.chat(session_id, "Hello!")
+        session_id = api.create_session("mochi")["session_id"]
+        api.send_message(session_id, "Hello!")
         assert len(summaries(stub, 2)) == 2
         response = api.http.post(f"/sessions/{session_id}/summarize")
         assert error_of(response) == (502, "OLLAMA_ERROR")
-        api.chat(session_id, "Hello again!")
+        api.send_message(session_id, "Hello again!")
         assert api.session(session_id)["summary"] is None
-        assert api.chat(session_id, "Still here?")["message"]["content"] == "Fine."
+        assert api.send_message(session_id, "Still here?")["message"]["content"] == "Fine."
 
 
 def test_a_summary_failing_never_touches_the_chat(tmp_path: Path) -> None:
@@ -200,9 +200,9 @@ def test_a_summary_failing_never_touches_the_chat(tmp_path: Path) -> None:
         RunningServer(tmp_path, stub.url, summarization_interval_seconds=0) as server,
     ):
         api = server.api()
-        session_id = api.create("mochi")["session_id"]
+        session_id = api.create_session("mochi")["session_id"]
         for number in range(3):
-            assert api.chat(session_id, f"Hello {number}!")["message"]["content"] == "Fine."
+            assert api.send_message(session_id, f"Hello {number}!")["message"]["content"] == "Fine."
         assert len(api.messages(session_id)) == 6
 
 
@@ -210,9 +210,9 @@ def test_models_known_to_give_no_summaries_leave_it_to_the_sessions_own(tmp_path
     settings: dict[str, Any] = {"summary_unsupported_models": "mochi", "summarization_interval_seconds": 0.01}
     with RunningServer(tmp_path, stub.url, **settings) as server:
         api = server.api()
-        session_id = api.create("mochi")["session_id"]
+        session_id = api.create_session("mochi")["session_id"]
         api.ok(api.http.patch(f"/sessions/{session_id}", json={"summary_model": "mochi-long"}))
-        api.chat(session_id, "My boat is called Wanda.")
+        api.send_message(session_id, "My boat is called Wanda.")
         (asked,) = summaries(stub)
         assert asked["model"] == "mochi-long"
         assert "Wanda" in summary_of(api, session_id)["summary"]
@@ -261,11 +261,11 @@ def test_a_summary_under_way_does_not_delay_the_next_answer(tmp_path: Path) -> N
         RunningServer(tmp_path, stub.url, summarization_interval_seconds=0) as server,
     ):
         api = server.api()
-        session_id = api.create("mochi")["session_id"]
+        session_id = api.create_session("mochi")["session_id"]
         first_token(api, session_id)
         delays = []
         for count in range(1, 6):
-            api.chat(session_id, "Rest.", if_busy="wait")
+            api.send_message(session_id, "Rest.", if_busy="wait")
             summaries(stub, count, "running")
             delays.append(first_token(api, session_id))
         gate.open()
@@ -273,6 +273,6 @@ def test_a_summary_under_way_does_not_delay_the_next_answer(tmp_path: Path) -> N
 
 
 def test_a_scripted_conversation_can_be_summarized_too(api: Api) -> None:
-    session_id = api.create("mochi")["session_id"]
-    api.chat(session_id, "My boat is called Wanda. " + instruct(words(7)))
+    session_id = api.create_session("mochi")["session_id"]
+    api.send_message(session_id, "My boat is called Wanda. " + instruct(words(7)))
     assert "Wanda" in api.ok(api.http.post(f"/sessions/{session_id}/summarize"))["summary"]

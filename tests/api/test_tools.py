@@ -84,7 +84,7 @@ def server(stub: StubServer, tmp_path: Path) -> Iterator[RunningServer]:
 
 def session_with(api: Api, policy: str = "never_confirm", **settings: Any) -> str:
     """A new session that may use all tools of these tests."""
-    session = api.create("mochi", tool_settings={"tools": ALL, "execution_policy": policy} | settings)
+    session = api.create_session("mochi", tool_settings={"tools": ALL, "execution_policy": policy} | settings)
     return str(session["session_id"])
 
 
@@ -133,7 +133,7 @@ def test_a_reload_takes_up_changes_and_reports_problems(api: Api, tmp_path: Path
 def test_without_confirmation_the_sequence_is_that_of_the_specification(api: Api, stub: StubServer) -> None:
     session_id = session_with(api)
 
-    events = api.stream(session_id, instruct(calls("add", a=1, b=2), words(5)))
+    events = api.stream_message(session_id, instruct(calls("add", a=1, b=2), words(5)))
 
     assert kinds(events) == [
         "tool_call",
@@ -154,12 +154,12 @@ def test_without_confirmation_the_sequence_is_that_of_the_specification(api: Api
     assert asking["tool_calls"][0]["function"] == {"index": 0, "name": "add", "arguments": {"a": 1, "b": 2}}
     assert (result["content"], result["tool_name"], result["decided_by"]) == ("3.0", "add", "policy")
     assert result["tool_call_id"] == asking["tool_calls"][0]["id"]
-    assert api.chat(session_id, "And now?")["message"]["content"]
+    assert api.send_message(session_id, "And now?")["message"]["content"]
 
 
 def test_collected_the_calls_are_listed_with_their_outcomes(api: Api) -> None:
     session_id = session_with(api)
-    answer = api.chat(session_id, instruct(calls("add", a=1, b=2), calls("boom"), words(5)))
+    answer = api.send_message(session_id, instruct(calls("add", a=1, b=2), calls("boom"), words(5)))
     first, second = answer["tool_calls_executed"]
     assert first.pop("execution_time") >= 0
     assert first == {
@@ -177,7 +177,7 @@ def test_collected_the_calls_are_listed_with_their_outcomes(api: Api) -> None:
 
 def test_only_enabled_tools_can_run(api: Api, tmp_path: Path) -> None:
     session_id = session_with(api, tools=["look"])
-    events = api.stream(session_id, instruct(calls("note", text="x"), words(3)))
+    events = api.stream_message(session_id, instruct(calls("note", text="x"), words(3)))
     assert kinds(events)[:2] == ["tool_call", "tool_result"]
     assert events[1].data["error_code"] == "TOOL_NOT_FOUND"
     assert notes(tmp_path) == []
@@ -185,7 +185,7 @@ def test_only_enabled_tools_can_run(api: Api, tmp_path: Path) -> None:
 
 def test_a_group_enables_its_tools(api: Api) -> None:
     session_id = session_with(api, tools=[], tool_group="maths")
-    answer = api.chat(session_id, instruct(calls("add", a=1, b=2)))
+    answer = api.send_message(session_id, instruct(calls("add", a=1, b=2)))
     assert answer["tool_calls_executed"][0]["success"] is True
     status = api.ok(api.http.get(f"/sessions/{session_id}/status"))
     assert status["tools_enabled"]
@@ -210,14 +210,14 @@ def test_whatever_a_tool_does_the_model_is_told_and_the_turn_goes_on(
     api: Api, name: str, arguments: dict[str, Any], success: bool, told: str
 ) -> None:
     session_id = session_with(api)
-    events = api.stream(session_id, instruct(calls(name, **arguments), words(3)))
+    events = api.stream_message(session_id, instruct(calls(name, **arguments), words(3)))
     assert kinds(events)[-3:] == ["content_delta", "message_complete", "done"]
     result = next(event for event in events if event.type == "tool_result")
     assert result.data["success"] is success
     stored = next(message for message in api.messages(session_id) if message["role"] == "tool")
     assert told in stored["content"]
     assert stored["success"] is success
-    assert api.chat(session_id, "Go on")["message"]
+    assert api.send_message(session_id, "Go on")["message"]
 
 
 def test_fifty_megabytes_are_cut_to_head_and_tail(stub: StubServer, tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ def test_fifty_megabytes_are_cut_to_head_and_tail(stub: StubServer, tmp_path: Pa
     with RunningServer(tmp_path, stub.url, tool_output_limit_chars=2000) as server:
         api = server.api()
         session_id = session_with(api)
-        api.chat(session_id, instruct(calls("much")))
+        api.send_message(session_id, instruct(calls("much")))
         stored = next(message for message in api.messages(session_id) if message["role"] == "tool")
     assert len(stored["content"]) == 2000
     assert "characters left out" in stored["content"]
@@ -234,14 +234,14 @@ def test_fifty_megabytes_are_cut_to_head_and_tail(stub: StubServer, tmp_path: Pa
 def test_several_calls_in_one_reply_run_in_order(api: Api, tmp_path: Path) -> None:
     session_id = session_with(api)
     several = {"tool_call": [{"name": "note", "args": {"text": word}} for word in ("one", "two", "three")]}
-    events = api.stream(session_id, instruct(several, words(3)))
+    events = api.stream_message(session_id, instruct(several, words(3)))
     assert notes(tmp_path) == ["one", "two", "three"]
     assert [e.data["call_index"] for e in events if e.type == "tool_result"] == [0, 1, 2]
 
 
 def test_the_same_call_forever_ends_with_an_answer(api: Api, tmp_path: Path) -> None:
     session_id = session_with(api)
-    events = api.stream(session_id, instruct(*[calls("note", text="again")] * 20))
+    events = api.stream_message(session_id, instruct(*[calls("note", text="again")] * 20))
     assert notes(tmp_path) == ["again"] * 3
     assert [e.data["code"] for e in events if e.type == "warning"] == ["TOOL_LIMIT_REACHED"]
     assert kinds(events)[-2:] == ["message_complete", "done"]
@@ -252,15 +252,15 @@ def test_rounds_without_end_end_at_the_limit(stub: StubServer, tmp_path: Path) -
     with RunningServer(tmp_path, stub.url, max_tool_iterations=5) as server:
         api = server.api()
         session_id = session_with(api)
-        events = api.stream(session_id, instruct(*[calls("add", a=n, b=n) for n in range(40)]))
+        events = api.stream_message(session_id, instruct(*[calls("add", a=n, b=n) for n in range(40)]))
     assert len([e for e in events if e.type == "tool_result"]) == 5
     assert [e.data["code"] for e in events if e.type == "warning"] == ["TOOL_LIMIT_REACHED"]
     assert events[-1].type == "done"
 
 
 def test_a_model_without_tools_answers_without_and_says_so(api: Api, stub: StubServer) -> None:
-    session_id = api.create("mochi-chat", tool_settings={"tools": ALL})["session_id"]
-    events = api.stream(session_id, "Hello!")
+    session_id = api.create_session("mochi-chat", tool_settings={"tools": ALL})["session_id"]
+    events = api.stream_message(session_id, "Hello!")
     assert (events[0].type, events[0].data["code"]) == ("warning", "TOOLS_NOT_SUPPORTED")
     assert events[-1].type == "done"
     sent = [e.body for e in stub.exchanges() if e.path == "/api/chat"][-1]
@@ -318,7 +318,7 @@ def test_with_confirmation_the_sequence_is_that_of_the_specification(api: Api, t
     stored = next(message for message in api.messages(session_id) if message["role"] == "tool")
     assert stored["decided_by"] == "user"
     assert api.ok(api.http.get(f"/chat/{session_id}/confirmations")) == {"confirmations": []}
-    assert api.chat(session_id, "And now?")["message"]["content"]
+    assert api.send_message(session_id, "And now?")["message"]["content"]
 
 
 def test_a_denied_call_does_not_run_and_the_model_is_told_why(api: Api, tmp_path: Path) -> None:
@@ -360,7 +360,7 @@ def test_an_approval_can_hold_for_the_session(api: Api, tmp_path: Path) -> None:
         "tool_call_confirmation_required",
         "tool_call",
     ]
-    api.stream(session_id, instruct(calls("note", text="three")))
+    api.stream_message(session_id, instruct(calls("note", text="three")))
     assert notes(tmp_path) == ["one", "two", "three"]
     assert api.session(session_id)["tool_settings"]["execution_policy"] == "always_confirm"
 
@@ -384,7 +384,7 @@ def test_confirm_destructive_asks_about_what_is_not_known_to_be_read_only(api: A
 
 def test_wrong_arguments_are_not_asked_about(api: Api) -> None:
     session_id = session_with(api, "always_confirm")
-    events = api.stream(session_id, instruct(calls("note", texd="x"), words(3)))
+    events = api.stream_message(session_id, instruct(calls("note", texd="x"), words(3)))
     assert "tool_call_confirmation_required" not in kinds(events)
     assert kinds(events)[:2] == ["tool_call", "tool_result"]
 
@@ -442,7 +442,7 @@ def test_of_two_racing_approvals_exactly_one_wins_every_time(server: RunningServ
 
 def test_a_collected_turn_cannot_ask_and_says_so(api: Api, tmp_path: Path) -> None:
     session_id = session_with(api, "always_confirm")
-    answer = api.chat(session_id, instruct(calls("note", text="x"), words(3)))
+    answer = api.send_message(session_id, instruct(calls("note", text="x"), words(3)))
     (call,) = answer["tool_calls_executed"]
     assert (call["success"], call["error_code"]) == (False, "TOOL_EXECUTION_DENIED")
     assert "wait_for_confirmation" in call["error_message"]
@@ -454,7 +454,9 @@ def test_a_collected_turn_can_wait_for_approval(api: Api, server: RunningServer,
     session_id = session_with(api, "always_confirm")
     answers: list[dict[str, Any]] = []
     message = instruct(calls("note", text="waited"), words(3))
-    asking = threading.Thread(target=lambda: answers.append(api.chat(session_id, message, wait_for_confirmation=True)))
+    asking = threading.Thread(
+        target=lambda: answers.append(api.send_message(session_id, message, wait_for_confirmation=True))
+    )
     asking.start()
     other = server.api()
     pending: list[dict[str, Any]] = []
@@ -476,7 +478,7 @@ def test_whoever_leaves_while_asked_leaves_a_valid_history(api: Api, server: Run
         if ending == "stops":
             api.ok(server.api().http.post(f"/chat/{session_id}/stop"))
             assert asked.rest()[-1].type == "done"
-    api.chat(session_id, "Go on", if_busy="wait")
+    api.send_message(session_id, "Go on", if_busy="wait")
     messages = api.messages(session_id)
     assert [m["role"] for m in messages] == ["user", "assistant", "tool", "tool", "user", "assistant"]
     assert [c["id"] for c in messages[1]["tool_calls"]] == [m["tool_call_id"] for m in messages[2:4]]
@@ -488,7 +490,7 @@ def test_an_answer_that_is_stopped_lists_the_calls_that_it_cut_off(api: Api, ser
     session_id = session_with(api, "always_confirm")
     with ThreadPoolExecutor(1) as pool:
         message = instruct(calls("note", text="x"))
-        collecting = pool.submit(api.chat, session_id, message, wait_for_confirmation=True)
+        collecting = pool.submit(api.send_message, session_id, message, wait_for_confirmation=True)
         other = server.api()
         until(lambda: other.ok(other.http.get(f"/chat/{session_id}/confirmations"))["confirmations"])
         other.ok(other.http.post(f"/chat/{session_id}/stop"))
@@ -500,7 +502,7 @@ def test_an_answer_that_is_stopped_lists_the_calls_that_it_cut_off(api: Api, ser
 @pytest.mark.one_process("each server counts for itself")
 def test_runs_are_remembered_with_statistics(api: Api) -> None:
     session_id = session_with(api)
-    api.chat(session_id, instruct(calls("add", a=1, b=2), calls("boom")))
+    api.send_message(session_id, instruct(calls("add", a=1, b=2), calls("boom")))
     body = api.ok(api.http.get("/tools/executions"))
     assert [(run["tool_name"], run["success"]) for run in body["executions"]] == [("add", True), ("boom", False)]
     assert (body["statistics"]["total"], body["statistics"]["failed"]) == (2, 1)
@@ -511,7 +513,7 @@ def test_hung_tools_delay_nobody(api: Api, server: RunningServer, stub: StubServ
     message = instruct({"tool_call": [{"name": "hang", "args": {}}] * 2})
     clients = [server.api() for _ in sessions]
     with ThreadPoolExecutor(len(sessions)) as pool:
-        hanging = [pool.submit(c.chat, s, message) for c, s in zip(clients, sessions, strict=True)]
+        hanging = [pool.submit(c.send_message, s, message) for c, s in zip(clients, sessions, strict=True)]
         slowest = 0.0
         while not all(turn.done() for turn in hanging):
             response = api.http.get("/health")
@@ -527,7 +529,7 @@ def test_the_samples_work_as_they_are(stub: StubServer, tmp_path: Path, monkeypa
         api = server.api()
         everything = list(api.ok(api.http.get("/tools"))["tools"])
         session_id = session_with(api, tools=everything)
-        answer = api.chat(
+        answer = api.send_message(
             session_id,
             instruct(
                 calls("divide_numbers", a=1, b=4),
@@ -552,7 +554,7 @@ def test_the_samples_work_as_they_are(stub: StubServer, tmp_path: Path, monkeypa
 
 @pytest.mark.parametrize("approved", ["yes", "true", 1, "on", None])
 def test_only_true_is_an_approval(api: Api, approved: object) -> None:
-    session_id = api.create("mochi")["session_id"]
+    session_id = api.create_session("mochi")["session_id"]
     decision = {"confirmation_id": "conf_0000000000", "approved": approved}
     response = api.http.post(f"/chat/{session_id}/confirm-tool", json=decision)
     assert error_of(response) == (422, "VALIDATION_ERROR")

@@ -26,8 +26,8 @@ def test_a_model_that_takes_its_time_to_load_is_said_to_be_loading(tmp_path: Pat
         RunningServer(tmp_path, stub.url) as server,
     ):
         api = server.api()
-        session_id = api.create("slow")["session_id"]
-        first, second = api.stream(session_id, "Hi"), api.stream(session_id, "Again")
+        session_id = api.create_session("slow")["session_id"]
+        first, second = api.stream_message(session_id, "Hi"), api.stream_message(session_id, "Again")
     assert set(states(first)) == {"loading_model"}
     assert first[0].type == "status"
     assert 1 <= first[0].data["elapsed"] < 2.5
@@ -42,8 +42,8 @@ def test_a_loaded_model_that_is_slow_to_begin_processes_the_prompt(tmp_path: Pat
         RunningServer(tmp_path, stub.url) as server,
     ):
         api = server.api()
-        session_id = api.create("quick")["session_id"]
-        api.chat(session_id, "Hi")
+        session_id = api.create_session("quick")["session_id"]
+        api.send_message(session_id, "Hi")
         with api.open_stream(session_id, "wait") as events:
             first = next(events)
             gate.open()
@@ -66,7 +66,7 @@ def test_who_stands_behind_another_is_queued(tmp_path: Path) -> None:
         RunningServer(tmp_path, stub.url) as server,
     ):
         api, other = server.api(), server.api()
-        first, second = (api.create("quick")["session_id"] for _ in range(2))
+        first, second = (api.create_session("quick")["session_id"] for _ in range(2))
         with api.open_stream(first, "hold") as holding:
             next(holding)
             with other.open_stream(second, "Hi") as events:
@@ -91,9 +91,9 @@ def test_one_who_waits_for_another_model_to_leave_is_queued(tmp_path: Path) -> N
         RunningServer(tmp_path, stub.url) as server,
     ):
         api, elsewhere = server.api(), server.api()
-        with api.open_stream(api.create("quick")["session_id"], "hold") as holding:
+        with api.open_stream(api.create_session("quick")["session_id"], "hold") as holding:
             next(holding)
-            with elsewhere.open_stream(api.create("other")["session_id"], "Hi") as events:
+            with elsewhere.open_stream(api.create_session("other")["session_id"], "Hi") as events:
                 told = next(events)
                 gate.open()
                 list(events)
@@ -102,7 +102,7 @@ def test_one_who_waits_for_another_model_to_leave_is_queued(tmp_path: Path) -> N
 
 
 def test_a_quick_answer_needs_no_status(api: Api) -> None:
-    assert states(api.stream(api.create("mochi")["session_id"], "Hi")) == []
+    assert states(api.stream_message(api.create_session("mochi")["session_id"], "Hi")) == []
 
 
 def test_who_leaves_while_the_model_loads_stops_the_request(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_who_leaves_while_the_model_loads_stops_the_request(tmp_path: Path) -> N
         RunningServer(tmp_path, stub.url) as server,
     ):
         api = server.api()
-        session_id = api.create("slow")["session_id"]
+        session_id = api.create_session("slow")["session_id"]
         with api.open_stream(session_id, "Hi") as events:
             assert next(events).type == "status"
         stub.wait_for(lambda all_: any(e.path == "/api/chat" and e.outcome == "cancelled" for e in all_))
@@ -125,8 +125,8 @@ def test_a_stop_while_the_model_loads_is_heard_at_once(tmp_path: Path, stream: b
         RunningServer(tmp_path, stub.url) as server,
     ):
         api, other = server.api(), server.api()
-        session_id = api.create("slow")["session_id"]
-        asking = threading.Thread(target=lambda: (api.stream if stream else api.chat)(session_id, "Hi"))
+        session_id = api.create_session("slow")["session_id"]
+        asking = threading.Thread(target=lambda: (api.stream_message if stream else api.send_message)(session_id, "Hi"))
         asking.start()
         stub.wait_for(lambda all_: any(e.path == "/api/chat" for e in all_))
         assert other.ok(other.http.post(f"/chat/{session_id}/stop"))["state"] == "stopped"

@@ -54,8 +54,8 @@ def serving(cwd: Path, *arguments: str, key: str = KEY, **environment: str) -> I
 
 def chat(api: Api, tool: str, what: str, **session: Any) -> None:
     settings = {"tools": ["tell", "fail"], "execution_policy": "never_confirm"}
-    session_id = api.create("mochi", tool_settings=settings, **session)["session_id"]
-    api.stream(session_id, instruct(calls(tool, what=what), words(3), label=what))
+    session_id = api.create_session("mochi", tool_settings=settings, **session)["session_id"]
+    api.stream_message(session_id, instruct(calls(tool, what=what), words(3), label=what))
 
 
 def objects(command: Command) -> list[dict[str, Any]]:
@@ -158,8 +158,8 @@ def test_at_info_nothing_of_a_conversation_is_logged(tmp_path: Path, stub: StubS
     said = {name: f"zebra-{name}" for name in ("sentence", "argument", "prompt", "title", "answer", "content")}
     with serving(tmp_path, MOCHI_OLLAMA_HOST=stub.url) as (command, api):
         chat(api, "fail", said["argument"], system_prompt=said["prompt"])
-        session_id = api.create("mochi")["session_id"]
-        api.chat(session_id, said["sentence"] + instruct({"text_message": {"content": said["answer"]}}))
+        session_id = api.create_session("mochi")["session_id"]
+        api.send_message(session_id, said["sentence"] + instruct({"text_message": {"content": said["answer"]}}))
         api.ok(api.http.patch(f"/sessions/{session_id}", json={"title": said["title"]}))
         api.http.post(f"/sessions/{session_id}/summarize")
         api.http.put(f"/sessions/{session_id}/messages/0", json={"content": said["content"]})

@@ -105,7 +105,7 @@ def test_test_mode_begins_with_an_empty_store_every_time(tmp_path: Path) -> None
         with Command("mochi_server", "--test-mode", "--port", "0", "--stub-speed", "0", cwd=tmp_path) as command:
             api = command.api()
             assert api.ok(api.http.get("/sessions")) == {"sessions": []}
-            api.chat(api.create("mochi")["session_id"], "Hello!")
+            api.send_message(api.create_session("mochi")["session_id"], "Hello!")
             api.http.close()
             assert command.end(signal.SIGINT) == 0
 
@@ -176,7 +176,7 @@ def test_sigterm_keeps_what_was_said_and_tells_the_listener(tmp_path: Path) -> N
         environment = {"MOCHI_SHUTDOWN_GRACE_SECONDS": "0.2", "MOCHI_OLLAMA_HOST": stub.url, "MOCHI_PORT": "0"}
         with Command("mochi_server", cwd=tmp_path, **environment) as command:
             api = command.api()
-            session_id = api.create("mochi")["session_id"]
+            session_id = api.create_session("mochi")["session_id"]
             with api.open_stream(session_id, instruct(words(100_000))) as events:
                 seen = [next(events) for _ in range(3)]
                 command.process.send_signal(signal.SIGTERM)
@@ -196,8 +196,8 @@ def test_a_session_survives_a_restart_of_the_process(tmp_path: Path) -> None:
         arguments = ["--port", "0", "--ollama-host", stub.url, "--data-dir", str(tmp_path / "data")]
         with Command("mochi_server", *arguments, cwd=tmp_path) as command:
             api = command.api()
-            session_id = api.create("mochi")["session_id"]
-            before = api.chat(session_id, "Hello!")["message"]
+            session_id = api.create_session("mochi")["session_id"]
+            before = api.send_message(session_id, "Hello!")["message"]
             api.http.close()
             command.end()
         with Command("mochi_server", *arguments, cwd=tmp_path) as command:
@@ -211,7 +211,7 @@ def test_a_killed_process_loses_seconds_of_an_answer_at_most(tmp_path: Path) -> 
         arguments = ["--port", "0", "--ollama-host", stub.url]
         with Command("mochi_server", *arguments, cwd=tmp_path) as command:
             api = command.api()
-            session_id = api.create("mochi")["session_id"]
+            session_id = api.create_session("mochi")["session_id"]
             with (
                 suppress(httpx.HTTPError),  # the stream breaks off with the process
                 api.open_stream(session_id, instruct(words(100_000))) as events,
@@ -251,7 +251,7 @@ def test_sigterm_ends_the_process_whatever_hangs_in_tools(tmp_path: Path) -> Non
             settings = {"tools": ["hang"], "execution_policy": "never_confirm"}
             message = instruct({"tool_call": [{"name": "hang", "args": {}}] * 3})
             for _ in range(34):  # more than there are threads for tools
-                session_id = api.create("mochi", tool_settings=settings)["session_id"]
+                session_id = api.create_session("mochi", tool_settings=settings)["session_id"]
                 events = stack.enter_context(api.open_stream(session_id, message))
                 assert next(events).type == "tool_call"
             assert api.http.get("/health").elapsed.total_seconds() < 0.5

@@ -51,7 +51,7 @@ def test_a_turn_within_the_grace_ends_whole_and_new_ones_are_told_that_they_come
     with Command("mochi_server", cwd=tmp_path, **environment(stub, 30)) as command:
         api = command.api()
         late = command.api()
-        running, other = (api.create("mochi")["session_id"] for _ in range(2))
+        running, other = (api.create_session("mochi")["session_id"] for _ in range(2))
         with api.open_stream(running, "hold") as events, comparing(command.api()) as compared:
             seen = [next(events) for _ in range(3)]
             next(kind for kind in compared if kind == "chunk")
@@ -76,7 +76,7 @@ def test_a_turn_within_the_grace_ends_whole_and_new_ones_are_told_that_they_come
 def test_without_turns_it_is_gone_at_once(tmp_path: Path, stub: StubServer) -> None:
     with Command("mochi_server", cwd=tmp_path, **environment(stub, 60)) as command:
         api = command.api()
-        api.stream(api.create("mochi")["session_id"], "Hi")
+        api.stream_message(api.create_session("mochi")["session_id"], "Hi")
         begun = time.monotonic()
         assert command.end() == 0
         assert time.monotonic() - begun < 3
@@ -85,7 +85,7 @@ def test_without_turns_it_is_gone_at_once(tmp_path: Path, stub: StubServer) -> N
 def test_a_second_signal_does_not_wait_for_anybody(tmp_path: Path, stub: StubServer) -> None:
     with Command("mochi_server", cwd=tmp_path, **environment(stub, 60)) as command:
         api = command.api()
-        session_id = api.create("mochi")["session_id"]
+        session_id = api.create_session("mochi")["session_id"]
         with api.open_stream(session_id, "hold") as events, comparing(command.api()) as compared:
             seen = [next(events) for _ in range(3)]
             next(kind for kind in compared if kind == "chunk")
@@ -113,7 +113,7 @@ def test_clients_that_do_not_read_or_never_finish_asking_hold_nobody_up(tmp_path
         Command("mochi_server", cwd=tmp_path, **environment(stub, 0.5)) as command,
     ):
         api = command.api()
-        session_id = api.create("mochi")["session_id"]
+        session_id = api.create_session("mochi")["session_id"]
         address = urlsplit(str(api.http.base_url))
         body = b'{"message": "Hi"}'
         head = b"POST /api/v1/chat/%s/stream HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"

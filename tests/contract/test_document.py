@@ -128,18 +128,18 @@ def test_streams_refer_to_their_events() -> None:
 
 
 def test_events_as_they_are_sent_are_as_they_are_described(api: Api) -> None:
-    session = api.create("mochi", think=True)
-    events = api.stream(session["session_id"], instruct({"text_message": {"length": 5}}, reasoning=5))
+    session = api.create_session("mochi", think=True)
+    events = api.stream_message(session["session_id"], instruct({"text_message": {"length": 5}}, reasoning=5))
     assert {"thinking_delta", "content_delta", "message_complete", "done"} <= {event.type for event in events}
     check(events, "ChatStreamEvent")
 
 
 def test_events_of_tools_and_of_failures_are_as_they_are_described(api: Api) -> None:
-    session = api.create("mochi")
-    events = api.stream(session["session_id"], instruct(calls("no_such_tool")))
+    session = api.create_session("mochi")
+    events = api.stream_message(session["session_id"], instruct(calls("no_such_tool")))
     assert "tool_result" in {event.type for event in events}
-    failing = api.create("failing")
-    events += api.stream(failing["session_id"], "Hello!")
+    failing = api.create_session("failing")
+    events += api.stream_message(failing["session_id"], "Hello!")
     assert "error" in {event.type for event in events}
     check(events, "ChatStreamEvent")
 
@@ -171,8 +171,10 @@ def test_answers_refer_to_the_schema_of_messages_and_it_has_their_fields() -> No
 def test_stored_messages_are_what_the_document_says(tmp_path: Path, api: Api) -> None:
     write_tools(tmp_path, "__all__ = ['note']\ndef note() -> str:\n    'Note it.'\n    return 'Noted.'\n")
     settings = {"tools": ["note"], "execution_policy": "never_confirm"}
-    session_id = api.create("mochi", system_prompt="Be brief.", think=True, tool_settings=settings)["session_id"]
-    answer = api.chat(session_id, instruct(calls("note"), words(2), reasoning=3))
+    session_id = api.create_session("mochi", system_prompt="Be brief.", think=True, tool_settings=settings)[
+        "session_id"
+    ]
+    answer = api.send_message(session_id, instruct(calls("note"), words(2), reasoning=3))
     messages = api.messages(session_id)
     assert [message["role"] for message in messages] == ["system", "user", "assistant", "tool", "assistant"]
     for message in (*messages, answer["message"]):

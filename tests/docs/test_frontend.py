@@ -38,7 +38,7 @@ console.log(JSON.stringify(seen));
 def test_it_streams_an_answer_and_decides_about_a_call(tmp_path: Path) -> None:
     write_tools(tmp_path, TOOLS)
     with StubServer(speed=0) as stub, RunningServer(tmp_path, stub.url) as server:
-        session_id = server.api().create("mochi", tool_settings={"tools": ["repeat"]})["session_id"]
+        session_id = server.api().create_session("mochi", tool_settings={"tools": ["repeat"]})["session_id"]
         said = instruct(calls("repeat", text="nothing"), words(1))
         code = "".join(block.text for block in blocks(PAGE) if block.language == "javascript")
         script = tmp_path / "page.mjs"

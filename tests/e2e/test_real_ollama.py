@@ -50,8 +50,8 @@ def test_health_and_models_are_those_of_a_real_ollama(api: Api, model: str) -> N
 
 
 def test_an_answer_streams_and_is_stored_with_its_counts(api: Api, model: str) -> None:
-    session_id = api.create(model, options={"num_predict": 40})["session_id"]
-    events = api.stream(session_id, "Say hello in one short sentence.")
+    session_id = api.create_session(model, options={"num_predict": 40})["session_id"]
+    events = api.stream_message(session_id, "Say hello in one short sentence.")
     assert [event.type for event in events[-2:]] == ["message_complete", "done"]
     stored = api.messages(session_id)[-1]
     assert stored["content"] == text_of(events)
@@ -60,25 +60,25 @@ def test_an_answer_streams_and_is_stored_with_its_counts(api: Api, model: str) -
 
 
 def test_an_answer_is_collected_and_given_again(api: Api, model: str) -> None:
-    session_id = api.create(model, options={"num_predict": 40})["session_id"]
-    first = api.chat(session_id, "Name a colour.")["message"]
-    second = api.chat(session_id)["message"]
+    session_id = api.create_session(model, options={"num_predict": 40})["session_id"]
+    first = api.send_message(session_id, "Name a colour.")["message"]
+    second = api.send_message(session_id)["message"]
     assert second["message_id"] != first["message_id"]
     assert len(api.messages(session_id)) == 2
 
 
 def test_leaving_keeps_what_was_said_and_the_next_turn_works(api: Api, model: str) -> None:
-    session_id = api.create(model)["session_id"]
+    session_id = api.create_session(model)["session_id"]
     with api.open_stream(session_id, "Count from one to five hundred, in words.") as events:
         for _ in range(3):
             next(events)
-    answer = api.chat(session_id, "Say stop.", if_busy="wait", options={"num_predict": 20})
+    answer = api.send_message(session_id, "Say stop.", if_busy="wait", options={"num_predict": 20})
     assert answer["message"]["content"]
     assert api.messages(session_id)[1]["interrupted"] is True
 
 
 def test_stopping_ends_the_stream(server: RunningServer, api: Api, model: str) -> None:
-    session_id = api.create(model)["session_id"]
+    session_id = api.create_session(model)["session_id"]
     with api.open_stream(session_id, "Count from one to five hundred, in words.") as events:
         next(events)
         threading.Thread(target=server.api().http.post, args=(f"/chat/{session_id}/stop",)).start()
@@ -86,23 +86,23 @@ def test_stopping_ends_the_stream(server: RunningServer, api: Api, model: str) -
 
 
 def test_two_turns_load_the_model_once_with_the_window_named(api: Api, model: str) -> None:
-    session_id = api.create(model, options={"num_predict": 20})["session_id"]
+    session_id = api.create_session(model, options={"num_predict": 20})["session_id"]
     for message in ("Hello!", "And again!"):
-        window = api.chat(session_id, message)["context_window"]["current_window"]
+        window = api.send_message(session_id, message)["context_window"]["current_window"]
     loaded = httpx.get(f"{OLLAMA}/api/ps").json()["models"]
     assert window in [entry["context_length"] for entry in loaded]
 
 
 def test_a_session_is_summarized(api: Api, model: str) -> None:
-    session_id = api.create(model, options={"num_predict": 60})["session_id"]
-    api.chat(session_id, "My boat is called Wanda and it is red.")
+    session_id = api.create_session(model, options={"num_predict": 60})["session_id"]
+    api.send_message(session_id, "My boat is called Wanda and it is red.")
     made = api.ok(api.http.post(f"/sessions/{session_id}/summarize"))
     assert made["summary"]
 
 
 def test_a_tool_can_be_offered(api: Api, model: str) -> None:
     settings = {"tools": ["add_numbers"], "execution_policy": "never_confirm"}
-    session_id = api.create(model, tool_settings=settings, options={"num_predict": 200})["session_id"]
-    events = api.stream(session_id, "Use the tool to add 17 and 25.")
+    session_id = api.create_session(model, tool_settings=settings, options={"num_predict": 200})["session_id"]
+    events = api.stream_message(session_id, "Use the tool to add 17 and 25.")
     assert events[-1].type == "done"
     assert not [event for event in events if event.type == "error"]

@@ -32,8 +32,8 @@ class Client:
 
     def __init__(self, api: Api) -> None:
         self.api = api
-        self.session_id = api.create("mochi", system_prompt="Be brief.")["session_id"]
-        api.chat(self.session_id, "Hello!")
+        self.session_id = api.create_session("mochi", system_prompt="Be brief.")["session_id"]
+        api.send_message(self.session_id, "Hello!")
         api.ok(api.http.post("/system-prompts", json={"filename": "old.md", "content": "Old."}), 201)
 
     def seen(self) -> tuple[Any, ...]:

@@ -9,11 +9,6 @@ from mochi_server.sessions import FileSessionStore, SessionManager
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def sessions_dir(tmp_path: Path) -> Path:
     """Where a server whose data directory is ``tmp_path`` keeps its sessions."""
     return tmp_path / "chat_sessions"

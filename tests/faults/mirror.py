@@ -28,7 +28,7 @@ class Mirror:
         self.said: list[Said] = [] if system_prompt is None else [("system", system_prompt)]
         self.title = title
         self.exists = True
-        self.id = api.create("mochi", system_prompt=system_prompt, title=title)["session_id"]
+        self.id = api.create_session("mochi", system_prompt=system_prompt, title=title)["session_id"]
         self._path = f"/sessions/{self.id}"
 
     def chat(self, text: str) -> None:
@@ -40,7 +40,7 @@ class Mirror:
         if not self.exists:
             return self.chat(text)
         worked = self._speaks(text) == 200
-        assert ("error" in {event.type for event in self._api.stream(self.id, text)}) is not worked
+        assert ("error" in {event.type for event in self._api.stream_message(self.id, text)}) is not worked
         return None
 
     def regenerate(self) -> None:

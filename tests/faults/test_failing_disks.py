@@ -81,10 +81,10 @@ def test_a_stream_on_a_full_disk_is_an_error_and_done(stub: StubServer, disk: Sm
         client = Client(server.api())
         before = client.seen()
         with disk.full():
-            events = client.api.stream(client.session_id, "Hello again!")
+            events = client.api.stream_message(client.session_id, "Hello again!")
             assert codes(events) == [("error", FAILED), ("done", None)]
             assert client.seen() == before
-        assert codes(client.api.stream(client.session_id, "Hello again!"))[-1] == ("done", None)
+        assert codes(client.api.stream_message(client.session_id, "Hello again!"))[-1] == ("done", None)
         assert len(client.api.messages(client.session_id)) == len(before[0]["messages"]) + 2
 
 
@@ -99,7 +99,7 @@ def test_a_disk_that_fills_while_the_model_speaks_costs_the_answer_and_nothing_e
         RunningServer(disk.path, stub.url, **NO_BACKGROUND) as server,
     ):
         api = server.api()
-        session_id = api.create("mochi")["session_id"]
+        session_id = api.create_session("mochi")["session_id"]
         with api.open_stream(session_id, "speak") as coming:
             events = [next(coming)]
             with disk.full():
@@ -108,7 +108,7 @@ def test_a_disk_that_fills_while_the_model_speaks_costs_the_answer_and_nothing_e
         assert text_of(events) == "one two three"
         assert codes(events)[-2:] == [("error", FAILED), ("done", None)]
         assert [m["content"] for m in api.messages(session_id)] == ["speak"]
-        assert api.chat(session_id)["message"]["content"] == "one two three"
+        assert api.send_message(session_id)["message"]["content"] == "one two three"
 
 
 def codes(events: list[Event]) -> list[tuple[str, str | None]]:

@@ -46,10 +46,10 @@ def test_an_answer_in_progress_comes_back_interrupted_and_lacks_two_seconds_at_m
     for _ in range(share(2)):
         with Command("mochi_server", *arguments(stub), cwd=tmp_path) as command, command.api() as api:
             check(api)
-            settled = api.create("mochi")["session_id"]
-            api.chat(settled, "Hello!")
+            settled = api.create_session("mochi")["session_id"]
+            api.send_message(settled, "Hello!")
             resting = {name: api.messages(name) for name in ids_of(api)}
-            streaming = [api.create("mochi")["session_id"] for _ in range(3)]
+            streaming = [api.create_session("mochi")["session_id"] for _ in range(3)]
             check = partial(as_it_should_be, resting, streaming, *streamed_until_killed(api, command, streaming))
     with Command("mochi_server", *arguments(stub), cwd=tmp_path) as command, command.api() as api:
         check(api)
@@ -69,7 +69,7 @@ def as_it_should_be(
         due = "".join(text for moment, text in pieces if moment < killed - LOST_SECONDS - SLACK_SECONDS)
         assert due
         assert partial_answer["content"].startswith(due)
-    api.chat(streaming[0], "Go on")
+    api.send_message(streaming[0], "Go on")
     assert len(api.messages(streaming[0])) == 4
 
 
@@ -113,7 +113,7 @@ def test_a_session_whose_tool_was_running_goes_on_after_the_kill(stub: StubServe
     write_tools(tmp_path, HANGING)
     settings = {"tools": ["hang"], "execution_policy": "never_confirm"}
     with Command("mochi_server", *arguments(stub), cwd=tmp_path) as command, command.api() as api:
-        session_id = api.create("mochi", tool_settings=settings)["session_id"]
+        session_id = api.create_session("mochi", tool_settings=settings)["session_id"]
         with suppress(httpx.HTTPError, AssertionError), api.open_stream(session_id, instruct(calls("hang"))) as events:
             assert next(event for event in events if event.type == "tool_call")
             command.process.kill()
@@ -121,7 +121,7 @@ def test_a_session_whose_tool_was_running_goes_on_after_the_kill(stub: StubServe
 
     with Command("mochi_server", *arguments(stub), cwd=tmp_path) as command, command.api() as api:
         assert [m["role"] for m in api.messages(session_id)] == ["user", "assistant"]
-        assert api.chat(session_id, "And now?")["message"]["content"]
+        assert api.send_message(session_id, "And now?")["message"]["content"]
         sent = [exchange for exchange in stub.exchanges() if exchange.path == "/api/chat"][-1].body["messages"]
         assert [message["role"] for message in sent] == ["user", "assistant", "tool", "user"]
 
@@ -129,7 +129,7 @@ def test_a_session_whose_tool_was_running_goes_on_after_the_kill(stub: StubServe
 def test_a_call_that_waited_for_approval_is_pending_no_more_after_the_kill(stub: StubServer, tmp_path: Path) -> None:
     write_tools(tmp_path, HANGING)
     with Command("mochi_server", *arguments(stub), cwd=tmp_path) as command, command.api() as api:
-        session_id = api.create("mochi", tool_settings={"tools": ["hang"]})["session_id"]
+        session_id = api.create_session("mochi", tool_settings={"tools": ["hang"]})["session_id"]
         with suppress(httpx.HTTPError, AssertionError), api.open_stream(session_id, instruct(calls("hang"))) as events:
             asked = next(event for event in events if event.type == "tool_call_confirmation_required")
             command.process.kill()
@@ -140,4 +140,4 @@ def test_a_call_that_waited_for_approval_is_pending_no_more_after_the_kill(stub:
         response = api.http.post(f"/chat/{session_id}/confirm-tool", json=decision)
         assert error_of(response) == (404, "CONFIRMATION_NOT_FOUND")
         assert api.ok(api.http.get(f"/chat/{session_id}/confirmations")) == {"confirmations": []}
-        assert api.chat(session_id, "And now?")["message"]["content"]
+        assert api.send_message(session_id, "And now?")["message"]["content"]

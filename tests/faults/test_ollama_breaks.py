@@ -95,30 +95,30 @@ def test_what_breaks_is_an_error_and_the_next_turn_works(tmp_path: Path, chat: C
         RunningServer(tmp_path, ollama.url, ollama_stall_timeout_seconds=1) as server,
     ):
         api = server.api()
-        session_id = api.create("raw")["session_id"]
+        session_id = api.create_session("raw")["session_id"]
 
-        events = api.stream(session_id, "Hello!")
+        events = api.stream_message(session_id, "Hello!")
 
         assert text_of(events) == said
         assert failure(events)[0] == "OLLAMA_ERROR"
         assert reason in failure(events)[1]
         stored = [(m["content"], m.get("interrupted")) for m in api.messages(session_id)]
         assert stored == [("Hello!", None)] + ([(said, True)] if said else [])
-        assert api.chat(session_id, "Once more")["message"]["content"] == "Fine."
+        assert api.send_message(session_id, "Once more")["message"]["content"] == "Fine."
 
 
 @pytest.mark.parametrize(("chat", "said"), ODDITIES.values(), ids=ODDITIES)
 def test_what_is_merely_odd_is_an_answer(tmp_path: Path, chat: Chat, said: str) -> None:
     with RawOllama(once(chat)) as ollama, RunningServer(tmp_path, ollama.url) as server:
         api = server.api()
-        session_id = api.create("raw")["session_id"]
+        session_id = api.create_session("raw")["session_id"]
 
-        events = api.stream(session_id, "Hello!")
+        events = api.stream_message(session_id, "Hello!")
 
         assert [event.type for event in events if event.type != "content_delta"] == ["message_complete", "done"]
         assert text_of(events) == said
         assert [m["content"] for m in api.messages(session_id)] == ["Hello!", said]
-        assert api.chat(session_id, "Once more")["message"]["content"] == "Fine."
+        assert api.send_message(session_id, "Once more")["message"]["content"] == "Fine."
 
 
 @pytest.mark.parametrize(
@@ -142,9 +142,9 @@ def test_what_happens_between_the_calls_of_a_turn_keeps_what_the_turn_had(
     with StubServer(speed=0, resolve=resolve) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
         settings = {"tools": ["look"], "execution_policy": "never_confirm"}
-        session_id = api.create("mochi", tool_settings=settings)["session_id"]
+        session_id = api.create_session("mochi", tool_settings=settings)["session_id"]
 
-        events = api.stream(session_id, "Hello!")
+        events = api.stream_message(session_id, "Hello!")
 
         assert failure(events) == (code, end.message) if code == "OLLAMA_ERROR" else failure(events)[0] == code
         assert [(m["role"], m["content"]) for m in api.messages(session_id)] == [
@@ -152,7 +152,7 @@ def test_what_happens_between_the_calls_of_a_turn_keeps_what_the_turn_had(
             ("assistant", "Wait. "),
             ("tool", "Nothing to see."),
         ]
-        assert api.chat(session_id, "Once more")["message"]["content"] == "Fine."
+        assert api.send_message(session_id, "Once more")["message"]["content"] == "Fine."
 
 
 def failure(events: list[Event]) -> tuple[str, str]:

@@ -31,7 +31,7 @@ def test_unread_streams_stop_nobody_and_cost_little_more_than_their_text(here: W
             assert here.is_healthy()
         for session_id in sessions:
             until(lambda session_id=session_id: here.state(session_id) == "completed", DEADLINE)  # type: ignore[misc]
-        assert here.api.chat(here.session(), "Hello!")["message"]["content"]
+        assert here.api.send_message(here.session(), "Hello!")["message"]["content"]
         assert here.is_healthy()
         text = CLIENTS * sum(map(len, LONG))
         assert here.memory() - before < 8 * text + 32 * MEGABYTE
@@ -55,7 +55,7 @@ def test_half_bodies_that_hang_hinder_nobody(here: World) -> None:
             client = clients.enter_context(RudeClient(here.address))
             client.posts(f"/chat/{session_id}/stream", {"message": "Hello!"}, share=0.9)
             assert here.is_healthy()
-        assert here.api.chat(here.session(), "Hello!")["message"]["content"]
+        assert here.api.send_message(here.session(), "Hello!")["message"]["content"]
         assert here.descriptors() >= CLIENTS
     here.comes_to_rest()
 

@@ -19,7 +19,6 @@ from tests.sessions.processes import child
 from tests.sessions.samples import answered, contents, log_of, said, stored_session
 
 pytestmark = [
-    pytest.mark.anyio,
     pytest.mark.skipif(os.name == "nt", reason="needs locks that go with their process"),
 ]
 

@@ -28,9 +28,9 @@ def test_the_second_server_says_so_and_both_serve(stub: StubServer, tmp_path: Pa
         assert f"another process, {first.process.pid}, serves {tmp_path / 'chat_sessions'} as well" in line
         assert "turns of one session are not coordinated between processes" in line
 
-        session_id = one.create("mochi")["session_id"]
-        one.chat(session_id, "one")
-        other.chat(session_id, "other")
+        session_id = one.create_session("mochi")["session_id"]
+        one.send_message(session_id, "one")
+        other.send_message(session_id, "other")
         one.ok(one.http.patch(f"/sessions/{session_id}", json={"title": "t"}))
         other.ok(other.http.patch(f"/sessions/{session_id}", json={"summary_model": "mochi"}))
 
@@ -51,8 +51,8 @@ def test_a_new_answer_does_not_replace_what_another_process_has_added_meanwhile(
 
     with StubServer(speed=0, resolve=resolve) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
-        session_id = api.create("mochi")["session_id"]
-        api.chat(session_id, "Hello!")
+        session_id = api.create_session("mochi")["session_id"]
+        api.send_message(session_id, "Hello!")
         with api.open_stream(session_id) as events:
             begun = [next(events)]
             manager.append_messages(session_id, [said("from elsewhere")])

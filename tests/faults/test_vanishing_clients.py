@@ -93,6 +93,6 @@ def test_a_client_that_vanishes_leaves_nothing_behind(here: World, stage: Stage,
         until(lambda session_id=session_id: here.state(session_id) != "running", DEADLINE)  # type: ignore[misc]  # as it is now
     here.comes_to_rest()
     for session_id in sessions:
-        assert here.api.chat(session_id, "Go on", if_busy="wait")["message"]["content"]
+        assert here.api.send_message(session_id, "Go on", if_busy="wait")["message"]["content"]
         assert here.api.messages(session_id)[-2]["content"] == "Go on"
         assert here.api.ok(here.api.http.get(f"/chat/{session_id}/confirmations")) == {"confirmations": []}

@@ -47,13 +47,13 @@ class World:
         self.address = (api.http.base_url.host, api.http.base_url.port or 0)
         session_id = self.session()
         for _ in range(2):
-            api.chat(session_id, "Hello!")  # whatever is opened once is open from here on
+            api.send_message(session_id, "Hello!")  # whatever is opened once is open from here on
         self._rests_with = self.descriptors()
 
     def session(self, policy: str = "always_confirm") -> str:
         """A new session that may use the tool which never comes back."""
         settings = {"tools": ["hang"], "execution_policy": policy}
-        session_id: str = self.api.create("mochi", tool_settings=settings)["session_id"]
+        session_id: str = self.api.create_session("mochi", tool_settings=settings)["session_id"]
         return session_id
 
     def descriptors(self) -> int:

@@ -48,12 +48,12 @@ _EVERYTHING = {
 
 
 def _fresh(api: Api) -> str:
-    return str(api.create(MODELS[0], **_EVERYTHING)["session_id"])
+    return str(api.create_session(MODELS[0], **_EVERYTHING)["session_id"])
 
 
 def _talked(api: Api) -> str:
-    session_id = str(api.create(MODELS[0], system_prompt="Be brief.", **_EVERYTHING)["session_id"])
-    api.chat(session_id, MESSAGES[0])
+    session_id = str(api.create_session(MODELS[0], system_prompt="Be brief.", **_EVERYTHING)["session_id"])
+    api.send_message(session_id, MESSAGES[0])
     return session_id
 
 
@@ -67,15 +67,15 @@ def _asking(api: Api) -> str:
 
 def _shown(api: Api) -> str:
     """A model that can see was shown an image."""
-    session_id = str(api.create(SEES)["session_id"])
-    api.chat(session_id, MESSAGES[0], images=[encoded(PNG)])
+    session_id = str(api.create_session(SEES)["session_id"])
+    api.send_message(session_id, MESSAGES[0], images=[encoded(PNG)])
     return session_id
 
 
 def _agents(api: Api) -> str:
     """A session that an agent keeps, not a person."""
     if not (chats := api.ok(api.http.get("/agents/chats"))["sessions"]):
-        api.chat(_fresh(api), MESSAGES[3])
+        api.send_message(_fresh(api), MESSAGES[3])
         chats = api.ok(api.http.get("/agents/chats"))["sessions"]
     return str(chats[0]["session_id"])
 

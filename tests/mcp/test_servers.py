@@ -51,13 +51,13 @@ def offering(*tools: str) -> pytest.MarkDecorator:
 
 def session_with(api: Api, policy: str = "never_confirm", **settings: Any) -> str:
     """A new session that may use the tools of the server ``hand``."""
-    session = api.create("mochi", tool_settings={"tool_group": "hand", "execution_policy": policy} | settings)
+    session = api.create_session("mochi", tool_settings={"tool_group": "hand", "execution_policy": policy} | settings)
     return str(session["session_id"])
 
 
 def called(api: Api, tool: str, session_id: str | None = None, **arguments: Any) -> dict[str, Any]:
     """The outcome of one call."""
-    answer = api.chat(session_id or session_with(api), instruct(calls(tool, **arguments), words(2)))
+    answer = api.send_message(session_id or session_with(api), instruct(calls(tool, **arguments), words(2)))
     outcome: dict[str, Any] = answer["tool_calls_executed"][0]
     return outcome
 

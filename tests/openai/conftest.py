@@ -1,4 +1,4 @@
-"""A server with a tool that reads and one that writes, an agent, and the official client at its door."""
+"""A server with a tool that reads and one that writes, an agent, and the official client at its conversation."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +7,7 @@ import openai
 import pytest
 
 from mochi_stub import StubServer
-from tests.openai.talk import Door, client_of
+from tests.openai.conversation import Conversation, client_of
 from tests.support.agents import write_agent
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
@@ -53,5 +53,5 @@ def client(server: RunningServer) -> Iterator[openai.OpenAI]:
 
 
 @pytest.fixture
-def door(client: openai.OpenAI, stub: StubServer) -> Door:
-    return Door(client, stub)
+def conversation(client: openai.OpenAI, stub: StubServer) -> Conversation:
+    return Conversation(client, stub)

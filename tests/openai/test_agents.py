@@ -9,7 +9,7 @@ import openai
 import pytest
 
 from mochi_stub import StubServer
-from tests.openai.talk import Door, client_of, said, stored
+from tests.openai.conversation import Conversation, client_of, said, stored
 from tests.support.agents import delegate, nested, notes, write_agent
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
@@ -19,10 +19,10 @@ WORK = instruct(words(2), calls("look"), words(3), label="A")
 
 
 @STREAMED
-def test_an_agent_plans_aloud_and_answers(door: Door, data_dir: Path, stream: bool) -> None:
-    door.stream = stream
-    door.messages = [{"role": "user", "content": "Earlier."}, {"role": "assistant", "content": "Indeed."}]
-    answer = door.say(WORK, model="agent:helper")
+def test_an_agent_plans_aloud_and_answers(conversation: Conversation, data_dir: Path, stream: bool) -> None:
+    conversation.stream = stream
+    conversation.messages = [{"role": "user", "content": "Earlier."}, {"role": "assistant", "content": "Indeed."}]
+    answer = conversation.send_message(WORK, model="agent:helper")
     message: Any = said(answer)
     assert answer.model == "agent:helper"
     assert "A lorem" in message.content
@@ -30,21 +30,21 @@ def test_an_agent_plans_aloud_and_answers(door: Door, data_dir: Path, stream: bo
         assert message.reasoning_content
     assert answer.usage
     assert answer.usage.prompt_tokens > 0
-    told = [message["content"] for message in door.sent[0]["messages"]]
+    told = [message["content"] for message in conversation.sent[0]["messages"]]
     assert told[:4] == ["You are helper.", "Earlier.", "Indeed.", WORK]
     assert stored(data_dir) == []
 
 
 @STREAMED
-def test_answers_of_an_agent_are_set_apart(door: Door, server: RunningServer, stream: bool) -> None:
+def test_answers_of_an_agent_are_set_apart(conversation: Conversation, server: RunningServer, stream: bool) -> None:
     """It says what it will do before it does it."""
     api = server.api()
-    session = api.create("mochi", agent_settings={"enabled_agents": ["helper"]})["session_id"]
-    api.chat(session, instruct(delegate(), words(2)))
+    session = api.create_session("mochi", agent_settings={"enabled_agents": ["helper"]})["session_id"]
+    api.send_message(session, instruct(delegate(), words(2)))
     chat = api.ok(api.http.get("/agents/chats"))["sessions"][0]["session_id"]
     before = len(api.ok(api.http.get(f"/agents/chats/{chat}"))["messages"])
-    door.stream = stream
-    answer = door.say("Announce it.", model="agent:helper", extra_headers={"X-Mochi-Session": chat})
+    conversation.stream = stream
+    answer = conversation.send_message("Announce it.", model="agent:helper", extra_headers={"X-Mochi-Session": chat})
     _, plan, *acting = [m["content"] for m in api.ok(api.http.get(f"/agents/chats/{chat}"))["messages"][before:]]
     message: Any = said(answer)
     assert (len(acting), message.content) == (2, "\n\n".join(acting))
@@ -54,13 +54,15 @@ def test_answers_of_an_agent_are_set_apart(door: Door, server: RunningServer, st
 
 @STREAMED
 def test_the_answer_of_a_session_is_the_models_and_what_its_agents_say_is_reasoning(
-    door: Door, server: RunningServer, stream: bool
+    conversation: Conversation, server: RunningServer, stream: bool
 ) -> None:
     api = server.api()
-    session = api.create("mochi", agent_settings={"enabled_agents": ["helper"]})["session_id"]
-    door.stream = stream
+    session = api.create_session("mochi", agent_settings={"enabled_agents": ["helper"]})["session_id"]
+    conversation.stream = stream
     does = (words(2), calls("look"), words(3))
-    answer = door.say(nested(delegate(*does), words(4), label="M"), extra_headers={"X-Mochi-Session": session})
+    answer = conversation.send_message(
+        nested(delegate(*does), words(4), label="M"), extra_headers={"X-Mochi-Session": session}
+    )
     message: Any = said(answer)
     assert message.content == api.messages(session)[-1]["content"]
     if not stream:
@@ -69,40 +71,40 @@ def test_the_answer_of_a_session_is_the_models_and_what_its_agents_say_is_reason
 
 @pytest.mark.parametrize(("policy", "written"), [(None, []), ("never_confirm", ["x"])])
 def test_what_an_agent_writes_needs_a_policy(
-    door: Door, data_dir: Path, policy: str | None, written: list[str]
+    conversation: Conversation, data_dir: Path, policy: str | None, written: list[str]
 ) -> None:
     headers = {"X-Mochi-Tool-Policy": policy} if policy else {}
-    door.say(
+    conversation.send_message(
         instruct(words(1), calls("note", text="x"), words(1), label="A"), model="agent:helper", extra_headers=headers
     )
     assert notes(data_dir) == written, "the first of the two comes first"
 
 
-def test_a_conversation_with_an_agent_is_continued_by_its_id(door: Door, server: RunningServer) -> None:
+def test_a_conversation_with_an_agent_is_continued_by_its_id(conversation: Conversation, server: RunningServer) -> None:
     api = server.api()
-    session = api.create("mochi", agent_settings={"enabled_agents": ["helper"]})["session_id"]
-    api.chat(session, instruct(delegate(), words(2)))
+    session = api.create_session("mochi", agent_settings={"enabled_agents": ["helper"]})["session_id"]
+    api.send_message(session, instruct(delegate(), words(2)))
     chat = api.ok(api.http.get("/agents/chats"))["sessions"][0]
     before = len(api.ok(api.http.get(f"/agents/chats/{chat['session_id']}"))["messages"])
-    door.asks = {"model": "agent:helper", "extra_headers": {"X-Mochi-Session": chat["session_id"]}}
-    door.say(WORK)
+    conversation.asks = {"model": "agent:helper", "extra_headers": {"X-Mochi-Session": chat["session_id"]}}
+    conversation.send_message(WORK)
     messages = api.ok(api.http.get(f"/agents/chats/{chat['session_id']}"))["messages"]
     assert messages[before]["content"] == WORK
-    assert door.refused(extra_headers={"X-Mochi-Session": session}).code == "session_not_found"
+    assert conversation.refused(extra_headers={"X-Mochi-Session": session}).code == "session_not_found"
 
 
-def test_nobody_is_told_to_pull_an_agent(door: Door, client: openai.OpenAI, tmp_path: Path) -> None:
-    unknown = door.refused(model="agent:nobody")
+def test_nobody_is_told_to_pull_an_agent(conversation: Conversation, client: openai.OpenAI, tmp_path: Path) -> None:
+    unknown = conversation.refused(model="agent:nobody")
     with pytest.raises(openai.NotFoundError, match="There is no agent named 'nobody'"):
         client.models.retrieve("agent:nobody")
     write_agent(tmp_path)
     with StubServer(models=[], speed=0) as empty, RunningServer(tmp_path, empty.url) as server, client_of(server) as to:
-        no_model = Door(to, empty).refused(model="agent:helper")
+        no_model = Conversation(to, empty).refused(model="agent:helper")
     for refusal in (unknown, no_model):
         assert "pull agent:" not in refusal.message
 
 
-def test_an_agent_is_asked_something(door: Door) -> None:
+def test_an_agent_is_asked_something(conversation: Conversation) -> None:
     for messages in ([{"role": "system", "content": "x"}], [{"role": "user", "content": " "}]):
-        refusal = door.refused(model="agent:helper", messages=messages)
+        refusal = conversation.refused(model="agent:helper", messages=messages)
         assert (refusal.status_code, refusal.param) == (400, "messages")

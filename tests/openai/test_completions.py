@@ -14,7 +14,7 @@ import pytest
 
 from mochi_server.sessions import SessionQuery
 from mochi_stub import Cut, Model, Reply, StubServer, Text
-from tests.openai.talk import LOOK, Door, call_of, client_of, said, stored
+from tests.openai.conversation import LOOK, Conversation, call_of, client_of, said, stored
 from tests.support.api import Api
 from tests.support.holding import Holding
 from tests.support.instructions import calls, instruct, words
@@ -35,33 +35,33 @@ def test_models_and_agents_are_listed(client: openai.OpenAI) -> None:
 
 
 @STREAMED
-def test_an_answer_is_ollamas_with_its_counts(door: Door, stream: bool) -> None:
-    door.stream = stream
-    answer = door.say("Hello!")
+def test_an_answer_is_ollamas_with_its_counts(conversation: Conversation, stream: bool) -> None:
+    conversation.stream = stream
+    answer = conversation.send_message("Hello!")
     assert said(answer).content
     assert said(answer).content.endswith("Hello!")  # type: ignore[union-attr]  # it has some
     assert answer.choices[0].finish_reason == "stop"
     assert answer.usage
     assert answer.usage.prompt_tokens > 0
     assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
-    (body,) = door.sent
+    (body,) = conversation.sent
     assert body["messages"] == [{"role": "user", "content": "Hello!"}]
     assert body["options"]["num_ctx"] >= 8192
 
 
-def test_without_a_session_nothing_is_stored(door: Door, data_dir: Path, server: RunningServer) -> None:
+def test_without_a_session_nothing_is_stored(conversation: Conversation, data_dir: Path, server: RunningServer) -> None:
     for stream in (False, True):
-        door.stream = stream
-        door.say(instruct(calls("add", a=1, b=2), words(3)), extra_headers={"X-Mochi-Tools": "add"})
-    door.messages.clear()
-    door.say("Hello!", model="agent:helper")
+        conversation.stream = stream
+        conversation.send_message(instruct(calls("add", a=1, b=2), words(3)), extra_headers={"X-Mochi-Tools": "add"})
+    conversation.messages.clear()
+    conversation.send_message("Hello!", model="agent:helper")
     assert stored(data_dir) == []
     for store in (server.app.state.services.passing.sessions, server.app.state.services.passing.agent_chats):
         assert asyncio.run(store.list(SessionQuery())).total == 0, "it is still in memory"
 
 
-def test_what_is_asked_for_reaches_ollama(door: Door) -> None:
-    door.say(
+def test_what_is_asked_for_reaches_ollama(conversation: Conversation) -> None:
+    conversation.send_message(
         "Hello!",
         temperature=0.5,
         top_p=0.9,
@@ -75,21 +75,21 @@ def test_what_is_asked_for_reaches_ollama(door: Door) -> None:
         response_format={"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "object"}}},
         extra_body={"unheard_of": 1, "user": "me", "parallel_tool_calls": False},
     )
-    (body,) = door.sent
+    (body,) = conversation.sent
     assert body["options"].pop("num_ctx") >= 8192
     options = {"temperature": 0.5, "top_p": 0.9, "seed": 7, "stop": ["END"], "num_predict": 20}
     assert body["options"] == options | {"presence_penalty": 0.1, "frequency_penalty": 0.2}
     assert (body["think"], body["format"]) == ("high", {"type": "object"})
-    door.say("Again.", response_format={"type": "json_object"}, reasoning_effort="none")
-    assert (door.sent[-1]["think"], door.sent[-1]["format"]) == (False, "json")
+    conversation.send_message("Again.", response_format={"type": "json_object"}, reasoning_effort="none")
+    assert (conversation.sent[-1]["think"], conversation.sent[-1]["format"]) == (False, "json")
 
 
-def test_an_answer_at_its_limit_says_so(door: Door) -> None:
-    assert door.say("Hello!", max_tokens=5).choices[0].finish_reason == "length"
+def test_an_answer_at_its_limit_says_so(conversation: Conversation) -> None:
+    assert conversation.send_message("Hello!", max_tokens=5).choices[0].finish_reason == "length"
 
 
 @STREAMED
-def test_reasoning_is_under_both_names(door: Door, client: openai.OpenAI, stream: bool) -> None:
+def test_reasoning_is_under_both_names(conversation: Conversation, client: openai.OpenAI, stream: bool) -> None:
     asked: Any = {
         "model": "mochi",
         "messages": [{"role": "user", "content": instruct(words(2), reasoning=3)}],
@@ -105,52 +105,56 @@ def test_reasoning_is_under_both_names(door: Door, client: openai.OpenAI, stream
 
 
 @STREAMED
-def test_a_clients_tools_are_called_by_the_client(door: Door, stream: bool) -> None:
-    door.stream, door.asks = stream, {"tools": [LOOK]}
-    answer = door.say(instruct(calls("look", at="sky"), words(3)))
+def test_a_clients_tools_are_called_by_the_client(conversation: Conversation, stream: bool) -> None:
+    conversation.stream, conversation.asks = stream, {"tools": [LOOK]}
+    answer = conversation.send_message(instruct(calls("look", at="sky"), words(3)))
     assert answer.choices[0].finish_reason == "tool_calls"
     call = call_of(answer)
     assert call.type == "function"
     assert (call.function.name, json.loads(call.function.arguments)) == ("look", {"at": "sky"})
 
-    answer = door.go_on({"role": "tool", "tool_call_id": call.id, "content": [{"type": "text", "text": "blue"}]})
+    answer = conversation.send_messages(
+        {"role": "tool", "tool_call_id": call.id, "content": [{"type": "text", "text": "blue"}]}
+    )
     assert answer.choices[0].finish_reason == "stop"
-    first, second = door.sent
+    first, second = conversation.sent
     assert [tool["function"]["name"] for tool in first["tools"]] == ["look"]
     asked, result = second["messages"][-2:]
     assert asked["tool_calls"][0]["function"] == {"index": 0, "name": "look", "arguments": {"at": "sky"}}
     assert result == {"role": "tool", "content": "blue", "tool_name": "look", "tool_call_id": call.id}
 
 
-def test_tools_are_offered_as_chosen(door: Door) -> None:
+def test_tools_are_offered_as_chosen(conversation: Conversation) -> None:
     other = {"type": "function", "function": {"name": "other"}}
     for choice in ("none", "auto", "required", {"type": "function", "function": {"name": "other"}}):
-        door.say("Hello!", tools=[LOOK, other], tool_choice=choice)
-    offered = [[tool["function"]["name"] for tool in body.get("tools", ())] for body in door.sent]
+        conversation.send_message("Hello!", tools=[LOOK, other], tool_choice=choice)
+    offered = [[tool["function"]["name"] for tool in body.get("tools", ())] for body in conversation.sent]
     assert offered == [[], ["look", "other"], ["look", "other"], ["other"]]
 
 
-def test_a_call_that_no_tool_may_have_is_not_handed_back(door: Door) -> None:
-    answer = door.say(instruct(calls("look"), words(3)), tools=[LOOK], tool_choice="none")
+def test_a_call_that_no_tool_may_have_is_not_handed_back(conversation: Conversation) -> None:
+    answer = conversation.send_message(instruct(calls("look"), words(3)), tools=[LOOK], tool_choice="none")
     assert (said(answer).tool_calls, answer.choices[0].finish_reason) == (None, "stop")
 
 
 @STREAMED
-def test_tools_of_the_server_run_here(door: Door, stream: bool) -> None:
-    door.stream, door.asks = stream, {"extra_headers": {"X-Mochi-Tools": "add, note"}}
-    answer = door.say(instruct(words(1), calls("add", a=1, b=2), words(2)))
+def test_tools_of_the_server_run_here(conversation: Conversation, stream: bool) -> None:
+    conversation.stream, conversation.asks = stream, {"extra_headers": {"X-Mochi-Tools": "add, note"}}
+    answer = conversation.send_message(instruct(words(1), calls("add", a=1, b=2), words(2)))
     assert said(answer).content
     assert "\n\n" in said(answer).content, "the texts of two rounds run into each other"  # type: ignore[operator]  # it has some
-    assert door.sent[-1]["messages"][-1]["content"] == "3.0"
+    assert conversation.sent[-1]["messages"][-1]["content"] == "3.0"
 
 
 @STREAMED
 @pytest.mark.parametrize("names", [("add", "look"), ("look", "add")])
 def test_tools_of_the_server_and_of_the_client_are_called_at_once(
-    door: Door, names: tuple[str, str], stream: bool
+    conversation: Conversation, names: tuple[str, str], stream: bool
 ) -> None:
-    door.stream = stream
-    answer = door.say(instruct(calls(*names, a=1, b=2), words(3)), tools=[LOOK], extra_headers={"X-Mochi-Tools": "add"})
+    conversation.stream = stream
+    answer = conversation.send_message(
+        instruct(calls(*names, a=1, b=2), words(3)), tools=[LOOK], extra_headers={"X-Mochi-Tools": "add"}
+    )
     assert answer.choices[0].finish_reason == "tool_calls"
     assert call_of(answer).function.name == "look"
 
@@ -158,25 +162,30 @@ def test_tools_of_the_server_and_of_the_client_are_called_at_once(
 @pytest.mark.parametrize(
     ("policy", "result"), [(None, "denied"), ("never_confirm", "Noted."), ("always_confirm", "denied")]
 )
-def test_a_call_that_needs_approval_is_denied(door: Door, policy: str | None, result: str) -> None:
+def test_a_call_that_needs_approval_is_denied(conversation: Conversation, policy: str | None, result: str) -> None:
     headers = {"X-Mochi-Tools": "note"} | ({"X-Mochi-Tool-Policy": policy} if policy else {})
-    answer: Any = door.say(instruct(calls("note", text="x"), words(2)), extra_headers=headers)
-    assert result in door.sent[-1]["messages"][-1]["content"]
+    answer: Any = conversation.send_message(instruct(calls("note", text="x"), words(2)), extra_headers=headers)
+    assert result in conversation.sent[-1]["messages"][-1]["content"]
     (call,) = answer.mochi["tool_calls_executed"]
     assert call["error_code"] == ("TOOL_EXECUTION_DENIED" if result == "denied" else None)
     assert call["arguments"] == {"text": "x"}
     assert call["execution_time"] >= 0
 
 
-def test_instructions_and_thoughts_are_sent_on(door: Door) -> None:
-    door.messages = [
+def test_instructions_and_thoughts_are_sent_on(conversation: Conversation) -> None:
+    conversation.messages = [
         {"role": "developer", "content": [{"type": "text", "text": "Be brief."}]},
         {"role": "user", "content": "Hi."},
         {"role": "assistant", "content": "Hello.", "reasoning_content": "A greeting."},
     ]
-    door.say("Bye.")
-    assert [message["content"] for message in door.sent[-1]["messages"]] == ["Be brief.", "Hi.", "Hello.", "Bye."]
-    assert door.sent[-1]["messages"][0]["role"] == "system"
+    conversation.send_message("Bye.")
+    assert [message["content"] for message in conversation.sent[-1]["messages"]] == [
+        "Be brief.",
+        "Hi.",
+        "Hello.",
+        "Bye.",
+    ]
+    assert conversation.sent[-1]["messages"][0]["role"] == "system"
 
 
 def test_images_go_to_models_that_see(tmp_path: Path) -> None:
@@ -190,38 +199,38 @@ def test_images_go_to_models_that_see(tmp_path: Path) -> None:
         RunningServer(tmp_path, stub.url) as server,
         client_of(server) as client,
     ):
-        door = Door(client, stub)
-        door.say(content, model="seeing")
-        assert door.sent[-1]["messages"] == [{"role": "user", "content": "What is this?", "images": [PIXEL]}]
-        refusal = door.refused(messages=door.messages[:1], model="blind")
+        conversation = Conversation(client, stub)
+        conversation.send_message(content, model="seeing")
+        assert conversation.sent[-1]["messages"] == [{"role": "user", "content": "What is this?", "images": [PIXEL]}]
+        refusal = conversation.refused(messages=conversation.messages[:1], model="blind")
         assert (refusal.status_code, refusal.param) == (400, "messages")
-        assert door.refused(model="blind", tools=[LOOK]).param == "tools"
-        door.say("And now?", model="seeing")
-        assert [message.get("images") for message in door.sent[-1]["messages"]] == [[PIXEL], None, None]
-        in_session(door, server.api())
+        assert conversation.refused(model="blind", tools=[LOOK]).param == "tools"
+        conversation.send_message("And now?", model="seeing")
+        assert [message.get("images") for message in conversation.sent[-1]["messages"]] == [[PIXEL], None, None]
+        in_session(conversation, server.api())
 
 
-def test_a_conversation_may_hold_more_images_than_a_message(door: Door) -> None:
+def test_a_conversation_may_hold_more_images_than_a_message(conversation: Conversation) -> None:
     def message(number: int) -> Any:
         url = f"data:image/png;base64,{PIXEL}"
         return {"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}] * number}
 
-    door.messages = [message(9), {"role": "assistant", "content": "Seen."}]
-    door.go_on(message(9), model="echo")
-    assert [len(sent.get("images", [])) for sent in door.sent[-1]["messages"]] == [9, 0, 9]
-    refusal = door.refused(messages=[*door.messages, message(17)], model="echo")
+    conversation.messages = [message(9), {"role": "assistant", "content": "Seen."}]
+    conversation.send_messages(message(9), model="echo")
+    assert [len(sent.get("images", [])) for sent in conversation.sent[-1]["messages"]] == [9, 0, 9]
+    refusal = conversation.refused(messages=[*conversation.messages, message(17)], model="echo")
     assert (refusal.status_code, refusal.param) == (400, "messages[4].content")
 
 
-def in_session(door: Door, api: Api) -> None:
+def in_session(conversation: Conversation, api: Api) -> None:
     """The first message once more: the session stores its image, and shows it to the model."""
-    session = api.create("seeing")["session_id"]
+    session = api.create_session("seeing")["session_id"]
     asks: Any = {"model": "seeing", "extra_headers": {"X-Mochi-Session": session}}
-    said_before = door.messages[0]
-    door.messages.clear()
-    door.go_on(said_before, **asks)
-    assert door.sent[-1]["messages"][0]["images"] == [PIXEL]
-    assert door.refused(**asks | {"messages": [said_before], "model": "blind"}).param == "messages"
+    said_before = conversation.messages[0]
+    conversation.messages.clear()
+    conversation.send_messages(said_before, **asks)
+    assert conversation.sent[-1]["messages"][0]["images"] == [PIXEL]
+    assert conversation.refused(**asks | {"messages": [said_before], "model": "blind"}).param == "messages"
     assert api.session(session)["model"] == "seeing"
     (image,) = api.messages(session)[0]["images"]
     assert api.http.get(f"/sessions/{session}/blobs/{image['sha256']}").content == base64.b64decode(PIXEL)
@@ -256,8 +265,10 @@ def in_session(door: Door, api: Api) -> None:
     ],
     ids=str,
 )
-def test_what_cannot_be_is_refused(door: Door, asks: Any, status: int, param: str | None, code: str) -> None:
-    refusal = door.refused(**asks)
+def test_what_cannot_be_is_refused(
+    conversation: Conversation, asks: Any, status: int, param: str | None, code: str
+) -> None:
+    refusal = conversation.refused(**asks)
     assert (refusal.status_code, refusal.param, refusal.code) == (status, param, code)
     assert refusal.type == "invalid_request_error"
 
@@ -272,8 +283,10 @@ def test_what_cannot_be_is_refused(door: Door, asks: Any, status: int, param: st
         "data:text/html;base64,eA==",
     ],
 )
-def test_images_are_neither_fetched_nor_guessed(door: Door, url: str) -> None:
-    refusal = door.refused(messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}])
+def test_images_are_neither_fetched_nor_guessed(conversation: Conversation, url: str) -> None:
+    refusal = conversation.refused(
+        messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}]
+    )
     assert refusal.status_code == 400
     assert str(refusal.param).startswith("messages")
 
@@ -304,16 +317,18 @@ def test_keys_are_bearers(tmp_path: Path, stub: StubServer) -> None:
                     assert caught.value.code == "invalid_api_key"
 
 
-def test_the_window_is_the_one_that_the_model_has_for_everybody(door: Door, server: RunningServer) -> None:
+def test_the_window_is_the_one_that_the_model_has_for_everybody(
+    conversation: Conversation, server: RunningServer
+) -> None:
     """So that Ollama loads nothing anew between them."""
     api = server.api()
-    session = api.create("mochi-long")["session_id"]
+    session = api.create_session("mochi-long")["session_id"]
     wide = {"context_window": {"current_window": 24_576}}
     api.ok(api.http.patch(f"/sessions/{session}", json=wide))
-    answer: Any = door.say("Hello!", model="mochi-long")
+    answer: Any = conversation.send_message("Hello!", model="mochi-long")
     assert answer.mochi["context_window"]["current_window"] == 24_576
-    api.chat(session, "Hello!")
-    assert [sent["options"]["num_ctx"] for sent in door.sent] == [24_576, 24_576]
+    api.send_message(session, "Hello!")
+    assert [sent["options"]["num_ctx"] for sent in conversation.sent] == [24_576, 24_576]
     api.ok(api.http.patch(f"/sessions/{session}", json={"context_window": None}))
 
 
@@ -325,7 +340,7 @@ def test_an_ollama_that_is_gone_is_a_502(tmp_path: Path, stream: bool) -> None:
         client_of(server) as client,
     ):
         stub.stop()
-        refusal = Door(client, stub, stream=stream).refused()
+        refusal = Conversation(client, stub, stream=stream).refused()
     assert (refusal.status_code, refusal.code, refusal.type) == (502, "ollama_unreachable", "server_error")
 
 
@@ -338,11 +353,13 @@ def test_a_conversation_that_is_too_long_is_summed_up_and_one_message_that_is_re
         RunningServer(tmp_path, stub.url) as server,
         client_of(server) as client,
     ):
-        door = Door(client, stub, asks={"model": "small"}, messages=[*long] * 20)
-        answer: Any = door.say("Hi.")
+        conversation = Conversation(client, stub, asks={"model": "small"}, messages=[*long] * 20)
+        answer: Any = conversation.send_message("Hi.")
         (notice,) = answer.mochi["notices"]
         assert (notice["type"], notice["summary_used"]) == ("context_compacted", True)
-        assert door.refused(messages=[{"role": "user", "content": "x" * 20_000}]).code == "context_length_exceeded"
+        assert (
+            conversation.refused(messages=[{"role": "user", "content": "x" * 20_000}]).code == "context_length_exceeded"
+        )
 
 
 def test_an_answer_that_breaks_off_is_an_error_of_the_stream(tmp_path: Path) -> None:

@@ -14,13 +14,6 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from mochi_stub import Prompt, Reply, StubServer, ToolCall
 from tests.support.server import RunningServer
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
 
 def looking(prompt: Prompt) -> Reply:
     """Looks first, then says what it has seen: the library takes the marks out of what the stub is told otherwise."""
@@ -34,7 +27,7 @@ def looking(prompt: Prompt) -> Reply:
 async def test_five_turns_with_tools(tmp_path: Path, stream: bool) -> None:
     with StubServer(resolve=looking, speed=0) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
-        session = api.create("mochi")["session_id"]
+        session = api.create_session("mochi")["session_id"]
         client = AsyncOpenAI(
             base_url=f"{server.url}/v1", api_key="any", max_retries=0, default_headers={"X-Mochi-Session": session}
         )

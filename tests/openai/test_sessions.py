@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.openai.talk import LOOK, Door, call_of, client_of, said
+from tests.openai.conversation import LOOK, Conversation, call_of, client_of, said
 from tests.support.api import Api
 from tests.support.holding import Holding
 from tests.support.instructions import calls, instruct, words
@@ -24,12 +24,12 @@ def api(server: RunningServer) -> Api:
 
 @pytest.fixture
 def session(api: Api) -> str:
-    return str(api.create("mochi", system_prompt="Be kind.")["session_id"])
+    return str(api.create_session("mochi", system_prompt="Be kind.")["session_id"])
 
 
-def inside(door: Door, session: str, **headers: str) -> Door:
-    door.asks = {**door.asks, "extra_headers": {"X-Mochi-Session": session, **headers}}
-    return door
+def inside(conversation: Conversation, session: str, **headers: str) -> Conversation:
+    conversation.asks = {**conversation.asks, "extra_headers": {"X-Mochi-Session": session, **headers}}
+    return conversation
 
 
 def contents(api: Api, session: str) -> list[tuple[str, str]]:
@@ -37,67 +37,67 @@ def contents(api: Api, session: str) -> list[tuple[str, str]]:
 
 
 @STREAMED
-def test_five_turns_with_tools_of_the_client(door: Door, api: Api, session: str, stream: bool) -> None:
-    inside(door, session).stream = stream
-    door.asks["tools"] = [LOOK]
+def test_five_turns_with_tools_of_the_client(conversation: Conversation, api: Api, session: str, stream: bool) -> None:
+    inside(conversation, session).stream = stream
+    conversation.asks["tools"] = [LOOK]
     for turn in range(5):
-        asked = door.say(instruct(calls("look", at=turn), words(2), label=f"T{turn}"))
+        asked = conversation.send_message(instruct(calls("look", at=turn), words(2), label=f"T{turn}"))
         call = call_of(asked)
-        door.go_on({"role": "tool", "tool_call_id": call.id, "content": f"seen {turn}"})
+        conversation.send_messages({"role": "tool", "tool_call_id": call.id, "content": f"seen {turn}"})
     system, *messages = api.messages(session)
     assert system["content"] == "Be kind."
     assert [message["role"] for message in messages] == ["user", "assistant", "tool", "assistant"] * 5
-    assert [m["content"] for m in messages] == [m.get("content", "") for m in door.messages]
+    assert [m["content"] for m in messages] == [m.get("content", "") for m in conversation.messages]
     assert [m["tool_call_id"] for m in messages[2::4]] == [m["tool_calls"][0]["id"] for m in messages[1::4]]
 
 
 @STREAMED
-def test_five_turns_with_tools_of_the_server(door: Door, api: Api, session: str, stream: bool) -> None:
+def test_five_turns_with_tools_of_the_server(conversation: Conversation, api: Api, session: str, stream: bool) -> None:
     """The client says nothing but what is new."""
-    inside(door, session, **{"X-Mochi-Tools": "add"}).stream = stream
+    inside(conversation, session, **{"X-Mochi-Tools": "add"}).stream = stream
     api.ok(api.http.patch(f"/sessions/{session}", json={"tool_settings": {"execution_policy": "confirm_destructive"}}))
     for turn in range(5):
-        door.messages.clear()
-        answer: Any = door.say(instruct(calls("add", a=turn, b=1), words(2), label=f"T{turn}"))
+        conversation.messages.clear()
+        answer: Any = conversation.send_message(instruct(calls("add", a=turn, b=1), words(2), label=f"T{turn}"))
         assert str(said(answer).content).count(f"T{turn}") == 2
         if not stream:
             assert [done["result"] for done in answer.mochi["tool_calls_executed"]] == [f"{turn + 1}.0"]
     assert len(api.messages(session)) == 21
 
 
-def test_the_history_is_the_sessions(door: Door, api: Api, session: str) -> None:
-    door.asks = {"metadata": {"session_id": session}}
-    door.say("One.")
-    door.messages = [
+def test_the_history_is_the_sessions(conversation: Conversation, api: Api, session: str) -> None:
+    conversation.asks = {"metadata": {"session_id": session}}
+    conversation.send_message("One.")
+    conversation.messages = [
         {"role": "system", "content": "Speak French."},
         {"role": "user", "content": "Never said."},
         {"role": "assistant", "content": "Never answered."},
     ]
-    door.say("Two.")
-    told = door.sent[-1]["messages"]
+    conversation.send_message("Two.")
+    told = conversation.sent[-1]["messages"]
     assert told[0] == {"role": "system", "content": "Be kind.\n\nSpeak French."}
     assert [message["content"] for message in told if message["role"] == "user"] == ["One.", "Two."]
     assert [content for role, content in contents(api, session) if role != "assistant"] == ["Be kind.", "One.", "Two."]
 
 
-def test_the_header_goes_before_the_metadata(door: Door, api: Api, session: str) -> None:
-    inside(door, session).say("Hello!", metadata={"session_id": "0123456789"})
+def test_the_header_goes_before_the_metadata(conversation: Conversation, api: Api, session: str) -> None:
+    inside(conversation, session).send_message("Hello!", metadata={"session_id": "0123456789"})
     assert [role for role, _ in contents(api, session)] == ["system", "user", "assistant"]
 
 
-def test_instructions_hold_where_the_session_has_none(door: Door, api: Api) -> None:
-    session = api.create("mochi")["session_id"]
-    door.messages = [{"role": "system", "content": "Speak French."}]
-    inside(door, session).say("Hello!")
-    assert [message["role"] for message in door.sent[-1]["messages"]] == ["system", "user"]
+def test_instructions_hold_where_the_session_has_none(conversation: Conversation, api: Api) -> None:
+    session = api.create_session("mochi")["session_id"]
+    conversation.messages = [{"role": "system", "content": "Speak French."}]
+    inside(conversation, session).send_message("Hello!")
+    assert [message["role"] for message in conversation.sent[-1]["messages"]] == ["system", "user"]
     assert [role for role, _ in contents(api, session)] == ["user", "assistant"]
 
 
-def test_what_was_not_answered_is_not_said_twice(door: Door, api: Api, session: str) -> None:
+def test_what_was_not_answered_is_not_said_twice(conversation: Conversation, api: Api, session: str) -> None:
     api.http.patch(f"/sessions/{session}", json={"model": "failing"})
-    inside(door, session).refused(model="failing")
+    inside(conversation, session).refused(model="failing")
     assert contents(api, session)[1:] == [("user", "Hello!")]
-    door.say("Hello!")
+    conversation.send_message("Hello!")
     assert [role for role, _ in contents(api, session)] == ["system", "user", "assistant"]
 
 
@@ -120,41 +120,43 @@ RESULT = {"role": "tool", "content": "3.0", "tool_name": "add", "tool_call_id": 
     ids=["cut", "called", "cut while calling", "answered"],
 )
 def test_what_was_not_answered_to_the_end_is_not_said_twice(
-    door: Door, api: Api, answer: list[Any], kept: list[str]
+    conversation: Conversation, api: Api, answer: list[Any], kept: list[str]
 ) -> None:
     """As when a client has waited too long, and asks again by itself."""
     file = {"metadata": {"model": "mochi"}, "messages": [{"role": "user", "content": "Hello!"}, *answer]}
     (imported,) = api.ok(api.http.post("/sessions/import", json=file), 201)["sessions"]
-    assert said(inside(door, imported["session_id"]).say("Hello!")).content
+    assert said(inside(conversation, imported["session_id"]).send_message("Hello!")).content
     assert [role for role, _ in contents(api, imported["session_id"])] == [*kept, "assistant"]
 
 
-def test_results_that_came_before_are_not_stored_twice(door: Door, api: Api, session: str) -> None:
-    inside(door, session).asks["tools"] = [LOOK]
-    call = call_of(door.say(instruct(calls("look"), words(2))))
+def test_results_that_came_before_are_not_stored_twice(conversation: Conversation, api: Api, session: str) -> None:
+    inside(conversation, session).asks["tools"] = [LOOK]
+    call = call_of(conversation.send_message(instruct(calls("look"), words(2))))
     result = {"role": "tool", "tool_call_id": call.id, "content": "seen"}
-    assert door.refused(messages=[{**result, "tool_call_id": "other"}]).status_code == 400
-    door.go_on(result, {"role": "user", "content": "And now?"})
+    assert conversation.refused(messages=[{**result, "tool_call_id": "other"}]).status_code == 400
+    conversation.send_messages(result, {"role": "user", "content": "And now?"})
     assert [role for role, _ in contents(api, session)][2:] == ["assistant", "tool", "user", "assistant"]
-    door.messages.pop()
-    door.messages[-1]["content"] = "And then?"
-    door.go_on()
+    conversation.messages.pop()
+    conversation.messages[-1]["content"] = "And then?"
+    conversation.send_messages()
     assert [role for role, _ in contents(api, session)].count("tool") == 1
 
 
-def test_calls_whose_results_never_come_do_not_end_the_session(door: Door, api: Api, session: str) -> None:
-    inside(door, session)
-    door.say(instruct(calls("look"), words(2)), tools=[LOOK])
-    door.messages.clear()
-    assert said(door.say("Never mind.")).content
+def test_calls_whose_results_never_come_do_not_end_the_session(
+    conversation: Conversation, api: Api, session: str
+) -> None:
+    inside(conversation, session)
+    conversation.send_message(instruct(calls("look"), words(2)), tools=[LOOK])
+    conversation.messages.clear()
+    assert said(conversation.send_message("Never mind.")).content
     assert [role for role, _ in contents(api, session)][1:] == ["user", "assistant", "user", "assistant"]
 
 
-def test_the_sessions_model_becomes_the_one_that_is_asked(door: Door, api: Api, session: str) -> None:
-    inside(door, session).say("Hello!", model="mochi-chat")
+def test_the_sessions_model_becomes_the_one_that_is_asked(conversation: Conversation, api: Api, session: str) -> None:
+    inside(conversation, session).send_message("Hello!", model="mochi-chat")
     assert api.session(session)["model"] == "mochi-chat"
     assert api.messages(session)[-1]["model"] == "mochi-chat"
-    assert door.refused(model="nowhere").code == "model_not_found"
+    assert conversation.refused(model="nowhere").code == "model_not_found"
     assert api.session(session)["model"] == "mochi-chat"
 
 
@@ -167,15 +169,15 @@ def test_the_sessions_model_becomes_the_one_that_is_asked(door: Door, api: Api, 
         [{"role": "tool", "tool_call_id": "x", "content": "y"}],
     ],
 )
-def test_a_request_without_news_is_refused(door: Door, api: Api, session: str, messages: Any) -> None:
-    refusal = inside(door, session).refused(messages=messages)
+def test_a_request_without_news_is_refused(conversation: Conversation, api: Api, session: str, messages: Any) -> None:
+    refusal = inside(conversation, session).refused(messages=messages)
     assert (refusal.status_code, refusal.param) == (400, "messages")
     assert len(api.messages(session)) == 1
 
 
-def test_a_sessions_policy_is_its_own(door: Door, session: str) -> None:
+def test_a_sessions_policy_is_its_own(conversation: Conversation, session: str) -> None:
     headers = {"X-Mochi-Session": session, "X-Mochi-Tool-Policy": "never_confirm"}
-    assert door.refused(extra_headers=headers).param == "X-Mochi-Tool-Policy"
+    assert conversation.refused(extra_headers=headers).param == "X-Mochi-Tool-Policy"
 
 
 def test_a_busy_session_is_a_409(holding: Holding, tmp_path: Path) -> None:
@@ -184,10 +186,10 @@ def test_a_busy_session_is_a_409(holding: Holding, tmp_path: Path) -> None:
         client_of(server) as client,
     ):
         api = server.api()
-        session = str(api.create("mochi")["session_id"])
+        session = str(api.create_session("mochi")["session_id"])
         with api.open_stream(session, "hold") as events:
             next(events)
-            refusal = inside(Door(client, holding.stub), session).refused()
+            refusal = inside(Conversation(client, holding.stub), session).refused()
             assert (refusal.status_code, refusal.code) == (409, "session_busy")
             holding.gate.open()
             list(events)
@@ -196,7 +198,7 @@ def test_a_busy_session_is_a_409(holding: Holding, tmp_path: Path) -> None:
 
 def test_two_at_once_are_one_turn_and_one_409(holding: Holding, tmp_path: Path) -> None:
     with RunningServer(tmp_path, holding.stub.url) as server:
-        session = str(server.api().create("mochi")["session_id"])
+        session = str(server.api().create_session("mochi")["session_id"])
         codes: list[int] = []
 
         def ask() -> None:

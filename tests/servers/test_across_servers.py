@@ -24,15 +24,15 @@ def attached(api: Api, session_id: str, **headers: str) -> Iterator[Iterator[Eve
 
 
 def test_a_session_is_the_same_everywhere(a: Api, b: Api) -> None:
-    session_id = a.create("mochi", title="Ours")["session_id"]
-    b.chat(session_id, "Hello")
-    a.chat(session_id, "Again")
+    session_id = a.create_session("mochi", title="Ours")["session_id"]
+    b.send_message(session_id, "Hello")
+    a.send_message(session_id, "Again")
     assert a.session(session_id) == b.session(session_id)
     assert [message["content"] for message in b.messages(session_id)] == ["Hello", "Fine.", "Again", "Fine."]
 
 
 def test_a_running_turn_is_heard_at_another_server_from_wherever_one_was(a: Api, b: Api, holding: Holding) -> None:
-    session_id = a.create("mochi")["session_id"]
+    session_id = a.create_session("mochi")["session_id"]
     with a.open_stream(session_id, "hold") as events:
         first = [next(events) for _ in range(2)]
         with attached(b, session_id) as whole, attached(b, session_id, **{"Last-Event-ID": first[0].id}) as rest:
@@ -46,7 +46,7 @@ def test_a_running_turn_is_heard_at_another_server_from_wherever_one_was(a: Api,
 
 
 def test_a_turn_is_stopped_by_another_server(a: Api, b: Api) -> None:
-    session_id = a.create("mochi")["session_id"]
+    session_id = a.create_session("mochi")["session_id"]
     with a.open_stream(session_id, "hold") as events:
         next(events)
         run = b.ok(b.http.get(f"/chat/{session_id}/run"))
@@ -69,10 +69,10 @@ def test_without_any_notification_everything_takes_longer_and_nothing_is_lost(
         connection.execute(LOSING)
         deaf = f"{database},pg_catalog"  # what stands there comes second, else always first
         with Api(start(store_url=deaf).url) as a, Api(start(store_url=deaf).url) as b, ThreadPoolExecutor(1) as pool:
-            session_id = a.create("mochi")["session_id"]
+            session_id = a.create_session("mochi")["session_id"]
             with a.open_stream(session_id, "hold") as events, attached(b, session_id) as others:
                 assert [next(events).id] == [next(others).id]
-                waiting = pool.submit(b.chat, session_id, "Next", if_busy="wait")
+                waiting = pool.submit(b.send_message, session_id, "Next", if_busy="wait")
                 assert b.ok(b.http.post(f"/chat/{session_id}/stop"))["state"] == "stopped"
                 assert list(events) == list(others)
             assert waiting.result()["message"]["content"] == "Fine."
@@ -82,7 +82,7 @@ def test_without_any_notification_everything_takes_longer_and_nothing_is_lost(
 
 
 def test_a_session_that_answers_elsewhere_is_busy_or_waited_for(a: Api, b: Api, holding: Holding) -> None:
-    session_id = a.create("mochi")["session_id"]
+    session_id = a.create_session("mochi")["session_id"]
     with ThreadPoolExecutor(1) as pool, a.open_stream(session_id, "hold") as events:
         run_id = next(events).id.partition(":")[0]
         for response in (
@@ -91,7 +91,7 @@ def test_a_session_that_answers_elsewhere_is_busy_or_waited_for(a: Api, b: Api, 
         ):
             assert error_of(response) == (409, "SESSION_BUSY")
             assert response.json()["error"]["details"]["run_id"] == run_id
-        waiting = pool.submit(b.chat, session_id, "Next", if_busy="wait")
+        waiting = pool.submit(b.send_message, session_id, "Next", if_busy="wait")
         holding.gate.open()
         list(events)
         assert waiting.result()["message"]["content"] == "Fine."
@@ -99,7 +99,7 @@ def test_a_session_that_answers_elsewhere_is_busy_or_waited_for(a: Api, b: Api, 
 
 
 def test_a_session_is_deleted_at_another_server_than_that_of_its_turn(a: Api, b: Api, holding: Holding) -> None:
-    session_id = a.create("mochi")["session_id"]
+    session_id = a.create_session("mochi")["session_id"]
     with a.open_stream(session_id, "hold") as events:
         next(events)
         assert b.http.delete(f"/sessions/{session_id}").status_code == 204
@@ -111,7 +111,7 @@ def test_a_session_is_deleted_at_another_server_than_that_of_its_turn(a: Api, b:
 
 
 def test_a_repeated_request_hears_the_turn_that_the_first_began_elsewhere(a: Api, b: Api, holding: Holding) -> None:
-    session_id = a.create("mochi")["session_id"]
+    session_id = a.create_session("mochi")["session_id"]
     body, key = {"message": "hold"}, {"Idempotency-Key": "k1"}
     with ThreadPoolExecutor(2) as pool:
         answers = [pool.submit(api.http.post, f"/chat/{session_id}", json=body, headers=key) for api in (a, b)]
@@ -125,7 +125,7 @@ def test_a_repeated_request_hears_the_turn_that_the_first_began_elsewhere(a: Api
 
 
 def test_the_last_listener_counts_wherever_it_is(a: Api, b: Api, holding: Holding) -> None:
-    session_id = a.create("mochi")["session_id"]
+    session_id = a.create_session("mochi")["session_id"]
     with attached_elsewhere(a, b, session_id) as events:
         next(events)
         assert b.ok(b.http.get(f"/chat/{session_id}/run"))["state"] == "running"
@@ -150,10 +150,10 @@ def attached_elsewhere(a: Api, b: Api, session_id: str) -> Iterator[Iterator[Eve
 def test_a_server_that_ends_frees_its_sessions_at_once(
     a: Api, b: Api, servers: tuple[Member, Member], how: str
 ) -> None:
-    session_id = a.create("mochi")["session_id"]
+    session_id = a.create_session("mochi")["session_id"]
     with ThreadPoolExecutor(1) as pool, a.open_stream(session_id, "hold") as events:
         next(events)
-        waiting = pool.submit(b.chat, session_id, "Next", if_busy="wait")
+        waiting = pool.submit(b.send_message, session_id, "Next", if_busy="wait")
         threading.Thread(target=getattr(servers[0], how)).start()
         assert waiting.result(12)["message"]["content"] == "Fine."
     assert b.http.get(f"/chat/{session_id}/run").status_code == 200
@@ -162,8 +162,8 @@ def test_a_server_that_ends_frees_its_sessions_at_once(
 def test_who_listened_at_another_server_than_the_one_that_is_killed_is_told(
     a: Api, b: Api, servers: tuple[Member, Member]
 ) -> None:
-    session_id = a.create("mochi")["session_id"]
-    b.chat(session_id, "Before")
+    session_id = a.create_session("mochi")["session_id"]
+    b.send_message(session_id, "Before")
     with a.open_stream(session_id, "hold") as mine, attached(b, session_id) as events:
         next(mine)
         seen = [next(events) for _ in range(3)]
@@ -180,7 +180,7 @@ def test_who_listened_at_another_server_than_the_one_that_is_killed_is_told(
 def test_a_stream_that_a_leaving_server_passed_on_goes_on_at_another(
     start: Start, a: Api, b: Api, servers: tuple[Member, Member], holding: Holding
 ) -> None:
-    session_id = a.create("mochi")["session_id"]
+    session_id = a.create_session("mochi")["session_id"]
     with a.open_stream(session_id, "hold") as mine, attached(b, session_id) as events:
         seen = [next(events) for _ in range(3)]
         servers[1].stop()
@@ -196,7 +196,7 @@ def test_requests_with_one_key_whose_server_is_killed_become_one_turn_at_another
     body, key = {"message": "hold"}, {"Idempotency-Key": "k1"}
     killed, other = start(), start()
     with ThreadPoolExecutor(2) as pool, Api(killed.url) as a, Api(other.url) as b, Api(start().url) as c:
-        session_id = a.create("mochi")["session_id"]
+        session_id = a.create_session("mochi")["session_id"]
         with a.http.stream("POST", f"/chat/{session_id}/stream", json=body, headers=key) as response:
             events = read_events(response)
             next(events)
@@ -212,7 +212,7 @@ def test_requests_with_one_key_whose_server_is_killed_become_one_turn_at_another
 
 
 def test_a_key_that_is_none_is_refused(a: Api) -> None:
-    session_id = a.create("mochi")["session_id"]
+    session_id = a.create_session("mochi")["session_id"]
     body, key = {"message": "Hello"}, {"Idempotency-Key": secrets.token_urlsafe(6000)}
     assert error_of(a.http.post(f"/chat/{session_id}", json=body, headers=key)) == (422, "VALIDATION_ERROR")
 
@@ -224,10 +224,10 @@ def test_tools_that_are_read_again_are_read_again_everywhere(a: Api, b: Api, tmp
 
 
 def test_no_server_is_needed_for_what_another_began(start: Start, a: Api, servers: tuple[Member, Member]) -> None:
-    session_id = a.create("mochi")["session_id"]
-    a.chat(session_id, "Hello")
+    session_id = a.create_session("mochi")["session_id"]
+    a.send_message(session_id, "Hello")
     for member in servers:
         member.kill()
     with Api(start().url) as c:
         assert len(c.messages(session_id)) == 2
-        assert c.chat(session_id, "Again")["message"]["content"] == "Fine."
+        assert c.send_message(session_id, "Again")["message"]["content"] == "Fine."

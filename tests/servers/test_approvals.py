@@ -45,7 +45,7 @@ def test_calls_of_one_server_are_approved_of_at_the_other(start: Start, stub: St
 
 def approved_of_elsewhere(a: Api, b: Api, turn: int) -> list[str]:
     """What the calls of a turn at A note, each approved of at B, and decided once more at A."""
-    session_id = a.create("mochi", tool_settings={"tools": ["note"], "execution_policy": "always_confirm"})[
+    session_id = a.create_session("mochi", tool_settings={"tools": ["note"], "execution_policy": "always_confirm"})[
         "session_id"
     ]
     texts = [f"{turn}-{number}" for number in range(CALLS)]
@@ -73,13 +73,13 @@ def test_a_late_decision_is_known_for_one_also_when_the_session_has_gone_on_else
 
 def decided_late(a: Api, b: Api) -> None:
     """Decide about a call of A, have B answer, decide again everywhere."""
-    session_id = a.create("mochi", tool_settings={"tools": ["note"]})["session_id"]
+    session_id = a.create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
     with a.open_stream(session_id, instruct(calls("note", text="late"))) as events:
         asked = next(event for event in events if event.type == "tool_call_confirmation_required")
         body = {"confirmation_id": asked.data["confirmation_id"], "approved": False}
         a.ok(a.http.post(f"/chat/{session_id}/confirm-tool", json=body))
         list(events)
-    b.chat(session_id, "Go on")
+    b.send_message(session_id, "Go on")
     for api in (a, b):
         late = api.http.post(f"/chat/{session_id}/confirm-tool", json=body)
         assert error_of(late) == (409, "CONFIRMATION_RESOLVED")

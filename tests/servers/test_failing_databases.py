@@ -27,8 +27,6 @@ CREATE TRIGGER full_messages BEFORE INSERT ON messages EXECUTE FUNCTION is_full(
 """
 """What PostgreSQL says when it cannot write, said by triggers: not everywhere is there a disk of its own to fill."""
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 def relayed(database: str) -> tuple[CuttingRelay, str]:
@@ -43,7 +41,7 @@ def test_a_database_lost_in_mid_turn_ends_the_turn_and_keeps_what_was_said(
 ) -> None:
     relay, url = relayed
     with relay, Api(start(store_url=url).url) as api:
-        session_id = api.create("mochi")["session_id"]
+        session_id = api.create_session("mochi")["session_id"]
         with api.open_stream(session_id, "hold") as events:
             seen = [next(events) for _ in range(3)]
             relay.cut()
@@ -55,7 +53,7 @@ def test_a_database_lost_in_mid_turn_ends_the_turn_and_keeps_what_was_said(
         ready(api)
         said, partial = api.messages(session_id)
         assert (said["content"], partial["content"], partial["interrupted"]) == ("hold", text_of(seen), True)
-        assert api.chat(session_id, "Again")["message"]["content"] == "Fine."
+        assert api.send_message(session_id, "Again")["message"]["content"] == "Fine."
 
 
 def test_a_session_that_was_taken_over_is_not_written_by_who_lost_it(
@@ -63,12 +61,12 @@ def test_a_session_that_was_taken_over_is_not_written_by_who_lost_it(
 ) -> None:
     relay, url = relayed
     with relay, Api(start(store_url=url).url) as loser, Api(start().url) as other:
-        session_id = loser.create("mochi")["session_id"]
+        session_id = loser.create_session("mochi")["session_id"]
         with loser.open_stream(session_id, "hold") as events:
             next(events)
             relay.turn_to("http://127.0.0.1:9")
             relay.cut()
-            assert other.chat(session_id, "Mine now", if_busy="wait")["message"]["content"] == "Fine."
+            assert other.send_message(session_id, "Mine now", if_busy="wait")["message"]["content"] == "Fine."
             list(events)
         before = other.messages(session_id)
         relay.turn_to(f"http://127.0.0.1:{postgres.of_this_run().port}")
@@ -101,25 +99,25 @@ def ready(api: Api) -> None:
 
 def test_a_full_database_refuses_what_is_new_and_keeps_what_there_is(start: Start, database: str) -> None:
     with Api(start().url) as api, psycopg.connect(database, autocommit=True) as connection:
-        session_id = api.create("mochi")["session_id"]
-        api.chat(session_id, "Hello!")
+        session_id = api.create_session("mochi")["session_id"]
+        api.send_message(session_id, "Hello!")
         before = api.messages(session_id)
         connection.execute(FULL)
         refused = api.http.post("/sessions", json={"model": "mochi"})
         assert error_of(refused) == (500, "STORAGE_FAILED")
         assert "disk is full" in refused.json()["error"]["message"]
-        error, done = list(api.stream(session_id, "There is no room for this"))
+        error, done = list(api.stream_message(session_id, "There is no room for this"))
         assert (error.type, error.data["code"], done.type) == ("error", "STORAGE_FAILED", "done")
         assert api.messages(session_id) == before
         connection.execute("DROP TRIGGER full_sessions ON sessions; DROP TRIGGER full_messages ON messages")
-        assert api.chat(session_id, "Now there is")["message"]["content"] == "Fine."
+        assert api.send_message(session_id, "Now there is")["message"]["content"] == "Fine."
 
 
 def test_a_database_that_does_not_get_on_fails_those_who_wait_for_it_and_nobody_else(
     start: Start, database: str
 ) -> None:
     with Api(start().url, timeout=60) as api, psycopg.connect(database) as connection:
-        session_id = api.create("mochi")["session_id"]
+        session_id = api.create_session("mochi")["session_id"]
         with connection.transaction(force_rollback=True):
             connection.execute("LOCK TABLE messages")
             with ThreadPoolExecutor(1) as pool:
@@ -129,7 +127,7 @@ def test_a_database_that_does_not_get_on_fails_those_who_wait_for_it_and_nobody_
                 response = waiting.result()
             assert error_of(response) == (500, "STORAGE_FAILED")
             assert "took too long" in response.json()["error"]["message"]
-        assert api.chat(session_id, "Hello!")["message"]["content"] == "Fine."
+        assert api.send_message(session_id, "Hello!")["message"]["content"] == "Fine."
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ class Talk:
     def _created(self) -> str:
         while True:
             with suppress(httpx.HTTPError):
-                return str(self.api.create("mochi")["session_id"])
+                return str(self.api.create_session("mochi")["session_id"])
 
     def until(self, over: threading.Event) -> None:
         while not over.is_set():

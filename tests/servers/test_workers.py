@@ -40,7 +40,7 @@ def test_workers_know_each_others_turns_and_one_that_dies_is_replaced(
         until(lambda: len(workers_of(supervisor)) == 2, _SECONDS)
         before = workers_of(supervisor)
 
-        session_id = api.create("mochi")["session_id"]
+        session_id = api.create_session("mochi")["session_id"]
         with api.open_stream(session_id, "hold") as events:
             next(events)
             states = [api.ok(api.http.get(f"/chat/{session_id}/run"))["state"] for _ in range(_REQUESTS)]

@@ -45,11 +45,6 @@ async def postgres_store(url: str) -> AsyncGenerator[PostgresSessionStore, None]
 STORES = ["files", "memory", "postgres"]
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(params=STORES)
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[SessionStore, None]:
     """Any store; a test that takes it is part of the contract."""

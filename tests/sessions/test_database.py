@@ -8,8 +8,6 @@ import pytest
 
 from mochi_server.postgres.database import CONNECTIONS, Database
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_every_connection_comes_back_from_work_that_is_cancelled(database: str) -> None:
     opened = Database(database)

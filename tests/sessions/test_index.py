@@ -160,7 +160,6 @@ def test_naive_aware_and_senseless_times_are_sorted_together(manager: SessionMan
     assert [entry["updated_at"] for entry in manager.list_sessions()] == times
 
 
-@pytest.mark.anyio
 async def test_a_crashed_turns_interrupted_answer_is_counted_although_the_running_one_was_not(
     files: FileSessionStore, sessions_dir: Path
 ) -> None:

@@ -96,7 +96,6 @@ def test_two_processes_appending_to_one_session_keep_every_message_in_order(
         assert [text for text in found if text.startswith(name)] == [f"{name} {number}" for number in range(40)]
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("run_id", ["a turn", None])
 async def test_a_change_decided_before_another_process_changed_the_history_is_a_conflict(
     files: FileSessionStore, sessions_dir: Path, run_id: str | None

@@ -17,8 +17,6 @@ from mochi_server.sessions.types import ImageReference, ToolCall
 from tests.benchmarks.database import turn_costs
 from tests.sessions.samples import answered, contents, new_session, said, stored_session
 
-pytestmark = pytest.mark.anyio
-
 
 @asynccontextmanager
 async def opened(url: str) -> AsyncIterator[PostgresStores]:

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from mochi_stub import Cut, Failure, Model, Prompt, Reply, StubServer, Text, ToolCall, Usage
 from mochi_stub.lorem import hash_sized
 from tests.stub.clients import anthropic_client, saying
-from tests.stub.talk import ask
+from tests.stub.requests import send_request
 
 HELLO: Any = [{"role": "user", "content": "hello"}]
 TOOLS: Any = [{"name": "now", "description": "the time", "input_schema": {"type": "object"}}]
@@ -35,7 +35,7 @@ def client(own: StubServer) -> Iterator[anthropic.Anthropic]:
 def events(stub: StubServer, **fields: Any) -> list[tuple[str, Any]]:
     """Name and data of a stream's events; each is named as its type."""
     body = {"model": "mochi", "messages": HELLO, "max_tokens": 1000, "stream": True, **fields}
-    answer = ask(stub, "POST", "/v1/messages", body)
+    answer = send_request(stub, "POST", "/v1/messages", body)
     assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
     *frames, rest = answer.body.decode().split("\n\n")
     assert rest == ""
@@ -269,7 +269,7 @@ def test_a_cut_ends_the_stream_without_a_stop() -> None:
 )
 def test_wrong_fields_are_named(own: StubServer, fields: dict[str, Any], message: str) -> None:
     body = {"model": "mochi", "messages": HELLO, "max_tokens": 9, **fields}
-    answer = ask(own, "POST", "/v1/messages", body)
+    answer = send_request(own, "POST", "/v1/messages", body)
     assert answer.status == 400
     assert answer.json["type"] == "error"
     assert answer.json["error"] == {"type": "invalid_request_error", "message": message}

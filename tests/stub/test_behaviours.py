@@ -20,7 +20,7 @@ from mochi_stub.lorem import lorem
 from mochi_stub.pacing import paced
 from mochi_stub.resolve import resolve
 from mochi_stub.tasks import task_answer
-from tests.stub.talk import ask, chat, contents
+from tests.stub.requests import contents, send_message, send_request
 from tests.stub.validity import problems
 
 PHRASE = "THIS IS A TEST OF MINI-MEDIATOR'S AUTOCOMPLETE SYSTEM."
@@ -35,7 +35,7 @@ def reply_to(text: str, model: str, **fields: Any) -> Reply:
 
 
 def test_plain_models_stand_first_and_every_behaviour_behind_them(shared: StubServer) -> None:
-    names = [model["name"].removesuffix(":latest") for model in ask(shared, "GET", "/api/tags").json["models"]]
+    names = [model["name"].removesuffix(":latest") for model in send_request(shared, "GET", "/api/tags").json["models"]]
     assert names[:5] == ["mochi", "mochi-chat", "mochi-long", "mochi-native:4b", "mochi-embed"]
     assert names[5:] == [model.name for model in packaged().models]
 
@@ -47,26 +47,28 @@ def test_a_mirror_shows_the_request(shared: StubServer) -> None:
         "/v1/chat/completions": lambda answer: answer["choices"][0]["message"]["content"],
     }
     for path, told in places.items():
-        assert json.loads(told(ask(shared, "POST", path, body).json)) == body
+        assert json.loads(told(send_request(shared, "POST", path, body).json)) == body
 
 
 def test_a_map_answers_given_messages(shared: StubServer) -> None:
     for said, answer in (("hello", "Hi there!"), ("What is 2+2?", "4"), ("9+10=", PHRASE), ("else", "else")):
-        assert chat(shared, said, "map", stream=False).json["message"]["content"] == answer
+        assert send_message(shared, said, "map", stream=False).json["message"]["content"] == answer
 
 
 def test_reasoning_stands_between_tags_or_beside_the_text(shared: StubServer) -> None:
-    tagged = chat(shared, "What is 2+2?", "think-tags", stream=False).json["message"]
+    tagged = send_message(shared, "What is 2+2?", "think-tags", stream=False).json["message"]
     assert tagged["content"] == "<think>Two and two make four.</think>\n\n4"
     assert "thinking" not in tagged
-    assert chat(shared, "hello you", "thinker", stream=False).json["message"]["content"] == "hello you"
-    assert chat(shared, "hello you", "thinker", stream=False).json["message"]["thinking"].startswith("I was told")
+    assert send_message(shared, "hello you", "thinker", stream=False).json["message"]["content"] == "hello you"
+    assert (
+        send_message(shared, "hello you", "thinker", stream=False).json["message"]["thinking"].startswith("I was told")
+    )
 
 
 def test_a_refusal_for_the_rate_says_when_to_come_again(shared: StubServer) -> None:
     for path in ("/api/chat", "/v1/chat/completions"):
         body = {"model": "rate-limited", "messages": [{"role": "user", "content": "x"}]}
-        answer = ask(shared, "POST", path, body)
+        answer = send_request(shared, "POST", path, body)
         assert (answer.status, answer.headers["retry-after"]) == (429, "2")
         assert answer.headers["x-ratelimit-remaining-requests"] == "0"
     with (
@@ -77,15 +79,15 @@ def test_a_refusal_for_the_rate_says_when_to_come_again(shared: StubServer) -> N
 
 
 def test_a_failure_may_come_in_mid_stream(shared: StubServer) -> None:
-    lines = chat(shared, "tell me more", "rate-limited-midway").lines
+    lines = send_message(shared, "tell me more", "rate-limited-midway").lines
     assert [len(line["message"]["content"]) for line in lines[:-1]] == [40, 40]
     assert lines[-1] == {"error": "Rate limit exceeded"}
-    whole = chat(shared, "tell me more", "rate-limited-midway", stream=False)
+    whole = send_message(shared, "tell me more", "rate-limited-midway", stream=False)
     assert (whole.status, whole.headers["retry-after"]) == (429, "2")
 
 
 def test_a_stream_may_end_without_its_end(shared: StubServer) -> None:
-    lines = chat(shared, "tell me more", "cut-stream").lines
+    lines = send_message(shared, "tell me more", "cut-stream").lines
     assert [len(line["message"]["content"]) for line in lines] == [4, 4, 4]
     assert not any(line["done"] for line in lines)
 
@@ -99,14 +101,14 @@ def test_a_stream_may_end_without_its_end(shared: StubServer) -> None:
     ],
 )
 def test_finishes_differ(shared: StubServer, model: str, ollama_s: str, openai_s: str) -> None:
-    assert chat(shared, "hello", model).lines[-1]["done_reason"] == ollama_s
+    assert send_message(shared, "hello", model).lines[-1]["done_reason"] == ollama_s
     body = {"model": model, "messages": [{"role": "user", "content": "hello"}]}
-    assert ask(shared, "POST", "/v1/chat/completions", body).json["choices"][0]["finish_reason"] == openai_s
+    assert send_request(shared, "POST", "/v1/chat/completions", body).json["choices"][0]["finish_reason"] == openai_s
 
 
 def test_tokens_come_four_characters_at_a_time_and_chunks_ten_times_as_many(shared: StubServer) -> None:
     for model, size in (("token-stream", 4), ("chunky-stream", 40)):
-        sizes = {len(line["message"]["content"]) for line in chat(shared, "hello", model).lines[:-2]}
+        sizes = {len(line["message"]["content"]) for line in send_message(shared, "hello", model).lines[:-2]}
         assert sizes <= {size, *range(1, size)}
         assert size in sizes
 
@@ -164,17 +166,17 @@ def test_a_paused_stream_pauses_and_resumes() -> None:
 
 def test_speed_shortens_a_pause_too() -> None:
     with StubServer(speed=0) as stub:
-        assert chat(stub, "tell me more", "paused-stream").lines[-1]["done"]
+        assert send_message(stub, "tell me more", "paused-stream").lines[-1]["done"]
     assert planned_end(Reply([Pause(2), Text("one two")])) == 2_040_000_000
 
 
 def test_embeddings_are_long_and_near_where_words_are_shared(shared: StubServer) -> None:
     texts = ["the cat sat on the mat", "on the mat the cat sat down", "quarterly revenue grew again"]
-    cat, same, other = ask(shared, "POST", "/api/embed", {"model": "embed", "input": texts}).json["embeddings"]
+    cat, same, other = send_request(shared, "POST", "/api/embed", {"model": "embed", "input": texts}).json["embeddings"]
     assert len(cat) == 768
     near, far = (sum(a * b for a, b in zip(cat, one, strict=True)) for one in (same, other))
     assert near > far + 0.2
-    short = ask(shared, "POST", "/v1/embeddings", {"model": "embed", "input": "x", "dimensions": 256}).json
+    short = send_request(shared, "POST", "/v1/embeddings", {"model": "embed", "input": "x", "dimensions": 256}).json
     vector = short["data"][0]["embedding"]
     assert len(vector) == 256
     assert sum(value * value for value in vector) == pytest.approx(1, abs=1e-5)
@@ -184,7 +186,7 @@ def test_embeddings_are_long_and_near_where_words_are_shared(shared: StubServer)
 def test_a_vector_that_is_cut_keeps_its_meaning(shared: StubServer, length: int) -> None:
     texts = ["the cat sat on the mat", "on the mat the cat sat down", "quarterly revenue grew again", "x"]
     asked = {"model": "embed", "input": texts, "dimensions": length}
-    vectors = ask(shared, "POST", "/api/embed", asked).json["embeddings"]
+    vectors = send_request(shared, "POST", "/api/embed", asked).json["embeddings"]
     assert [len(vector) for vector in vectors] == [length] * 4
     for vector in vectors:
         assert sum(value * value for value in vector) == pytest.approx(1, abs=1e-5)
@@ -193,17 +195,17 @@ def test_a_vector_that_is_cut_keeps_its_meaning(shared: StubServer, length: int)
 
 
 def test_a_vector_of_noughts_can_be_had(shared: StubServer) -> None:
-    (vector,) = ask(shared, "POST", "/api/embed", {"model": "embed-zero", "input": "x"}).json["embeddings"]
+    (vector,) = send_request(shared, "POST", "/api/embed", {"model": "embed-zero", "input": "x"}).json["embeddings"]
     assert vector == [0] * 768
-    data = ask(shared, "POST", "/v1/embeddings", {"model": "embed-zero", "input": "x"}).json["data"]
+    data = send_request(shared, "POST", "/v1/embeddings", {"model": "embed-zero", "input": "x"}).json["data"]
     assert data[0]["embedding"] == [0] * 768
 
 
 def test_many_at_once_get_what_one_gets(shared: StubServer) -> None:
     asked = [(f"question {n % 20}", ["map", "thinker", "task", "mirror", "weirdo"][n % 5]) for n in range(100)]
-    alone = [chat(shared, *one).body for one in asked]
+    alone = [send_message(shared, *one).body for one in asked]
     with ThreadPoolExecutor(16) as pool:
-        assert list(pool.map(lambda one: chat(shared, *one).body, asked)) == alone
+        assert list(pool.map(lambda one: send_message(shared, *one).body, asked)) == alone
 
 
 OBJECT = {
@@ -214,23 +216,23 @@ OBJECT = {
 
 
 def test_a_format_shapes_the_reply_on_every_wire(shared: StubServer) -> None:
-    native = json.loads(chat(shared, "hello", format=OBJECT, stream=False).json["message"]["content"])
+    native = json.loads(send_message(shared, "hello", format=OBJECT, stream=False).json["message"]["content"])
     assert problems(OBJECT, native, OBJECT) == []
     messages = [{"role": "user", "content": "hello"}]
     wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": OBJECT}}
     body = {"model": "mochi", "messages": messages, "response_format": wanted}
-    told = ask(shared, "POST", "/v1/chat/completions", body).json["choices"][0]["message"]["content"]
+    told = send_request(shared, "POST", "/v1/chat/completions", body).json["choices"][0]["message"]["content"]
     assert json.loads(told) == native
     gemini = {
         "contents": [{"role": "user", "parts": [{"text": "hello"}]}],
         "generationConfig": {"responseMimeType": "application/json", "responseJsonSchema": OBJECT},
     }
-    answer = ask(shared, "POST", "/v1beta/models/mochi:generateContent", gemini).json
+    answer = send_request(shared, "POST", "/v1beta/models/mochi:generateContent", gemini).json
     assert json.loads(answer["candidates"][0]["content"]["parts"][0]["text"]) == native
 
 
 def test_json_without_a_schema_is_an_object(shared: StubServer) -> None:
-    told = chat(shared, "hello", format="json", stream=False).json["message"]["content"]
+    told = send_message(shared, "hello", format="json", stream=False).json["message"]["content"]
     assert json.loads(told)["response"].endswith(" hello")
 
 
@@ -296,7 +298,7 @@ HISTORY = "### Chat History:\n<chat_history>\nUSER: How do I bake bread?\nASSIST
 )
 def test_a_task_is_answered_with_the_bare_object(shared: StubServer, output: str, key: str, kind: type) -> None:
     asked = f'### Task:\nDo something.\n### Output:\n{output}\n### Examples:\n- {{ "title": "x" }}\n{HISTORY}'
-    told = json.loads(chat(shared, asked, "task", stream=False).json["message"]["content"])
+    told = json.loads(send_message(shared, asked, "task", stream=False).json["message"]["content"])
     assert list(told) == [key]
     assert isinstance(told[key], kind)
     assert "bread" in json.dumps(told).lower()
@@ -309,7 +311,7 @@ def test_a_text_is_completed(shared: StubServer) -> None:
         "### Example 1:\n<type>General</type>\n<text>The sun</text>\n"
         "<type>search query</type>\n<text>9+10=</text>\n#### Output:\n"
     )
-    assert json.loads(chat(shared, asked, "task", stream=False).json["message"]["content"]) == {"text": PHRASE}
+    assert json.loads(send_message(shared, asked, "task", stream=False).json["message"]["content"]) == {"text": PHRASE}
     assert task_answer(prompted("9+10=")) == PHRASE
 
 
@@ -329,12 +331,12 @@ def test_emoji_and_functions_are_chosen() -> None:
 
 def test_what_is_no_task_is_answered_as_usual(shared: StubServer) -> None:
     for text in ("hello", "### Task:\nSay hello.", "### Task:\nJSON format: {broken"):
-        assert contents(chat(shared, text, "task").lines).endswith(f" {text}")
+        assert contents(send_message(shared, text, "task").lines).endswith(f" {text}")
 
 
 def test_the_journal_tells_which_rule_answered(stub: StubServer) -> None:
-    chat(stub, "hello", "map")
-    chat(stub, "hello", "mochi")
+    send_message(stub, "hello", "map")
+    send_message(stub, "hello", "mochi")
     first, second = stub.exchanges()
     assert first.rule == "trigger 'hello' of map"
     assert second.rule == "built-in: lorem and echo"

@@ -10,14 +10,14 @@ import pytest
 
 from mochi_stub import StubServer
 from mochi_stub.wire.ollama.gosyntax import BadJSON, loads
-from tests.stub.talk import ask
+from tests.stub.requests import send_request
 
 HI = [{"role": "user", "content": "hi"}]
 FIELD = "json: cannot unmarshal {} into Go struct field ChatRequest.{} of type {}"
 
 
 def error(stub: StubServer, body: Any, path: str = "/api/chat") -> tuple[int, str]:
-    answer = ask(stub, "POST", path, body)
+    answer = send_request(stub, "POST", path, body)
     return answer.status, answer.json["error"]
 
 
@@ -141,7 +141,7 @@ def test_a_wrong_value_is_told_in_ollamas_words(
     ],
 )
 def test_what_looks_odd_is_taken(shared: StubServer, body: dict[str, Any]) -> None:
-    answer = ask(shared, "POST", "/api/chat", body)
+    answer = send_request(shared, "POST", "/api/chat", body)
     assert answer.status == 200
     assert answer.json["message"]["content"].endswith(" hi")
     assert answer.json["model"] == body.get("model", "mochi")
@@ -150,7 +150,7 @@ def test_what_looks_odd_is_taken(shared: StubServer, body: dict[str, Any]) -> No
 @pytest.mark.parametrize("tail", [b"x", b"{}", b" trailing garbage", b"\x00"])
 def test_what_follows_the_first_value_is_ignored(shared: StubServer, tail: bytes) -> None:
     body = json.dumps({"model": "mochi", "messages": HI, "stream": False}).encode() + tail
-    assert ask(shared, "POST", "/api/chat", body).json["message"]["content"].endswith(" hi")
+    assert send_request(shared, "POST", "/api/chat", body).json["message"]["content"].endswith(" hi")
 
 
 def test_a_number_out_of_range_is_refused(shared: StubServer) -> None:
@@ -161,7 +161,7 @@ def test_a_number_out_of_range_is_refused(shared: StubServer) -> None:
 def test_bytes_that_are_no_unicode_are_replaced(shared: StubServer) -> None:
     for raw in (b"\xff", b"\\ud800"):
         body = b'{"model":"mochi","stream":false,"messages":[{"role":"user","content":"a' + raw + b'z"}]}'
-        assert ask(shared, "POST", "/api/chat", body).json["message"]["content"].endswith(" a\ufffdz")
+        assert send_request(shared, "POST", "/api/chat", body).json["message"]["content"].endswith(" a\ufffdz")
 
 
 def test_a_body_nested_too_deep_is_refused(shared: StubServer) -> None:
@@ -170,7 +170,7 @@ def test_a_body_nested_too_deep_is_refused(shared: StubServer) -> None:
 
 def test_a_huge_message_comes_back(shared: StubServer) -> None:
     text = "0123456789 " * 300_000
-    answer = ask(
+    answer = send_request(
         shared,
         "POST",
         "/api/chat",

@@ -10,7 +10,7 @@ import pytest
 
 from mochi_stub import StubServer
 from mochi_stub.config import ConfigError, check, load
-from tests.stub.talk import ask, chat
+from tests.stub.requests import send_message, send_request
 
 DATA = Path(__file__).parent / "data"
 """`spec-config.yaml`, `spec-inheritance.yaml` and `fixtures/example.yaml` are the specification's, word for word."""
@@ -23,14 +23,14 @@ def configured(folder: Path, text: str) -> StubServer:
 
 
 def said(stub: StubServer, model: str, text: str, **fields: Any) -> Any:
-    return chat(stub, text, model, stream=False, **fields).json["message"]
+    return send_message(stub, text, model, stream=False, **fields).json["message"]
 
 
 def test_the_specification_s_example_is_valid_and_does_what_it_says() -> None:
     assert check(DATA / "spec-config.yaml") == []
     with StubServer(config=DATA / "spec-config.yaml", speed=0) as stub:
         assert said(stub, "echo", " hello\n")["content"] == " hello\n"
-        weird = chat(stub, "x", "weirdo", stream=False).json
+        weird = send_message(stub, "x", "weirdo", stream=False).json
         assert weird["message"]["content"] == "asdkjhasd kajshd aksjdh..."
         assert weird["eval_count"] == 999999
         assert said(stub, "thinker", "x") == {
@@ -52,14 +52,14 @@ def test_the_specification_s_example_is_valid_and_does_what_it_says() -> None:
             ("test error", 500, "Internal server error"),
             ("rate limit", 429, "Rate limit exceeded"),
         ):
-            failed = chat(stub, text, "gpt-4")
+            failed = send_message(stub, text, "gpt-4")
             assert (failed.status, failed.json) == (status, {"error": message})
-        deep = chat(stub, "think hard", "claude-3-opus", stream=False).json
+        deep = send_message(stub, "think hard", "claude-3-opus", stream=False).json
         assert deep["message"]["thinking"] == "Deep thinking happening here..."
         assert (deep["prompt_eval_count"], deep["eval_count"]) == (500, 1000)
         assert said(stub, "claude-3-opus", "x")["content"] == "I'm Claude, how can I help?"
-        assert chat(stub, "x", "gpt-5").status == 404
-        listed = [model["id"] for model in ask(stub, "GET", "/v1/models").json["data"]]
+        assert send_message(stub, "x", "gpt-5").status == 404
+        listed = [model["id"] for model in send_request(stub, "GET", "/v1/models").json["data"]]
         assert listed == ["echo", "weirdo", "thinker", "coder", "gpt-4", "claude-3-opus"]
 
 
@@ -98,7 +98,7 @@ models:
         assert said(stub, "grandchild", "other")["content"] == "from the child"
         assert said(stub, "bare", "hello")["content"].endswith(" hello")
         assert said(stub, "_base", "hello")["content"] == "from the base"
-        names = [model["name"] for model in ask(stub, "GET", "/api/tags").json["models"]]
+        names = [model["name"] for model in send_request(stub, "GET", "/api/tags").json["models"]]
         assert names == ["child:latest", "grandchild:latest", "bare:latest"]
         assert stub.exchanges()[2].rule == "built-in: lorem and echo"
 
@@ -106,20 +106,22 @@ models:
 def test_a_model_that_declares_nothing_can_do_everything(tmp_path: Path) -> None:
     text = "models: {any: [{_default: {type: message, reasoning: hm, tool_calls: [{name: now}]}}]}"
     with configured(tmp_path, text) as stub:
-        capabilities = ask(stub, "POST", "/api/show", {"model": "any"}).json["capabilities"]
+        capabilities = send_request(stub, "POST", "/api/show", {"model": "any"}).json["capabilities"]
         assert {"completion", "tools", "thinking", "embedding"} <= set(capabilities)
         message = said(stub, "any", "x", think=False)
         assert message["thinking"] == "hm"
         assert message["tool_calls"][0]["function"]["name"] == "now"
-        assert len(ask(stub, "POST", "/api/embed", {"model": "any", "input": "x"}).json["embeddings"][0]) >= 256
+        assert (
+            len(send_request(stub, "POST", "/api/embed", {"model": "any", "input": "x"}).json["embeddings"][0]) >= 256
+        )
 
 
 @pytest.mark.parametrize(("model", "context"), [("any", 512), ("seeing", 2048), ("child", 2048)])
 def test_only_a_model_that_is_declared_to_see_has_a_large_context(tmp_path: Path, model: str, context: int) -> None:
     seeing = "[{_model: {capabilities: [completion, vision]}}]"
     with configured(tmp_path, f"models: {{any: [], seeing: {seeing}, child: [{{_inherit: seeing}}]}}") as stub:
-        chat(stub, "x", model, options={"num_ctx": 512})
-        assert [one["context_length"] for one in ask(stub, "GET", "/api/ps").json["models"]] == [context]
+        send_message(stub, "x", model, options={"num_ctx": 512})
+        assert [one["context_length"] for one in send_request(stub, "GET", "/api/ps").json["models"]] == [context]
 
 
 def test_what_is_declared_of_a_model_is_inherited_and_shown(tmp_path: Path) -> None:
@@ -131,11 +133,11 @@ models:
     - _model: {capabilities: [completion], chars_per_token: 4, parameters: {num_predict: 3}, system: "Be brief."}
 """
     with configured(tmp_path, text) as stub:
-        shown = ask(stub, "POST", "/api/show", {"model": "child"}).json
+        shown = send_request(stub, "POST", "/api/show", {"model": "child"}).json
         assert shown["capabilities"] == ["completion"]
         assert shown["model_info"]["qwen3.context_length"] == 1000
         assert shown["system"] == "Be brief."
-        answer = chat(stub, "hello", "child", stream=False).json
+        answer = send_message(stub, "hello", "child", stream=False).json
         assert (len(answer["message"]["content"]), answer["eval_count"]) == (12, 3)
 
 
@@ -144,7 +146,9 @@ def test_calls_that_were_answered_are_not_made_again(tmp_path: Path) -> None:
     with configured(tmp_path, text) as stub:
         asked = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "now", "arguments": {}}}]}
         messages = [{"role": "user", "content": "time?"}, asked, {"role": "tool", "content": "noon"}]
-        answer = ask(stub, "POST", "/api/chat", {"model": "caller", "messages": messages, "stream": False}).json
+        answer = send_request(
+            stub, "POST", "/api/chat", {"model": "caller", "messages": messages, "stream": False}
+        ).json
         assert answer["message"]["content"].endswith(" noon")
         assert "tool_calls" not in answer["message"]
         assert stub.exchanges()[-1].rule == "built-in: tool result"
@@ -162,7 +166,7 @@ models:
         called = said(stub, "ag", "loop")
         assert [call["function"]["name"] for call in called["tool_calls"]] == ["ok"]
         messages = [{"role": "user", "content": "loop"}, called, {"role": "tool", "content": "done"}]
-        answer = ask(stub, "POST", "/api/chat", {"model": "ag", "messages": messages, "stream": False}).json
+        answer = send_request(stub, "POST", "/api/chat", {"model": "ag", "messages": messages, "stream": False}).json
         assert answer["message"] == {"role": "assistant", "content": "fin"}
 
 
@@ -196,7 +200,7 @@ models:
 """
     with configured(tmp_path, text) as stub:
         assert said(stub, "two", "x")["content"] == "hi"
-        answer = chat(stub, "x", "three", stream=False).json
+        answer = send_message(stub, "x", "three", stream=False).json
         assert (answer["prompt_eval_count"], answer["eval_count"]) == (1, 3)
 
 

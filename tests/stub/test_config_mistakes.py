@@ -11,7 +11,7 @@ import pytest
 
 from mochi_stub import StubServer
 from mochi_stub.config import ConfigError, check, load
-from tests.stub.talk import ask, chat
+from tests.stub.requests import send_message, send_request
 
 ENTRY = "models:\n  a:\n    - _default: "
 
@@ -132,7 +132,7 @@ def test_a_missing_fixture_is_an_error_of_the_provider(tmp_path: Path, path: str
     (tmp_path / "config.yaml").write_text("models: {a: [{_default: {type: file, path: gone.yaml}}]}")
     with StubServer(config=tmp_path / "config.yaml", speed=0) as stub:
         body = {"model": "a", "messages": [{"role": "user", "content": "x"}], "stream": True, **body}
-        answer = ask(stub, "POST", path, body)
+        answer = send_request(stub, "POST", path, body)
     assert answer.status == 500
     assert (
         where(answer.json)
@@ -153,7 +153,7 @@ class Edited:
 
     @property
     def answer(self) -> Any:
-        return chat(self.stub, "x", "a", stream=False).json["message"]["content"]
+        return send_message(self.stub, "x", "a", stream=False).json["message"]["content"]
 
 
 @pytest.fixture
@@ -174,7 +174,10 @@ def test_another_file_in_its_place_is_in_force_too(edited: Edited, tmp_path: Pat
     assert edited.answer == "first"
     (tmp_path / "new.yaml").write_text("models: {a: [{_default: newer}], b: []}")
     (tmp_path / "new.yaml").replace(edited.file)
-    assert [model["name"] for model in ask(edited.stub, "GET", "/api/tags").json["models"]] == ["a:latest", "b:latest"]
+    assert [model["name"] for model in send_request(edited.stub, "GET", "/api/tags").json["models"]] == [
+        "a:latest",
+        "b:latest",
+    ]
     assert edited.answer == "newer"
 
 
@@ -205,5 +208,5 @@ def test_a_recorded_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
                 '{"request": {"url": "http://x/api/chat"}, "response": {"body":'
                 f' {{"message": {{"content": "{text}"}}, "done": true}}}}}}'
             )
-            answer = ask(stub, "POST", "/api/generate", {"model": "a", "prompt": "x", "stream": False})
+            answer = send_request(stub, "POST", "/api/generate", {"model": "a", "prompt": "x", "stream": False})
             assert answer.json["response"] == text

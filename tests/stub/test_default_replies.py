@@ -12,7 +12,7 @@ import pytest
 from mochi_stub import Message, Prompt, Reply, StubServer, ToolCall
 from mochi_stub.lorem import hash_sized, lorem
 from mochi_stub.resolve import resolve
-from tests.stub.talk import ask, chat, contents
+from tests.stub.requests import contents, send_message, send_request
 
 AWKWARD = "  two\n\n\tlines,  and\u00a0ünïcode \U0001f361 \u2028 <b>&</b>\x0b end \n"
 
@@ -48,13 +48,13 @@ def test_the_filler_text_is_as_long_in_every_process() -> None:
 
 
 def test_the_echo_keeps_every_blank(shared: StubServer) -> None:
-    streamed = chat(shared, AWKWARD)
+    streamed = send_message(shared, AWKWARD)
     assert contents(streamed.lines).endswith(f" {AWKWARD}")
-    assert chat(shared, AWKWARD, stream=False).json["message"]["content"] == contents(streamed.lines)
+    assert send_message(shared, AWKWARD, stream=False).json["message"]["content"] == contents(streamed.lines)
 
 
 def test_chunks_are_five_words_and_shorter_only_where_a_text_ends(shared: StubServer) -> None:
-    lines = chat(shared, "one two three four five six seven").lines[:-1]
+    lines = send_message(shared, "one two three four five six seven").lines[:-1]
     assert [len(line["message"]["content"].split()) for line in lines[-2:]] == [5, 2]
     sizes = [len(line["message"]["content"].split()) for line in lines[:-2]]
     assert set(sizes[:-1]) == {5}
@@ -68,7 +68,7 @@ def test_a_reason_makes_the_model_think_first_and_repeat_the_message_in_both() -
 
 
 def test_reasoning_streams_before_text(shared: StubServer) -> None:
-    lines = chat(shared, "What?\nReason: why not").lines[:-1]
+    lines = send_message(shared, "What?\nReason: why not").lines[:-1]
     thinking = ["thinking" in line["message"] for line in lines]
     assert thinking == sorted(thinking, reverse=True)
     assert thinking[0]
@@ -77,7 +77,7 @@ def test_reasoning_streams_before_text(shared: StubServer) -> None:
 
 @pytest.mark.parametrize(("model", "fields"), [("mochi", {"think": False}), ("mochi-chat", {})])
 def test_without_thinking_a_reason_brings_text_only(shared: StubServer, model: str, fields: dict[str, Any]) -> None:
-    message = chat(shared, "What?\nReason: why not", model, stream=False, **fields).json["message"]
+    message = send_message(shared, "What?\nReason: why not", model, stream=False, **fields).json["message"]
     assert "thinking" not in message
     assert message["content"].endswith("Reason: why not")
 
@@ -154,25 +154,27 @@ def test_what_is_null_in_a_block_is_left_out() -> None:
 
 def test_tool_calls_of_an_instruction_reach_the_client(shared: StubServer) -> None:
     plan = instruction(messages=[{"tool_call": [{"name": "add", "args": {"x": "<é>"}}]}])
-    own_line, bare = chat(shared, plan).lines
+    own_line, bare = send_message(shared, plan).lines
     (call,) = own_line["message"]["tool_calls"]
     assert call["function"] == {"index": 0, "name": "add", "arguments": {"x": "<é>"}}
     assert call["id"].startswith("call_")
     assert "tool_calls" not in bare["message"]
-    (final,) = chat(shared, plan, "mochi-native:4b").lines
+    (final,) = send_message(shared, plan, "mochi-native:4b").lines
     assert final["message"]["tool_calls"][0]["function"] == call["function"]
     assert final["done"] is True
 
 
 def test_tool_calls_of_an_instruction_reach_also_who_offers_no_tools(shared: StubServer) -> None:
     plan = instruction(messages=[{"text_message": {"length": 2}}, {"tool_call": [{"name": "now", "args": {}}]}])
-    whole = chat(shared, plan, stream=False).json["message"]
+    whole = send_message(shared, plan, stream=False).json["message"]
     assert whole["content"] == lorem(2)
-    streamed = [call for line in chat(shared, plan).lines for call in line["message"].get("tool_calls", ())]
+    streamed = [call for line in send_message(shared, plan).lines for call in line["message"].get("tool_calls", ())]
     for calls in (whole["tool_calls"], streamed):
         assert [call["function"] for call in calls] == [{"index": 0, "name": "now", "arguments": {}}]
 
 
 def test_generate_answers_like_chat(shared: StubServer) -> None:
-    answer = ask(shared, "POST", "/api/generate", {"model": "mochi-chat", "prompt": "hello", "stream": False}).json
+    answer = send_request(
+        shared, "POST", "/api/generate", {"model": "mochi-chat", "prompt": "hello", "stream": False}
+    ).json
     assert answer["response"] == f"{hash_sized('hello')} hello"

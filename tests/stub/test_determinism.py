@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mochi_stub import StubServer
-from tests.stub.talk import ask
+from tests.stub.requests import send_request
 
 PLAN = '<|instruction_start|>{"messages":[{"tool_call":[{"name":"now","args":{}}]}]}<|instruction_end|>'
 REQUESTS = [
@@ -22,7 +22,7 @@ REQUESTS = [
 def bodies(seed: int, speed: float, *, backwards: bool = False) -> list[bytes]:
     with StubServer(seed=seed, speed=speed) as stub:
         order = REQUESTS[::-1] if backwards else REQUESTS
-        found = [ask(stub, *request).body for request in order]
+        found = [send_request(stub, *request).body for request in order]
     return found[::-1] if backwards else found
 
 
@@ -40,4 +40,4 @@ def test_another_seed_gives_other_ids_and_times_but_the_same_words() -> None:
 @pytest.mark.parametrize("prefix", ["", "/ollama"])
 def test_the_prefix_does_not_matter(shared: StubServer, prefix: str) -> None:
     method, path, body = REQUESTS[2]
-    assert ask(shared, method, prefix + path, body).body == ask(shared, method, path, body).body
+    assert send_request(shared, method, prefix + path, body).body == send_request(shared, method, path, body).body

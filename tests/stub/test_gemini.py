@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from mochi_stub import Cut, Failure, Model, Prompt, Reply, StubServer, Text, ToolCall, Usage
 from mochi_stub.lorem import hash_sized
 from tests.stub.clients import gemini_client, saying
-from tests.stub.talk import ask
+from tests.stub.requests import send_request
 
 HELLO = {"contents": [{"role": "user", "parts": [{"text": "hello"}]}]}
 VERSIONS = (None, "v1beta", "v1alpha")
@@ -54,8 +54,8 @@ def test_every_version_answers_alike(own: StubServer, version: str | None) -> No
 def test_a_stream_is_events_where_they_are_asked_for_and_else_a_list() -> None:
     calls = [ToolCall("read_file", {"path": "/src/main.js"}, id="mine")]
     with saying(Reply.of(("one", " two"), reasoning="hm", tool_calls=calls)) as stub:
-        events = ask(stub, "POST", f"{path('streamGenerateContent')}?alt=sse", HELLO)
-        listed = ask(stub, "POST", path("streamGenerateContent"), HELLO)
+        events = send_request(stub, "POST", f"{path('streamGenerateContent')}?alt=sse", HELLO)
+        listed = send_request(stub, "POST", path("streamGenerateContent"), HELLO)
     assert events.headers["content-type"] == "text/event-stream"
     assert listed.headers["content-type"] == "application/json; charset=UTF-8"
     *frames, rest = events.body.decode().split("\r\n\r\n")
@@ -192,7 +192,7 @@ def test_contents_of_every_kind_reach_the_model() -> None:
 
 def test_names_may_be_written_in_snake_case(own: StubServer) -> None:
     body = {**HELLO, "generation_config": {"max_output_tokens": 5}, "system_instruction": {"parts": [{"text": "x"}]}}
-    answer = ask(own, "POST", path("generateContent"), body).json
+    answer = send_request(own, "POST", path("generateContent"), body).json
     assert answer["candidates"][0]["content"]["parts"] == [{"text": "lorem"}]
     assert answer["candidates"][0]["finishReason"] == "MAX_TOKENS"
 
@@ -203,7 +203,9 @@ def test_it_embeds_one_and_many(own: StubServer, client: genai.Client) -> None:
     cat, same, other = [one.values or [] for one in found]
     assert sum(value * value for value in cat) == pytest.approx(1, abs=1e-5)
     assert sum(map(float.__mul__, cat, same)) > sum(map(float.__mul__, cat, other)) + 0.2
-    single = ask(own, "POST", path("embedContent", "mochi-embed"), {"content": {"parts": [{"text": texts[0]}]}})
+    single = send_request(
+        own, "POST", path("embedContent", "mochi-embed"), {"content": {"parts": [{"text": texts[0]}]}}
+    )
     assert single.json["embedding"]["values"] == pytest.approx(cat, abs=1e-6)
     short = client.models.embed_content(
         model="mochi-embed", contents="x", config=types.EmbedContentConfig(output_dimensionality=16)
@@ -222,7 +224,7 @@ def test_it_tells_what_a_model_is_good_for(client: genai.Client) -> None:
 def test_names_with_colons_and_slashes_are_found() -> None:
     with StubServer(models=[Model("org/model:4b")], speed=0) as stub:
         for name in ("org/model:4b", "org%2Fmodel:4b"):
-            assert ask(stub, "POST", path("generateContent", name), HELLO).status == 200
+            assert send_request(stub, "POST", path("generateContent", name), HELLO).status == 200
 
 
 def test_errors_are_raised_as_the_clients_own() -> None:
@@ -236,7 +238,7 @@ def test_errors_are_raised_as_the_clients_own() -> None:
                 with pytest.raises(errors.ServerError if code >= 500 else errors.ClientError) as caught:
                     list(ask_for(model="mochi", contents=str(code)))
                 assert (caught.value.code, caught.value.status, caught.value.message) == (code, status, "no")
-        limited = ask(stub, "POST", path("generateContent"), {"contents": [{"parts": [{"text": "429"}]}]})
+        limited = send_request(stub, "POST", path("generateContent"), {"contents": [{"parts": [{"text": "429"}]}]})
     assert limited.headers["retry-after"] == "1"
     assert limited.json["error"]["details"] == [
         {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "1s"}
@@ -278,7 +280,7 @@ def test_a_cut_ends_the_stream_without_a_finish() -> None:
 )
 def test_wrong_fields_are_named(own: StubServer, fields: dict[str, Any], message: str) -> None:
     for verb in ("generateContent", "streamGenerateContent?alt=sse"):
-        answer = ask(own, "POST", path(verb), {**HELLO, **fields})
+        answer = send_request(own, "POST", path(verb), {**HELLO, **fields})
         assert answer.json["error"] == {"code": 400, "message": message, "status": "INVALID_ARGUMENT"}
         assert answer.status == 400
 

@@ -8,26 +8,26 @@ from typing import Any
 import pytest
 
 from mochi_stub import Gate, Reply, StubServer, Text
-from tests.stub.talk import ask, chat, streaming
+from tests.stub.requests import open_stream, send_message, send_request
 
 RELOADED = {"num_ctx": 2048}
 _ABA = ("YQ==", "Yg==", "YQ==")
 
 
 def rows(stub: StubServer) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = ask(stub, "GET", "/stub/requests").json["requests"]
+    found: list[dict[str, Any]] = send_request(stub, "GET", "/stub/requests").json["requests"]
     return found
 
 
 def state(stub: StubServer) -> dict[str, Any]:
-    found: dict[str, Any] = ask(stub, "GET", "/stub/state").json
+    found: dict[str, Any] = send_request(stub, "GET", "/stub/state").json
     return found
 
 
 def test_the_journal_tells_what_was_asked_and_how_it_went(stub: StubServer) -> None:
-    chat(stub, "hello", stream=False)
-    chat(stub, "x" * 30, options={"num_ctx": 20}, stream=False)
-    chat(stub, "hello", "nope")
+    send_message(stub, "hello", stream=False)
+    send_message(stub, "x" * 30, options={"num_ctx": 20}, stream=False)
+    send_message(stub, "hello", "nope")
     first, second, third = rows(stub)
     assert (first["path"], first["model"], first["status"], first["outcome"]) == ("/api/chat", "mochi", 200, "finished")
     assert (first["num_ctx"], first["reload"], first["truncated"], first["prompt_tokens"]) == (4096, False, False, 5)
@@ -59,16 +59,16 @@ def test_the_journal_tells_what_was_asked_and_how_it_went(stub: StubServer) -> N
 )
 def test_the_journal_tells_which_images_came(stub: StubServer, path: str, content: dict[str, Any]) -> None:
     message = {"role": "user", **content}
-    assert ask(stub, "POST", path, {"model": "mochi", "max_tokens": 5, "messages": [message]}).status == 200
+    assert send_request(stub, "POST", path, {"model": "mochi", "max_tokens": 5, "messages": [message]}).status == 200
     a, b = sha256(b"a").hexdigest(), sha256(b"b").hexdigest()
     assert rows(stub)[0]["images"] == [a, b, a]
     assert stub.exchanges()[0].images == (a, b, a)
 
 
 def test_looking_at_the_journal_leaves_no_trace_and_deleting_empties_it(stub: StubServer) -> None:
-    chat(stub, "hello")
+    send_message(stub, "hello")
     assert len(rows(stub)) == len(rows(stub)) == 1
-    assert ask(stub, "DELETE", "/stub/requests").status == 204
+    assert send_request(stub, "DELETE", "/stub/requests").status == 204
     assert not rows(stub)
     assert not stub.exchanges()
 
@@ -78,8 +78,8 @@ def test_nothing_secret_stands_in_it(stub: StubServer) -> None:
     body: dict[str, Any] = {"model": "mochi", "messages": []}
     body |= {"api_key": "s3cret", "tools": [{"password": "s3cret"}], "user": "me"}
     body["metadata"] = {"token": "s3cret", "refreshToken": "s3cret", "client_secret": "s3cret", "tokens": "2"}
-    ask(stub, "POST", "/api/chat?key=s3cret&alt=sse", body, {**secrets, "X-Trace": "7"})
-    shown = ask(stub, "GET", "/stub/requests").body
+    send_request(stub, "POST", "/api/chat?key=s3cret&alt=sse", body, {**secrets, "X-Trace": "7"})
+    shown = send_request(stub, "GET", "/stub/requests").body
     assert b"s3cret" not in shown
     (row,) = rows(stub)
     assert (row["headers"]["authorization"], row["headers"]["x-trace"], row["query"]) == ("***", "7", "key=***&alt=sse")
@@ -90,8 +90,8 @@ def test_nothing_secret_stands_in_it(stub: StubServer) -> None:
 def test_other_ways_to_write_a_secret_are_known(stub: StubServer) -> None:
     headers = {"Ocp-Apim-Subscription-Key": "s3cret", "X-Auth": "s3cret", "Idempotency-Key": "mine"}
     body = b'{"api_k\\u0065y": "s3cret", "api_keys": ["s3cret"], "max_tokens": 5, "key": "word"}'
-    ask(stub, "POST", "/api/show?k%65y=s3cret&sig=s3cret&page=2", body, headers)
-    assert b"s3cret" not in ask(stub, "GET", "/stub/requests").body
+    send_request(stub, "POST", "/api/show?k%65y=s3cret&sig=s3cret&page=2", body, headers)
+    assert b"s3cret" not in send_request(stub, "GET", "/stub/requests").body
     (row,) = rows(stub)
     assert (row["headers"]["idempotency-key"], row["query"]) == ("mine", "k%65y=***&sig=***&page=2")
     assert row["body"] == {"api_key": "***", "api_keys": ["***"], "max_tokens": 5, "key": "word"}
@@ -99,7 +99,7 @@ def test_other_ways_to_write_a_secret_are_known(stub: StubServer) -> None:
 
 def test_a_body_that_is_nested_too_deeply_is_left_out(stub: StubServer) -> None:
     deep = b'{"model":"mochi","messages":[],"x":' + b"[" * 500 + b"]" * 500 + b"}"
-    assert ask(stub, "POST", "/api/chat", deep).status == 200
+    assert send_request(stub, "POST", "/api/chat", deep).status == 200
     assert rows(stub)[0]["body"] is None
 
 
@@ -108,8 +108,8 @@ def test_the_state_counts_loads_and_shows_what_is_loaded(stub: StubServer) -> No
         "models": [],
         **dict.fromkeys(("loads", "reloads", "truncations", "queued", "waiting", "in_flight"), 0),
     }
-    chat(stub, "hello", keep_alive=-1)
-    chat(stub, "hello", options=RELOADED)
+    send_message(stub, "hello", keep_alive=-1)
+    send_message(stub, "hello", options=RELOADED)
     seen = state(stub)
     assert (seen["loads"], seen["reloads"]) == (2, 1)
     assert seen["models"] == [{"name": "mochi", "context_length": 2048, "keep_alive": 300.0, "requests": 0}]
@@ -119,7 +119,7 @@ def test_the_state_shows_what_is_under_way() -> None:
     gate = Gate()
     body = {"model": "mochi", "messages": [{"role": "user", "content": "hello"}], "keep_alive": -1}
     with StubServer(resolve=lambda _: Reply([Text(("one",)), gate]), speed=0) as stub:
-        with streaming(stub, "/api/chat", body) as response:
+        with open_stream(stub, "/api/chat", body) as response:
             assert response.readline()
             seen = state(stub)
             assert (seen["in_flight"], seen["models"][0]["requests"], seen["models"][0]["keep_alive"]) == (1, 1, None)

@@ -10,7 +10,7 @@ import pytest
 from mochi_stub import Gate, Model, Reply, StubServer, Text
 from mochi_stub.loading import effective_context
 from mochi_stub.scheduler import Lease, Need, Scheduler
-from tests.stub.talk import ask, chat, streaming
+from tests.stub.requests import open_stream, send_message, send_request
 
 A, B = Model("a", context_length=8192), Model("b", parameters={"num_ctx": 2048})
 
@@ -109,44 +109,44 @@ def test_the_context_is_clamped_to_what_the_model_was_trained_for(
 
 @pytest.mark.parametrize("keep_alive", [60, "1m", "60s", "0.5m30s", 60.0])
 def test_seconds_and_durations_are_understood(stub: StubServer, keep_alive: Any) -> None:
-    chat(stub, "hello", keep_alive=keep_alive)
-    chat(stub, "hello", "mochi-chat", keep_alive=61)
-    chat(stub, "hello", "mochi-long", keep_alive=59)
-    names = [model["name"] for model in ask(stub, "GET", "/api/ps").json["models"]]
+    send_message(stub, "hello", keep_alive=keep_alive)
+    send_message(stub, "hello", "mochi-chat", keep_alive=61)
+    send_message(stub, "hello", "mochi-long", keep_alive=59)
+    names = [model["name"] for model in send_request(stub, "GET", "/api/ps").json["models"]]
     assert names == ["mochi-chat:latest", "mochi:latest", "mochi-long:latest"]
 
 
 @pytest.mark.parametrize("keep_alive", [-1, "-1s", 1e300, "999999999h"])
 def test_for_ever_is_292_years(stub: StubServer, keep_alive: Any) -> None:
-    chat(stub, "hello", keep_alive=keep_alive)
-    (running,) = ask(stub, "GET", "/api/ps").json["models"]
+    send_message(stub, "hello", keep_alive=keep_alive)
+    (running,) = send_request(stub, "GET", "/api/ps").json["models"]
     assert running["expires_at"] > "2300"
 
 
 @pytest.mark.parametrize("path", ["/api/chat", "/api/generate"])
 @pytest.mark.parametrize("stream", [True, False])
 def test_an_empty_request_loads_and_with_keep_alive_zero_unloads(stub: StubServer, path: str, stream: bool) -> None:
-    answer = ask(stub, "POST", path, {"model": "mochi", "stream": stream})
+    answer = send_request(stub, "POST", path, {"model": "mochi", "stream": stream})
     assert answer.headers["content-type"] == "application/json; charset=utf-8"
     assert answer.json["done_reason"] == "load"
-    assert len(ask(stub, "GET", "/api/ps").json["models"]) == 1
+    assert len(send_request(stub, "GET", "/api/ps").json["models"]) == 1
     for _ in range(2):
-        assert ask(stub, "POST", path, {"model": "mochi", "keep_alive": "0"}).json["done_reason"] == "unload"
-    assert ask(stub, "GET", "/api/ps").json == {"models": []}
+        assert send_request(stub, "POST", path, {"model": "mochi", "keep_alive": "0"}).json["done_reason"] == "unload"
+    assert send_request(stub, "GET", "/api/ps").json == {"models": []}
 
 
 def test_a_model_that_answers_is_running_until_its_client_has_gone() -> None:
     body = {"model": "mochi", "messages": [{"role": "user", "content": "hello"}], "keep_alive": 0}
     with StubServer(resolve=lambda _: Reply([Text(("one",)), Gate()]), speed=0) as stub:
-        with streaming(stub, "/api/chat", body) as response:
+        with open_stream(stub, "/api/chat", body) as response:
             assert response.readline()
-            assert len(ask(stub, "GET", "/api/ps").json["models"]) == 1
+            assert len(send_request(stub, "GET", "/api/ps").json["models"]) == 1
         stub.wait_for(lambda seen: seen[0].outcome == "cancelled")
-        assert ask(stub, "GET", "/api/ps").json == {"models": []}
+        assert send_request(stub, "GET", "/api/ps").json == {"models": []}
 
 
 def test_a_bad_format_has_loaded_the_model(stub: StubServer) -> None:
-    assert chat(stub, "hello", format="xml").status == 500
-    assert len(ask(stub, "GET", "/api/ps").json["models"]) == 1
-    assert chat(stub, "hello", "mochi-chat", think=True).status == 400
-    assert len(ask(stub, "GET", "/api/ps").json["models"]) == 1
+    assert send_message(stub, "hello", format="xml").status == 500
+    assert len(send_request(stub, "GET", "/api/ps").json["models"]) == 1
+    assert send_message(stub, "hello", "mochi-chat", think=True).status == 400
+    assert len(send_request(stub, "GET", "/api/ps").json["models"]) == 1

@@ -8,33 +8,33 @@ from typing import Any
 import pytest
 
 from mochi_stub import StubServer
-from tests.stub.talk import ask, streaming
+from tests.stub.requests import open_stream, send_request
 
 GGUF = b"GGUF and so on"
 DIGEST = "sha256:" + hashlib.sha256(GGUF).hexdigest()
 
 
 def names(stub: StubServer) -> set[str]:
-    return {model["name"].removesuffix(":latest") for model in ask(stub, "GET", "/api/tags").json["models"]}
+    return {model["name"].removesuffix(":latest") for model in send_request(stub, "GET", "/api/tags").json["models"]}
 
 
 def statuses(stub: StubServer, path: str, body: Any) -> list[str]:
-    return [line.get("status") or line["error"] for line in ask(stub, "POST", path, body).lines]
+    return [line.get("status") or line["error"] for line in send_request(stub, "POST", path, body).lines]
 
 
 def test_a_copy_is_the_same_model_under_another_name(stub: StubServer) -> None:
-    assert ask(stub, "POST", "/api/copy", {"source": "mochi", "destination": "me/mine:1"}).status == 200
-    shown = {model["name"]: model for model in ask(stub, "GET", "/api/tags").json["models"]}
+    assert send_request(stub, "POST", "/api/copy", {"source": "mochi", "destination": "me/mine:1"}).status == 200
+    shown = {model["name"]: model for model in send_request(stub, "GET", "/api/tags").json["models"]}
     assert shown["me/mine:1"]["digest"] == shown["mochi:latest"]["digest"]
-    assert ask(stub, "POST", "/api/chat", {"model": "me/mine:1", "messages": []}).status == 200
+    assert send_request(stub, "POST", "/api/chat", {"model": "me/mine:1", "messages": []}).status == 200
 
 
 def test_a_deleted_model_is_gone_from_every_wire_and_can_be_pulled_again(stub: StubServer) -> None:
-    assert ask(stub, "DELETE", "/api/delete", {"model": "mochi"}).status == 200
+    assert send_request(stub, "DELETE", "/api/delete", {"model": "mochi"}).status == 200
     assert "mochi" not in names(stub)
-    assert ask(stub, "POST", "/api/show", {"model": "mochi"}).status == 404
-    assert ask(stub, "GET", "/v1/models/mochi").status == 404
-    lines = ask(stub, "POST", "/api/pull", {"model": "mochi"}).lines
+    assert send_request(stub, "POST", "/api/show", {"model": "mochi"}).status == 404
+    assert send_request(stub, "GET", "/v1/models/mochi").status == 404
+    lines = send_request(stub, "POST", "/api/pull", {"model": "mochi"}).lines
     assert (lines[0], lines[-1]) == ({"status": "pulling manifest"}, {"status": "success"})
     weights = [line for line in lines if line.get("digest") == lines[1]["digest"]]
     assert "completed" not in weights[0]
@@ -44,7 +44,7 @@ def test_a_deleted_model_is_gone_from_every_wire_and_can_be_pulled_again(stub: S
 
 
 def test_what_is_there_already_is_pulled_in_one_line_for_each_layer(stub: StubServer) -> None:
-    lines = ask(stub, "POST", "/api/pull", {"model": "mochi"}).lines
+    lines = send_request(stub, "POST", "/api/pull", {"model": "mochi"}).lines
     digests = [line["digest"] for line in lines if "digest" in line]
     assert len(digests) == len(set(digests)) == 3
     assert all(line["completed"] == line["total"] for line in lines if "digest" in line)
@@ -52,8 +52,8 @@ def test_what_is_there_already_is_pulled_in_one_line_for_each_layer(stub: StubSe
 
 def test_a_pull_whose_client_goes_brings_nothing() -> None:
     with StubServer(speed=0.1) as stub:
-        ask(stub, "DELETE", "/api/delete", {"model": "mochi"})
-        with streaming(stub, "/api/pull", {"model": "mochi"}) as response:
+        send_request(stub, "DELETE", "/api/delete", {"model": "mochi"})
+        with open_stream(stub, "/api/pull", {"model": "mochi"}) as response:
             assert response.readline()
         stub.wait_for(lambda seen: seen[-1].outcome == "cancelled")
         assert "mochi" not in names(stub)
@@ -72,7 +72,7 @@ def test_a_pull_whose_client_goes_brings_nothing() -> None:
 )
 def test_a_pull_of_what_is_not_to_be_had_fails_in_the_stream(stub: StubServer, body: Any, text: str) -> None:
     assert statuses(stub, "/api/pull", body) == ["pulling manifest", text]
-    whole = ask(stub, "POST", "/api/pull", {**body, "stream": False})
+    whole = send_request(stub, "POST", "/api/pull", {**body, "stream": False})
     assert (whole.status, whole.json) == (500, {"error": text})
 
 
@@ -81,24 +81,24 @@ def test_a_pull_of_what_is_not_to_be_had_fails_in_the_stream(stub: StubServer, b
     "body", [b"", b"{", b"[]", b'{"model":5}', b'{"model":"a b"}', b'{"source":"a","destination":"/"}']
 )
 def test_wrong_bodies_are_400(stub: StubServer, path: str, body: bytes) -> None:
-    refused = ask(stub, "POST", path, body)
+    refused = send_request(stub, "POST", path, body)
     assert refused.status == 400
     assert refused.json["error"]
 
 
 def test_deleting_needs_a_name_that_is_one(stub: StubServer) -> None:
-    refused = ask(stub, "DELETE", "/api/delete", {"model": "a b"})
+    refused = send_request(stub, "DELETE", "/api/delete", {"model": "a b"})
     assert (refused.status, refused.json) == (400, {"error": 'name "a b" is invalid'})
-    assert ask(stub, "DELETE", "/api/delete").status == 400
+    assert send_request(stub, "DELETE", "/api/delete").status == 400
 
 
 def test_a_push_needs_a_model_and_a_namespace_of_ones_own(stub: StubServer) -> None:
     assert "not authorized" in statuses(stub, "/api/push", {"model": "mochi"})[-1]
     assert statuses(stub, "/api/push", {"model": "me/none"})[-1] == 'model "me/none:latest" not found'
-    ask(stub, "POST", "/api/copy", {"source": "mochi", "destination": "me/mine"})
+    send_request(stub, "POST", "/api/copy", {"source": "mochi", "destination": "me/mine"})
     pushed = statuses(stub, "/api/push", {"model": "me/mine"})
     assert (pushed[0], pushed[-2:]) == ("retrieving manifest", ["pushing manifest", "success"])
-    assert ask(stub, "POST", "/api/push", {"model": "me/mine", "stream": False}).json == {"status": "success"}
+    assert send_request(stub, "POST", "/api/push", {"model": "me/mine", "stream": False}).json == {"status": "success"}
 
 
 def test_a_created_model_has_what_it_was_made_of(stub: StubServer) -> None:
@@ -108,12 +108,12 @@ def test_a_created_model_has_what_it_was_made_of(stub: StubServer) -> None:
         *("using existing layer", "creating new layer", "creating new layer", "creating new layer"),
         *("writing manifest", "success"),
     ]
-    shown = ask(stub, "POST", "/api/show", {"model": "mine"}).json
+    shown = send_request(stub, "POST", "/api/show", {"model": "mine"}).json
     assert (shown["system"], shown["license"], shown["details"]["parent_model"]) == ("S", "L1\nL2", "mochi:latest")
     assert "num_ctx                        512" in shown["parameters"].split("\n")
     assert "thinking" in shown["capabilities"]
-    ask(stub, "POST", "/api/chat", {"model": "mine", "messages": []})
-    assert ask(stub, "GET", "/api/ps").json["models"][0]["context_length"] == 512
+    send_request(stub, "POST", "/api/chat", {"model": "mine", "messages": []})
+    assert send_request(stub, "GET", "/api/ps").json["models"][0]["context_length"] == 512
 
 
 def test_a_model_is_created_from_blobs_that_were_sent(stub: StubServer) -> None:
@@ -121,9 +121,9 @@ def test_a_model_is_created_from_blobs_that_were_sent(stub: StubServer) -> None:
     missing = statuses(stub, "/api/create", body)
     assert missing[0] == "parsing GGUF"
     assert missing[1].endswith(f"{DIGEST.replace(':', '-')}: no such file or directory")
-    assert ask(stub, "HEAD", f"/api/blobs/{DIGEST}").status == 404
-    assert [ask(stub, "POST", f"/api/blobs/{DIGEST}", GGUF).status for _ in range(2)] == [201, 200]
-    assert ask(stub, "HEAD", f"/api/blobs/{DIGEST.replace(':', '-')}").status == 200
+    assert send_request(stub, "HEAD", f"/api/blobs/{DIGEST}").status == 404
+    assert [send_request(stub, "POST", f"/api/blobs/{DIGEST}", GGUF).status for _ in range(2)] == [201, 200]
+    assert send_request(stub, "HEAD", f"/api/blobs/{DIGEST.replace(':', '-')}").status == 200
     created = statuses(stub, "/api/create", body)
     assert created == [
         *("parsing GGUF", "validating GGUF model", "verifying conversion"),
@@ -134,16 +134,16 @@ def test_a_model_is_created_from_blobs_that_were_sent(stub: StubServer) -> None:
 
 def test_a_digest_that_is_none_is_refused(stub: StubServer) -> None:
     for digest in ("xyz", "sha256:12", "sha1:" + "0" * 64):
-        assert ask(stub, "HEAD", f"/api/blobs/{digest}").status == 400
-        assert ask(stub, "POST", f"/api/blobs/{digest}", b"x").json == {"error": "invalid digest format"}
-    refused = ask(stub, "POST", "/api/create", {"model": "z", "files": {"a.gguf": "sha256:12"}})
+        assert send_request(stub, "HEAD", f"/api/blobs/{digest}").status == 400
+        assert send_request(stub, "POST", f"/api/blobs/{digest}", b"x").json == {"error": "invalid digest format"}
+    refused = send_request(stub, "POST", "/api/create", {"model": "z", "files": {"a.gguf": "sha256:12"}})
     assert (refused.status, refused.json) == (400, {"error": "invalid digest format"})
 
 
 def test_the_line_of_an_unclosed_action_is_told(stub: StubServer) -> None:
     body = {"model": "z", "from": "mochi", "template": "{{ .System }}\n{{ .Bad"}
     assert statuses(stub, "/api/create", body) == ["template error: template: :2: unclosed action"]
-    assert ask(stub, "POST", "/api/create", {**body, "stream": False}).status == 400
+    assert send_request(stub, "POST", "/api/create", {**body, "stream": False}).status == 400
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_the_line_of_an_unclosed_action_is_told(stub: StubServer) -> None:
     ],
 )
 def test_a_model_is_not_created_of_what_is_wrong(stub: StubServer, wrong: Any, text: str) -> None:
-    refused = ask(stub, "POST", "/api/create", {"model": "z", "from": "mochi", **wrong})
+    refused = send_request(stub, "POST", "/api/create", {"model": "z", "from": "mochi", **wrong})
     assert (refused.status, refused.json) == (400, {"error": text})
 
 
@@ -168,6 +168,6 @@ def test_two_servers_make_the_same_model_of_the_same_request() -> None:
     shown = []
     for _ in range(2):
         with StubServer(speed=0) as stub:
-            ask(stub, "POST", "/api/create", {"model": "mine", "from": "mochi", "system": "S"})
-            shown.append(ask(stub, "GET", "/api/tags").body)
+            send_request(stub, "POST", "/api/create", {"model": "mine", "from": "mochi", "system": "S"})
+            shown.append(send_request(stub, "GET", "/api/tags").body)
     assert shown[0] == shown[1]

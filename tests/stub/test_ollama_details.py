@@ -9,7 +9,7 @@ import pytest
 from mochi_stub import Gate, Logprob, Model, Reasoning, Reply, StubServer, Text
 from mochi_stub.wire.ollama.gojson import dumps, number, number32, quoted, text, timestamp
 from mochi_stub.wire.ollama.names import BadName, parse_name, routed
-from tests.stub.talk import ask, chat
+from tests.stub.requests import send_message, send_request
 
 
 @pytest.mark.parametrize(
@@ -111,22 +111,22 @@ def test_each_habit_treats_thinking_its_own_way_in_generate(
     model = Model("thinker", ("completion", "thinking"), habit=habit)
     reply = Reply([Reasoning("hm"), Text("yes")])
     with StubServer(models=[model], resolve=lambda _: reply, speed=0) as stub:
-        lines = ask(stub, "POST", "/api/generate", {"model": "thinker", "prompt": "x"}).lines
-        body = ask(stub, "POST", "/api/generate", {"model": "thinker", "prompt": "x", "stream": False}).json
+        lines = send_request(stub, "POST", "/api/generate", {"model": "thinker", "prompt": "x"}).lines
+        body = send_request(stub, "POST", "/api/generate", {"model": "thinker", "prompt": "x", "stream": False}).json
     assert [(line["response"], line.get("thinking")) for line in lines[:-1]] == streamed
     assert {key: body[key] for key in ("response", "thinking") if key in body} == whole
 
 
 def test_what_a_native_model_can_do_is_told_by_show_and_not_by_the_list(shared: StubServer) -> None:
-    listed = {model["name"]: model for model in ask(shared, "GET", "/api/tags").json["models"]}
+    listed = {model["name"]: model for model in send_request(shared, "GET", "/api/tags").json["models"]}
     assert listed["mochi-native:4b"]["capabilities"] == listed["mochi-embed:latest"]["capabilities"] == ["completion"]
-    shown = ask(shared, "POST", "/api/show", {"model": "mochi-native:4b"}).json
+    shown = send_request(shared, "POST", "/api/show", {"model": "mochi-native:4b"}).json
     assert shown["capabilities"] == ["tools", "thinking", "completion"]
     assert "context_length" not in shown["details"]
 
 
 def test_log_probabilities_ride_on_their_chunks(shared: StubServer) -> None:
-    lines = chat(shared, "hello", logprobs=True, top_logprobs=3).lines
+    lines = send_message(shared, "hello", logprobs=True, top_logprobs=3).lines
     for line in lines[:-1]:
         (entry,) = line["logprobs"]
         assert bytes(entry["bytes"]).decode() == entry["token"] == line["message"]["content"]
@@ -134,14 +134,14 @@ def test_log_probabilities_ride_on_their_chunks(shared: StubServer) -> None:
         assert ranked == sorted(ranked, reverse=True)
         assert len(ranked) == 3
     assert "logprobs" not in lines[-1]
-    assert "logprobs" not in chat(shared, "hello").lines[0]
+    assert "logprobs" not in send_message(shared, "hello").lines[0]
 
 
 def test_scripted_log_probabilities_are_cut_to_what_was_asked() -> None:
     likely = Logprob("a", -0.5, (("a", -0.5), ("b", -1.0)))
     with StubServer(resolve=lambda _: Reply([Text(("a",), (likely,))]), speed=0) as stub:
-        first = chat(stub, "hello", logprobs=True, top_logprobs=1).lines[0]
-        bare = chat(stub, "hello", logprobs=True).lines[0]
+        first = send_message(stub, "hello", logprobs=True, top_logprobs=1).lines[0]
+        bare = send_message(stub, "hello", logprobs=True).lines[0]
     assert [rival["token"] for rival in first["logprobs"][0]["top_logprobs"]] == ["a"]
     assert bare["logprobs"] == [{"token": "a", "logprob": -0.5, "bytes": [97]}]
 
@@ -150,7 +150,7 @@ def test_a_whole_reply_has_the_log_probabilities_of_all_its_pieces() -> None:
     gate = Gate()
     gate.open()
     with StubServer(resolve=lambda _: Reply([Text(("a",)), gate, Text(("b",))]), speed=0) as stub:
-        body = chat(stub, "hello", logprobs=True, stream=False).json
+        body = send_message(stub, "hello", logprobs=True, stream=False).json
     assert [entry["token"] for entry in body["logprobs"]] == ["a", "b"]
 
 
@@ -169,15 +169,15 @@ def test_the_rendered_prompt_can_be_seen(shared: StubServer) -> None:
             {"role": "tool", "content": "done"},
         ],
     }
-    rendered = ask(shared, "POST", "/api/chat", body).json["_debug_info"]["rendered_template"]
+    rendered = send_request(shared, "POST", "/api/chat", body).json["_debug_info"]["rendered_template"]
     assert rendered == (
         'tools: [{"type":"function","function":{"name":"f"}}]\nuser: hi\nassistant: f {"a":1}\ntool: done'
     )
     raw = {"model": "mochi", "_debug_render_only": True, "prompt": "as it is", "raw": True}
-    assert ask(shared, "POST", "/api/generate", raw).json["_debug_info"]["rendered_template"] == "as it is"
+    assert send_request(shared, "POST", "/api/generate", raw).json["_debug_info"]["rendered_template"] == "as it is"
 
 
 def test_images_count_768_tokens_each(shared: StubServer) -> None:
     message = {"role": "user", "content": "hi", "images": ["aGk=", "aGk="]}
     body = {"model": "mochi", "messages": [message], "stream": False}
-    assert ask(shared, "POST", "/api/chat", body).json["prompt_eval_count"] == len("hi") + 2 * 768
+    assert send_request(shared, "POST", "/api/chat", body).json["prompt_eval_count"] == len("hi") + 2 * 768

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from mochi_stub import Cut, Failure, Model, Prompt, Reply, StubServer, Text, ToolCall, Usage
 from mochi_stub.lorem import hash_sized, lorem
 from tests.stub.clients import openai_client, saying
-from tests.stub.talk import ask
+from tests.stub.requests import send_request
 
 HELLO: Any = [{"role": "user", "content": "hello"}]
 TOOLS: Any = [{"type": "function", "function": {"name": "now", "parameters": {"type": "object"}}}]
@@ -34,7 +34,7 @@ def client(own: StubServer) -> Iterator[openai.OpenAI]:
 
 def events(stub: StubServer, path: str, body: dict[str, Any]) -> list[Any]:
     """The data of a stream's events; the last of them must be [DONE]."""
-    answer = ask(stub, "POST", path, {"model": "mochi", "stream": True, **body})
+    answer = send_request(stub, "POST", path, {"model": "mochi", "stream": True, **body})
     assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
     *data, done, rest = answer.body.decode().split("\n\n")
     assert (done, rest) == ("data: [DONE]", "")
@@ -270,7 +270,9 @@ def test_a_failure_in_mid_stream_is_raised_behind_the_first_pieces() -> None:
 
 def test_a_cut_ends_the_stream_without_a_finish() -> None:
     with saying(Reply([Text(("one",)), Cut()])) as stub:
-        answer = ask(stub, "POST", "/v1/chat/completions", {"model": "mochi", "messages": HELLO, "stream": True})
+        answer = send_request(
+            stub, "POST", "/v1/chat/completions", {"model": "mochi", "messages": HELLO, "stream": True}
+        )
     assert b"[DONE]" not in answer.body
     assert answer.body.count(b"data:") == 1
 
@@ -327,7 +329,7 @@ def test_a_cut_ends_the_stream_without_a_finish() -> None:
     ],
 )
 def test_wrong_fields_are_named(own: StubServer, fields: dict[str, Any], message: str, param: Any, code: Any) -> None:
-    answer = ask(own, "POST", "/v1/chat/completions", {"model": "mochi", "messages": HELLO, **fields})
+    answer = send_request(own, "POST", "/v1/chat/completions", {"model": "mochi", "messages": HELLO, **fields})
     assert answer.status == 400
     assert answer.json == {"error": {"message": message, "type": "invalid_request_error", "param": param, "code": code}}
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from mochi_stub import Failure, Prompt, Reply, StubServer, Text, ToolCall, Usage
 from mochi_stub.lorem import hash_sized
 from tests.stub.clients import openai_client, saying
-from tests.stub.talk import ask
+from tests.stub.requests import send_request
 
 TOOLS: Any = [{"type": "function", "name": "now", "parameters": {"type": "object"}, "strict": False}]
 
@@ -81,7 +81,7 @@ def test_a_stream_tells_of_every_item_in_order() -> None:
 
 
 def test_events_are_named_as_their_type_and_nothing_follows_the_last(own: StubServer) -> None:
-    answer = ask(own, "POST", "/v1/responses", {"model": "mochi", "input": "hello", "stream": True})
+    answer = send_request(own, "POST", "/v1/responses", {"model": "mochi", "input": "hello", "stream": True})
     assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
     *frames, rest = answer.body.decode().split("\n\n")
     assert rest == ""
@@ -197,5 +197,5 @@ def test_a_failure_in_mid_stream_is_a_failed_response() -> None:
     ],
 )
 def test_wrong_fields_are_named(own: StubServer, fields: dict[str, Any], param: str, code: str) -> None:
-    answer = ask(own, "POST", "/v1/responses", {"model": "mochi", "input": "hello", **fields})
+    answer = send_request(own, "POST", "/v1/responses", {"model": "mochi", "input": "hello", **fields})
     assert (answer.status, answer.json["error"]["param"], answer.json["error"]["code"]) == (400, param, code)

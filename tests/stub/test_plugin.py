@@ -13,7 +13,7 @@ import pytest
 from mochi_stub import Prompt, Reply
 from mochi_stub.pytest_plugin import mochi_stub
 from mochi_stub.scripted import ScriptedStub
-from tests.stub.talk import chat
+from tests.stub.requests import send_message
 
 __all__ = ["mochi_stub"]
 
@@ -40,7 +40,7 @@ def test_each_test_has_a_server_of_its_own(mochi_stub, number):
 
 
 def said(stub: ScriptedStub, text: str) -> tuple[str, str]:
-    answer = chat(stub.server, text, stream=False).json
+    answer = send_message(stub.server, text, stream=False).json
     return answer["message"]["content"], answer["done_reason"]
 
 
@@ -65,7 +65,7 @@ def test_functions_may_say_texts_and_nonsense_is_told(mochi_stub: ScriptedStub) 
     with pytest.raises(TypeError, match="not of 5"):
         mochi_stub.script(nonsense)
     mochi_stub.script(lambda _: nonsense)
-    answer = chat(mochi_stub.server, "abc", stream=False)
+    answer = send_message(mochi_stub.server, "abc", stream=False)
     assert (answer.status, "not 5" in answer.json["error"]) == (500, True)
 
 

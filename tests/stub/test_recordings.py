@@ -13,7 +13,7 @@ import yaml
 from mochi_stub import Failure, Pause, Reasoning, Reply, StubServer, Text, ToolCall, Usage
 from mochi_stub.chunks import planned_end
 from mochi_stub.recordings import reply_of
-from tests.stub.talk import ask, chat
+from tests.stub.requests import send_message, send_request
 
 DATA = Path(__file__).parent / "data"
 EXAMPLE = DATA / "fixtures" / "example.yaml"
@@ -43,7 +43,7 @@ def replaying(tmp_path: Path) -> Callable[[], StubServer]:
 def test_the_specification_s_example_is_replayed_word_for_word_on_its_wire() -> None:
     with StubServer(config=DATA / "spec-config.yaml", speed=0) as stub:
         body = {"model": "gpt-4", "messages": [{"role": "user", "content": "load fixture"}], "stream": True}
-        answer = ask(stub, "POST", "/v1/chat/completions", body)
+        answer = send_request(stub, "POST", "/v1/chat/completions", body)
     assert answer.headers["content-type"] == "text/event-stream"
     *events, done = answer.body.decode().removesuffix("\n\n").split("\n\n")
     assert done == "data: [DONE]"
@@ -55,13 +55,15 @@ def test_the_specification_s_example_is_replayed_word_for_word_on_its_wire() -> 
 def test_the_specification_s_example_is_translated_for_other_wires_and_the_other_mode() -> None:
     messages = [{"role": "user", "content": "load fixture"}]
     with StubServer(config=DATA / "spec-config.yaml", speed=0) as stub:
-        whole = ask(stub, "POST", "/v1/chat/completions", {"model": "gpt-4", "messages": messages}).json
+        whole = send_request(stub, "POST", "/v1/chat/completions", {"model": "gpt-4", "messages": messages}).json
         assert whole["choices"][0]["message"]["content"] == "Hello!"
         assert (whole["usage"]["prompt_tokens"], whole["usage"]["completion_tokens"]) == (10, 5)
-        anthropic = ask(stub, "POST", "/v1/messages", {"model": "gpt-4", "messages": messages, "max_tokens": 9}).json
+        anthropic = send_request(
+            stub, "POST", "/v1/messages", {"model": "gpt-4", "messages": messages, "max_tokens": 9}
+        ).json
         assert anthropic["content"][0]["text"] == "Hello!"
         assert anthropic["usage"]["output_tokens"] == 5
-        lines = chat(stub, "load fixture", "gpt-4").lines
+        lines = send_message(stub, "load fixture", "gpt-4").lines
         assert [line["message"]["content"] for line in lines] == ["Hello!", ""]
         assert lines[-1]["prompt_eval_count"] == 10
 
@@ -228,7 +230,7 @@ def test_every_recording_can_be_had_on_ollama_s_wire_in_either_mode(
     url, body = EXCHANGES[name]
     recorded(tmp_path, url, body)
     with replaying() as stub:
-        lines = chat(stub, "x", "any", stream=stream).lines
+        lines = send_message(stub, "x", "any", stream=stream).lines
     messages = [line.get("message", {}) for line in lines]
     assert "".join(message.get("thinking", "") for message in messages) == "hm"
     assert "".join(message.get("content", "") for message in messages) == "Hi"
@@ -281,7 +283,7 @@ def test_a_recorded_error_is_an_error_everywhere(tmp_path: Path, replaying: Call
     assert Failure("Slow down", 429, (("retry-after", "7"),)) in reply_of(file).parts
     asked = {"model": "any", "messages": [{"role": "user", "content": "x"}]}
     with replaying() as stub:
-        same, other = ask(stub, "POST", "/v1/chat/completions", asked), chat(stub, "x", "any")
+        same, other = send_request(stub, "POST", "/v1/chat/completions", asked), send_message(stub, "x", "any")
     assert (same.status, same.json, same.headers["retry-after"]) == (429, body, "7")
     assert (other.status, other.json, other.headers["retry-after"]) == (429, {"error": "Slow down"}, "7")
 
@@ -311,7 +313,7 @@ def test_a_malformed_recording_is_told_with_its_line(
 ) -> None:
     (tmp_path / "recorded.json").write_text(text)
     with replaying() as stub:
-        answer = chat(stub, "x", "any")
+        answer = send_message(stub, "x", "any")
     assert answer.status == 500
     assert answer.json["error"].startswith(f"{tmp_path / 'recorded.json'}:{line}: expected {expected}")
 
@@ -330,13 +332,13 @@ def test_gemini_s_stream_is_events_or_a_list_as_it_is_asked_for(
     asked = {"contents": [{"parts": [{"text": "x"}]}]}
     with replaying() as stub:
         path = "/v1beta/models/any:streamGenerateContent"
-        events = ask(stub, "POST", f"{path}?alt=sse", asked).body.decode().split("\r\n\r\n")
+        events = send_request(stub, "POST", f"{path}?alt=sse", asked).body.decode().split("\r\n\r\n")
         assert [json.loads(event.removeprefix("data: ")) for event in events if event] == body
-        listed = ask(stub, "POST", path, asked).json
+        listed = send_request(stub, "POST", path, asked).json
         assert "Hi" in [part.get("text") for one in listed for part in one["candidates"][0]["content"]["parts"]]
     assert contents(reply_of(recorded(tmp_path, url, body, is_streaming=False)))[:2] == ("hm", "Hi")
     with replaying() as stub:
-        whole = ask(stub, "POST", "/v1beta/models/any:generateContent", asked).json
+        whole = send_request(stub, "POST", "/v1beta/models/any:generateContent", asked).json
     assert "Hi" in [part.get("text") for part in whole["candidates"][0]["content"]["parts"]]
 
 
@@ -352,6 +354,6 @@ def test_a_separator_in_a_recorded_event_ends_no_line(tmp_path: Path) -> None:
 def test_what_is_no_reply_of_a_model_is_refused(tmp_path: Path, replaying: Callable[[], StubServer]) -> None:
     recorded(tmp_path, "http://x/api/tags", {"models": []})
     with replaying() as stub:
-        answer = chat(stub, "x", "any")
+        answer = send_message(stub, "x", "any")
     assert answer.status == 500
     assert "/api/tags is not the reply of a model" in answer.json["error"]

@@ -21,7 +21,7 @@ from mochi_stub.config import check
 from mochi_stub.matching import asked, nearest
 from mochi_stub.received import Received
 from mochi_stub.recorder import record
-from tests.stub.talk import Answered, ask, chat, streaming
+from tests.stub.requests import RawResponse, open_stream, send_message, send_request
 
 TOOLS = [{"type": "function", "function": {"name": "now", "parameters": {"type": "object"}}}]
 CALL = '<|instruction_start|>{"messages":[{"tool_call":[{"name":"now","args":{"at":"<1>"}}]}]}<|instruction_end|>'
@@ -58,7 +58,7 @@ def folder(tmp_path: Path, shared: StubServer) -> Path:
     """Recordings of all the requests."""
     with recording(shared, tmp_path / "made") as recorder:
         for method, path, body in REQUESTS:
-            passed, direct = ask(recorder, method, path, body), ask(shared, method, path, body)
+            passed, direct = send_request(recorder, method, path, body), send_request(shared, method, path, body)
             assert (passed.status, passed.body) == (direct.status, direct.body)
     return tmp_path / "made"
 
@@ -67,7 +67,7 @@ def replaying(folder: Path) -> StubServer:
     return StubServer(config=folder / "config.yaml", speed=0)
 
 
-def meaning(answer: Answered) -> Any:
+def meaning(answer: RawResponse) -> Any:
     """What the bytes say, whatever their blanks."""
     text = answer.body.decode()
     if answer.headers.get("content-type", "").startswith("text/event-stream"):
@@ -82,7 +82,7 @@ def meaning(answer: Answered) -> Any:
 def test_a_recording_replays_its_own_request_and_loses_nothing(folder: Path, shared: StubServer) -> None:
     with replaying(folder) as stub:
         for method, path, body in REQUESTS:
-            again, direct = ask(stub, method, path, body), ask(shared, method, path, body)
+            again, direct = send_request(stub, method, path, body), send_request(shared, method, path, body)
             assert again.status == direct.status, path
             assert meaning(again) == meaning(direct), path
             assert again.headers["content-type"].partition(";")[0] == direct.headers["content-type"].partition(";")[0]
@@ -112,14 +112,14 @@ def test_a_file_is_in_the_specification_s_form_with_the_time_of_every_object(fol
 
 def test_what_was_recorded_in_one_mode_is_replayed_in_the_other(tmp_path: Path, shared: StubServer) -> None:
     with recording(shared, tmp_path) as recorder:
-        streamed = chat(recorder, "one", stream=True).lines
-        whole = chat(recorder, "two", stream=False).json
+        streamed = send_message(recorder, "one", stream=True).lines
+        whole = send_message(recorder, "two", stream=False).json
     with replaying(tmp_path) as stub:
-        told = chat(stub, "one", stream=False).json
+        told = send_message(stub, "one", stream=False).json
         assert told["message"]["content"] == "".join(line["message"]["content"] for line in streamed)
         assert told["eval_count"] == streamed[-1]["eval_count"]
         assert told["total_duration"] == streamed[-1]["total_duration"]
-        lines = chat(stub, "two", stream=True).lines
+        lines = send_message(stub, "two", stream=True).lines
         assert "".join(line["message"]["content"] for line in lines) == whole["message"]["content"]
         assert len(lines) > 2
 
@@ -127,8 +127,8 @@ def test_what_was_recorded_in_one_mode_is_replayed_in_the_other(tmp_path: Path, 
 def test_the_same_request_is_recorded_once(tmp_path: Path, shared: StubServer) -> None:
     with recording(shared, tmp_path) as recorder:
         for _ in range(3):
-            chat(recorder, "hello")
-        chat(recorder, "other")
+            send_message(recorder, "hello")
+        send_message(recorder, "other")
     assert len(list(tmp_path.glob("api-chat-*.yaml"))) == 2
 
 
@@ -139,7 +139,7 @@ def test_a_stream_is_passed_on_while_it_comes(tmp_path: Path) -> None:
     with (
         StubServer(resolve=lambda _: reply, speed=0) as upstream,
         recording(upstream, tmp_path) as recorder,
-        streaming(recorder, "/api/chat", body) as response,
+        open_stream(recorder, "/api/chat", body) as response,
     ):
         assert json.loads(response.readline())["message"]["content"] == "one"
         assert not list(tmp_path.glob("api-chat-*.yaml"))
@@ -154,7 +154,7 @@ def test_a_client_that_goes_leaves_no_recording_and_ends_the_request(tmp_path: P
         StubServer(resolve=lambda _: Reply([Text(("one",)), Gate()]), speed=0) as upstream,
         recording(upstream, tmp_path) as recorder,
     ):
-        with streaming(recorder, "/api/chat", body) as response:
+        with open_stream(recorder, "/api/chat", body) as response:
             assert response.readline()
         upstream.wait_for(lambda seen: seen[0].outcome == "cancelled")
         recorder.wait_for(lambda seen: seen[0].outcome == "cancelled")
@@ -166,17 +166,17 @@ def test_credentials_are_masked_and_do_not_count(tmp_path: Path, shared: StubSer
     body = {"model": "mochi", "messages": HELLO, "api_key": secret}
     headers = {"Authorization": f"Bearer {secret}", "x-api-key": secret, "Cookie": f"a={secret}"}
     with recording(shared, tmp_path) as recorder:
-        ask(recorder, "POST", f"/v1/chat/completions?key={secret}", body, headers)
+        send_request(recorder, "POST", f"/v1/chat/completions?key={secret}", body, headers)
     (file,) = tmp_path.glob("v1-*.yaml")
     assert secret not in file.read_text()
     with replaying(tmp_path) as stub:
         other = {**body, "api_key": "another"}
-        assert ask(stub, "POST", "/v1/chat/completions?key=another", other).status == 200
+        assert send_request(stub, "POST", "/v1/chat/completions?key=another", other).status == 200
 
 
 def test_a_miss_is_refused_with_what_sets_it_apart_in_the_provider_s_form(folder: Path) -> None:
     with replaying(folder) as stub:
-        missed = chat(stub, "hello", stream=False)
+        missed = send_message(stub, "hello", stream=False)
         assert missed.status == 404
         assert "no recording of this request; the nearest is api-chat-" in missed.json["error"]
         assert "asked 'hello'" in missed.json["error"]
@@ -191,36 +191,36 @@ def test_a_miss_is_refused_with_what_sets_it_apart_in_the_provider_s_form(folder
             pytest.raises(anthropic.NotFoundError, match="nearest is v1-messages-"),
         ):
             client_2.messages.create(**body, max_tokens=9)  # type: ignore[call-overload]  # the same
-        assert "nearest is" in ask(stub, "POST", "/api/show", {"model": "other"}).json["error"]
-        assert "nearest is" in ask(stub, "POST", "/api/embed", {"model": "m", "input": "c"}).json["error"]
+        assert "nearest is" in send_request(stub, "POST", "/api/show", {"model": "other"}).json["error"]
+        assert "nearest is" in send_request(stub, "POST", "/api/embed", {"model": "m", "input": "c"}).json["error"]
         assert stub.exchanges()[0].rule == "no recording"
 
 
 def test_models_of_the_configuration_answer_what_was_not_recorded(tmp_path: Path, shared: StubServer) -> None:
     with recording(shared, tmp_path) as recorder:
-        chat(recorder, "recorded")
+        send_message(recorder, "recorded")
     (tmp_path / "config.yaml").write_text("recordings: .\nmodels: {mochi: [{_default: configured}]}")
     with replaying(tmp_path) as stub:
-        assert chat(stub, "recorded").lines[0]["message"]["content"] != "configured"
-        assert chat(stub, "other").lines[0]["message"]["content"] == "configured"
+        assert send_message(stub, "recorded").lines[0]["message"]["content"] != "configured"
+        assert send_message(stub, "other").lines[0]["message"]["content"] == "configured"
 
 
 def test_a_recording_that_cannot_be_read_is_told_of_in_a_miss(tmp_path: Path, shared: StubServer) -> None:
     with recording(shared, tmp_path) as recorder:
-        chat(recorder, "recorded")
+        send_message(recorder, "recorded")
     (tmp_path / "below").mkdir()
     (tmp_path / "below" / "broken.yaml").write_text("request: {")
     with replaying(tmp_path) as stub:
-        assert f"{tmp_path / 'below' / 'broken.yaml'}:1: expected YAML" in chat(stub, "other").json["error"]
-        assert chat(stub, "recorded").status == 200
+        assert f"{tmp_path / 'below' / 'broken.yaml'}:1: expected YAML" in send_message(stub, "other").json["error"]
+        assert send_message(stub, "recorded").status == 200
     (problem,) = check(tmp_path / "config.yaml")
     assert "broken.yaml:1: expected YAML" in problem
 
 
 def test_the_wait_for_the_first_token_is_recorded(tmp_path: Path) -> None:
     with StubServer(resolve=lambda _: Reply([Pause(0.1), Text(("late",))])) as slow, recording(slow, tmp_path) as stub:
-        chat(stub, "hello")
-        chat(stub, "hello", stream=False)
+        send_message(stub, "hello")
+        send_message(stub, "hello", stream=False)
     made = [yaml.safe_load(file.read_text()) for file in tmp_path.glob("api-chat-*.yaml")]
     (streamed,) = [one for one in made if one["response"]["is_streaming"]]
     assert streamed["response"]["at_ms"][0] >= 100
@@ -232,7 +232,7 @@ def test_a_server_that_is_not_there_is_a_502(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         upstream = f"http://127.0.0.1:{taken.getsockname()[1]}"
         with StubServer(record=record(upstream, tmp_path), speed=0) as recorder:
-            answer = chat(recorder, "hello")
+            answer = send_message(recorder, "hello")
             assert answer.status == 502
             assert answer.json["error"].startswith(f"{upstream} cannot be reached")
             told: list[tuple[str, Any]] = [
@@ -240,7 +240,7 @@ def test_a_server_that_is_not_there_is_a_502(tmp_path: Path) -> None:
                 ("/v1/messages", lambda body: (body["error"]["type"], body["error"]["message"])),
                 ("/v1beta/models/m:generateContent", lambda body: (body["error"]["code"], body["error"]["message"])),
             ]
-            said = [words(ask(recorder, "POST", path, {}).json) for path, words in told]
+            said = [words(send_request(recorder, "POST", path, {}).json) for path, words in told]
     assert [kind for kind, _ in said] == ["server_error", "api_error", 502]
     assert all(message.startswith(f"{upstream} cannot be reached") for _, message in said)
     assert not list(tmp_path.glob("*-*.yaml"))
@@ -248,30 +248,32 @@ def test_a_server_that_is_not_there_is_a_502(tmp_path: Path) -> None:
 
 def test_a_server_below_a_path_can_be_recorded_too(tmp_path: Path, shared: StubServer) -> None:
     with StubServer(record=record(f"{shared.url}/ollama", tmp_path), speed=0) as recorder:
-        first = chat(recorder, "hello")
+        first = send_message(recorder, "hello")
     (file,) = tmp_path.glob("api-chat-*.yaml")
     assert yaml.safe_load(file.read_text())["request"]["url"] == f"{shared.url}/ollama/api/chat"
     with StubServer(record=record(f"http://me:secret@{shared.host}:{shared.port}/ollama", tmp_path)) as recorder:
-        assert ask(recorder, "GET", "/api/version").status == 200
+        assert send_request(recorder, "GET", "/api/version").status == 200
     assert not [one for one in tmp_path.iterdir() if "secret" in one.read_text()]
     with replaying(tmp_path) as stub:
-        assert chat(stub, "hello").lines == first.lines
+        assert send_message(stub, "hello").lines == first.lines
 
 
 def test_a_browser_may_ask_a_recorder(tmp_path: Path, shared: StubServer) -> None:
     headers = {"Origin": "https://elsewhere.example", "Access-Control-Request-Method": "POST"}
     with recording(shared, tmp_path) as recorder:
-        answer = ask(recorder, "OPTIONS", "/api/chat", headers=headers)
+        answer = send_request(recorder, "OPTIONS", "/api/chat", headers=headers)
     assert (answer.status, answer.headers["access-control-allow-origin"]) == (204, "*")
     assert [file.name for file in tmp_path.iterdir()] == ["config.yaml"]
 
 
 def test_what_is_asked_about_the_stub_is_not_replayed(folder: Path) -> None:
     with replaying(folder) as stub:
-        chat(stub, "not recorded")
-        assert ask(stub, "GET", "/health").json == {"status": "ok"}
-        assert ask(stub, "GET", "/stub/state").json["in_flight"] == 0
-        (row,) = [one for one in ask(stub, "GET", "/stub/requests").json["requests"] if one["path"] == "/api/chat"]
+        send_message(stub, "not recorded")
+        assert send_request(stub, "GET", "/health").json == {"status": "ok"}
+        assert send_request(stub, "GET", "/stub/state").json["in_flight"] == 0
+        (row,) = [
+            one for one in send_request(stub, "GET", "/stub/requests").json["requests"] if one["path"] == "/api/chat"
+        ]
         assert (row["status"], row["rule"]) == (404, "no recording")
 
 
@@ -280,7 +282,7 @@ def test_a_reply_reaches_its_client_also_where_it_cannot_be_written_down(
 ) -> None:
     with recording(shared, tmp_path / "gone") as recorder:
         shutil.rmtree(tmp_path / "gone")
-        assert chat(recorder, "hello").lines[-1]["done"]
+        assert send_message(recorder, "hello").lines[-1]["done"]
     assert "POST /api/chat could not be recorded" in caplog.text
 
 
@@ -298,14 +300,14 @@ def test_a_line_that_is_no_json_is_replayed_as_it_was(tmp_path: Path) -> None:
     (tmp_path / "odd.json").write_text(json.dumps(told))
     (tmp_path / "config.yaml").write_text("recordings: .\n")
     with replaying(tmp_path) as stub:
-        assert ask(stub, "POST", "/api/chat", {}).body == b'{"done":false}\noops\n'
+        assert send_request(stub, "POST", "/api/chat", {}).body == b'{"done":false}\noops\n'
 
 
 def test_what_is_asked_about_the_stub_is_not_passed_on(tmp_path: Path, shared: StubServer) -> None:
     with recording(shared, tmp_path) as recorder:
-        chat(recorder, "hello")
-        assert ask(recorder, "GET", "/health").json == {"status": "ok"}
-        assert ask(recorder, "GET", "/stub/requests").status == 200
+        send_message(recorder, "hello")
+        assert send_request(recorder, "GET", "/health").json == {"status": "ok"}
+        assert send_request(recorder, "GET", "/stub/requests").status == 200
     assert [file.name.split("-")[0] for file in sorted(tmp_path.iterdir())] == ["api", "config.yaml"]
 
 

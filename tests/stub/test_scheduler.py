@@ -13,25 +13,25 @@ import pytest
 
 from mochi_stub import Gate, Machine, Model, Prompt, Reply, StubServer, Text
 from mochi_stub.scheduler import Need, Scheduler
-from tests.stub.talk import ask, chat
+from tests.stub.requests import send_message, send_request
 
 BUSY = {"error": "server busy, please try again.  maximum pending requests exceeded"}
 A, B, C = Model("a"), Model("b"), Model("c")
 
 
 def state(stub: StubServer) -> dict[str, Any]:
-    found: dict[str, Any] = ask(stub, "GET", "/stub/state").json
+    found: dict[str, Any] = send_request(stub, "GET", "/stub/state").json
     return found
 
 
 def loaded(stub: StubServer) -> dict[str, int]:
-    models = ask(stub, "GET", "/api/ps").json["models"]
+    models = send_request(stub, "GET", "/api/ps").json["models"]
     return {model["model"].removesuffix(":latest"): model["context_length"] for model in models}
 
 
 def reloads(stub: StubServer, **fields: Any) -> int:
     """How many reloads the stub has made after one more chat."""
-    assert chat(stub, "hello", **fields).status == 200
+    assert send_message(stub, "hello", **fields).status == 200
     return int(state(stub)["reloads"])
 
 
@@ -110,7 +110,7 @@ def test_a_first_load_is_no_reload_and_an_unloaded_model_is_loaded_anew(stub: St
 
 
 def test_two_names_of_one_model_share_what_is_loaded(stub: StubServer) -> None:
-    ask(stub, "POST", "/api/copy", {"source": "mochi", "destination": "other"})
+    send_request(stub, "POST", "/api/copy", {"source": "mochi", "destination": "other"})
     assert [reloads(stub), reloads(stub, model="other"), reloads(stub, model="other", options={"num_ctx": 99})] == [
         *(0, 0, 1)
     ]
@@ -120,7 +120,7 @@ def test_two_names_of_one_model_share_what_is_loaded(stub: StubServer) -> None:
 def test_the_time_of_a_load_is_in_the_reply_that_waited_for_it() -> None:
     with StubServer(models=[Model("a", load_time=2.5)], speed=0) as stub:
         durations = [
-            chat(stub, "hello", "a", stream=False, options=options).json["load_duration"]
+            send_message(stub, "hello", "a", stream=False, options=options).json["load_duration"]
             for options in ({}, {}, {"num_ctx": 8192}, {"num_ctx": 8192}, {})
         ]
     usual = durations[1]
@@ -130,7 +130,7 @@ def test_the_time_of_a_load_is_in_the_reply_that_waited_for_it() -> None:
 def test_a_reload_shows_in_the_reply_also_where_loading_takes_no_time() -> None:
     with StubServer(models=[Model("a"), Model("b")], speed=0) as stub:
         finals = [
-            chat(stub, "hello", name, stream=False, options=options).json
+            send_message(stub, "hello", name, stream=False, options=options).json
             for name, options in (("a", {}), ("a", {"num_ctx": 8192}), ("a", {"num_ctx": 8192}), ("a", {}), ("b", {}))
         ]
     usual = finals[0]["load_duration"]
@@ -146,7 +146,7 @@ def test_a_reload_waits_for_the_running_requests_of_its_model_only() -> None:
         with asked(stub, "now", options={"num_ctx": 8192}) as second:
             assert state(stub)["in_flight"] == 2
             assert loaded(stub) == {"a": 4096}
-            assert chat(stub, "now", "a").status == 200  # finds its model loaded
+            assert send_message(stub, "now", "a").status == 200  # finds its model loaded
             held.gate.open()
             assert answer(second)[0] == 200
         assert loaded(stub) == {"a": 8192}
@@ -157,7 +157,7 @@ def test_a_reload_waits_for_the_running_requests_of_its_model_only() -> None:
 
 def test_by_default_nothing_waits_for_a_held_request() -> None:
     with StubServer(models=[A], resolve=Held(), speed=0) as stub, asked(stub, "hold"):
-        assert chat(stub, "now", "a").status == 200
+        assert send_message(stub, "now", "a").status == 200
 
 
 def test_with_one_place_requests_of_a_model_come_one_after_the_other() -> None:
@@ -168,7 +168,7 @@ def test_with_one_place_requests_of_a_model_come_one_after_the_other() -> None:
         asked(stub, "now") as second,
         asked(stub, "now") as third,
     ):
-        assert chat(stub, "now", "b").status == 200
+        assert send_message(stub, "now", "b").status == 200
         assert state(stub)["waiting"] == 2
         statuses = [exchange.status for exchange in stub.exchanges() if exchange.model == "a"]
         assert statuses == [200, 0, 0]  # headers are withheld until the first token
@@ -196,7 +196,7 @@ def test_who_leaves_the_line_is_gone_at_once(parallel: int) -> None:
         stub.wait_for(lambda seen: seen[-1].outcome == "cancelled")
         assert state(stub)["waiting"] == 0
         held.gate.open()
-        assert chat(stub, "now", "a").status == 200
+        assert send_message(stub, "now", "a").status == 200
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -209,7 +209,7 @@ def test_a_full_queue_is_503(stream: bool) -> None:
         asked(stub, "now", "b") as queued,
     ):
         assert state(stub)["queued"] == 1
-        refused = chat(stub, "now", "b", stream=stream)
+        refused = send_message(stub, "now", "b", stream=stream)
         assert (refused.status, refused.json) == (503, BUSY)
         assert refused.headers["content-type"] == "application/json; charset=utf-8"
         held.gate.open()
@@ -224,9 +224,9 @@ def test_who_leaves_the_queue_makes_room_in_it() -> None:
         asked(stub, "hold"),
     ):
         with asked(stub, "now", options={"num_ctx": 8192}), asked(stub, "now", "b"):
-            assert chat(stub, "now", "b").status == 503
+            assert send_message(stub, "now", "b").status == 503
         stub.wait_for(lambda seen: [one.outcome for one in seen].count("cancelled") == 2)
-        assert chat(stub, "now", "b").status == 200
+        assert send_message(stub, "now", "b").status == 200
         held.gate.open()
 
 
@@ -235,31 +235,31 @@ def test_who_leaves_the_queue_makes_room_in_it() -> None:
 
 def test_more_context_than_fits_is_an_error_of_the_load() -> None:
     with StubServer(models=[Model("a", out_of_memory_above=8000)], speed=0) as stub:
-        refused = chat(stub, "hello", "a", options={"num_ctx": 8192})
+        refused = send_message(stub, "hello", "a", options={"num_ctx": 8192})
         assert refused.status == 500
         assert refused.json == {"error": "llama-server process has terminated: cudaMalloc failed: out of memory"}
         assert loaded(stub) == {}
-        assert chat(stub, "hello", "a", options={"num_ctx": 8000}).status == 200
-        assert chat(stub, "hello", "a", options={"num_ctx": 8001}).status == 500
+        assert send_message(stub, "hello", "a", options={"num_ctx": 8000}).status == 200
+        assert send_message(stub, "hello", "a", options={"num_ctx": 8001}).status == 500
         assert loaded(stub) == {}  # what was loaded before had to go first
 
 
 def test_a_context_that_nobody_asked_for_is_lowered_until_it_fits() -> None:
     roomy = Model("a", context_length=40_000, out_of_memory_above=10_000)
     with StubServer(models=[roomy], speed=0) as stub:
-        assert chat(stub, "hello", "a").status == 200
+        assert send_message(stub, "hello", "a").status == 200
         assert loaded(stub) == {"a": 4096}
     with StubServer(models=[Model("a", out_of_memory_above=100)], speed=0) as stub:
-        assert chat(stub, "hello", "a").status == 500
+        assert send_message(stub, "hello", "a").status == 500
 
 
 def test_of_many_models_the_idle_one_with_the_shortest_time_left_goes() -> None:
     held = Held()
     machine = Machine(max_loaded_models=2)
     with StubServer(models=[A, B, C], resolve=held, speed=0, machine=machine) as stub:
-        chat(stub, "now", "a", keep_alive=100)
-        chat(stub, "now", "b", keep_alive=50)
-        chat(stub, "now", "c")
+        send_message(stub, "now", "a", keep_alive=100)
+        send_message(stub, "now", "b", keep_alive=50)
+        send_message(stub, "now", "c")
         assert set(loaded(stub)) == {"a", "c"}
         with asked(stub, "hold", "a"), asked(stub, "hold", "c"), asked(stub, "now", "b") as third:
             assert set(loaded(stub)) == {"a", "c"}
@@ -271,8 +271,8 @@ def test_of_many_models_the_idle_one_with_the_shortest_time_left_goes() -> None:
 def test_the_machine_sets_the_default_context_and_time() -> None:
     machine = Machine(context_length=2048, keep_alive=math.inf)
     with StubServer(speed=0, machine=machine) as stub:
-        assert chat(stub, "hello").status == 200
-        (running,) = ask(stub, "GET", "/api/ps").json["models"]
+        assert send_message(stub, "hello").status == 200
+        (running,) = send_request(stub, "GET", "/api/ps").json["models"]
         assert running["context_length"] == 2048
         assert running["expires_at"] > "2300"
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mochi_stub import Machine, Model, Prompt, Reply, StubServer
-from tests.stub.talk import Answered, ask
+from tests.stub.requests import RawResponse, send_request
 
 MODELS = [
     Model("go", ("completion", "tools", "vision")),
@@ -56,9 +56,11 @@ def stub(seen: Seen) -> Iterator[StubServer]:
         yield server
 
 
-def talk(stub: StubServer, messages: list[dict[str, Any]], num_ctx: int, model: str = "plain", **more: Any) -> Answered:
+def talk(
+    stub: StubServer, messages: list[dict[str, Any]], num_ctx: int, model: str = "plain", **more: Any
+) -> RawResponse:
     body = {"model": model, "messages": messages, "options": {"num_ctx": num_ctx}, "stream": False, **more}
-    return ask(stub, "POST", "/api/chat", body)
+    return send_request(stub, "POST", "/api/chat", body)
 
 
 def one(text: str) -> list[dict[str, Any]]:
@@ -72,7 +74,7 @@ def test_whole_messages_go_from_the_front_and_the_count_tells(stub: StubServer, 
     assert answer["prompt_eval_count"] == said(kept)
     (row,) = stub.exchanges()
     assert (row.truncated, row.dropped_messages, row.prompt_tokens) == (True, 5, said(kept))
-    assert ask(stub, "GET", "/stub/state").json["truncations"] == 1
+    assert send_request(stub, "GET", "/stub/state").json["truncations"] == 1
 
 
 def test_one_token_less_costs_one_more_message(stub: StubServer, seen: Seen) -> None:
@@ -143,10 +145,10 @@ def test_one_message_that_is_too_long_loses_its_middle(stub: StubServer, seen: S
 
 def test_generate_cuts_the_prompt_of_every_model(stub: StubServer, seen: Seen) -> None:
     body = {"model": "native", "prompt": "x" * 500, "options": {"num_ctx": 100}, "stream": False}
-    answer = ask(stub, "POST", "/api/generate", body).json
+    answer = send_request(stub, "POST", "/api/generate", body).json
     assert answer["prompt_eval_count"] <= 100
-    assert ask(stub, "POST", "/api/generate", {**body, "truncate": False}).status == 400
-    assert ask(stub, "POST", "/api/generate", {**body, "shift": False}).json == {"error": TOO_LONG}
+    assert send_request(stub, "POST", "/api/generate", {**body, "truncate": False}).status == 400
+    assert send_request(stub, "POST", "/api/generate", {**body, "shift": False}).json == {"error": TOO_LONG}
 
 
 def test_a_context_that_is_smaller_than_the_system_message_is_full(stub: StubServer) -> None:
@@ -167,8 +169,8 @@ def test_a_reply_may_be_longer_than_the_context_unless_it_must_not_shift(stub: S
 def test_prompts_are_cut_only_to_a_context_that_somebody_has_set(stub: StubServer) -> None:
     long = one("x" * 5000)
     for model, counted in (("plain", 5000), ("set", 50)):
-        answer = ask(stub, "POST", "/api/chat", {"model": model, "messages": long, "stream": False}).json
+        answer = send_request(stub, "POST", "/api/chat", {"model": model, "messages": long, "stream": False}).json
         assert min(answer["prompt_eval_count"], counted) == answer["prompt_eval_count"] > counted // 3
     with StubServer(models=MODELS, speed=0, machine=Machine(context_length=4096)) as server:
-        answer = ask(server, "POST", "/api/chat", {"model": "plain", "messages": long, "stream": False}).json
+        answer = send_request(server, "POST", "/api/chat", {"model": "plain", "messages": long, "stream": False}).json
         assert answer["prompt_eval_count"] <= 4096

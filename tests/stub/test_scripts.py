@@ -25,7 +25,7 @@ from mochi_stub import (
     ToolCalls,
     Usage,
 )
-from tests.stub.talk import ask, chat, contents, sent, streaming
+from tests.stub.requests import contents, open_stream, raw_connection, send_message, send_request
 
 HELLO = {"model": "mochi", "messages": [{"role": "user", "content": "hello"}]}
 
@@ -44,8 +44,8 @@ def test_a_script_sees_the_canonical_prompt_and_may_leave_the_answer_to_the_mode
         return Reply.of("scripted") if prompt.user_text == "script me" else None
 
     with StubServer(resolve=resolve, speed=0) as stub:
-        assert chat(stub, "script me", options={"temperature": 0}).lines[0]["message"]["content"] == "scripted"
-        assert contents(chat(stub, "hello").lines).endswith(" hello")
+        assert send_message(stub, "script me", options={"temperature": 0}).lines[0]["message"]["content"] == "scripted"
+        assert contents(send_message(stub, "hello").lines).endswith(" hello")
     assert seen[0].thinks
     assert seen[0].options["temperature"] == 0
     assert [prompt.user_text for prompt in seen] == ["script me", "hello"]
@@ -53,7 +53,7 @@ def test_a_script_sees_the_canonical_prompt_and_may_leave_the_answer_to_the_mode
 
 def test_pieces_are_sent_as_they_are() -> None:
     with scripted(Reply.of(("a", " b  c d e f g", "\n"), reasoning=("x",))) as stub:
-        lines = chat(stub, "hello").lines
+        lines = send_message(stub, "hello").lines
     assert [line["message"].get("thinking") for line in lines] == ["x", None, None, None, None]
     assert [line["message"]["content"] for line in lines] == ["", "a", " b  c d e f g", "\n", ""]
 
@@ -61,7 +61,7 @@ def test_pieces_are_sent_as_they_are() -> None:
 def test_usage_and_durations_are_counted_unless_given() -> None:
     given = Reply([Text("hi")], usage=Usage(3, 4), durations=Durations(9, 5, 6, 7), finish="length")
     with scripted(given) as stub:
-        final = chat(stub, "hello").lines[-1]
+        final = send_message(stub, "hello").lines[-1]
     assert final["done_reason"] == "length"
     assert [final[key] for key in ("total_duration", "load_duration", "prompt_eval_duration", "eval_duration")] == [
         9,
@@ -75,14 +75,14 @@ def test_usage_and_durations_are_counted_unless_given() -> None:
 def test_tokens_are_characters_unless_the_model_says_otherwise() -> None:
     models = [Model("letters"), Model("words", chars_per_token=4)]
     with scripted(Reply.of("0123456789"), models=models) as stub:
-        letters, words = (chat(stub, "hello", name, stream=False).json for name in ("letters", "words"))
+        letters, words = (send_message(stub, "hello", name, stream=False).json for name in ("letters", "words"))
     assert (letters["prompt_eval_count"], letters["eval_count"]) == (len("hello"), 10)
     assert (words["prompt_eval_count"], words["eval_count"]) == (2, 3)
 
 
 def test_a_counter_of_zero_is_left_out() -> None:
     with scripted(Reply([])) as stub:
-        (final,) = chat(stub, "hello").lines
+        (final,) = send_message(stub, "hello").lines
     assert "eval_count" not in final
     assert "eval_duration" not in final
 
@@ -90,44 +90,44 @@ def test_a_counter_of_zero_is_left_out() -> None:
 def test_a_failure_before_the_first_piece_is_an_ordinary_error() -> None:
     with scripted(Reply([Failure("overloaded", 503), Text("never")])) as stub:
         for stream, kind in ((True, "application/json"), (False, "application/json; charset=utf-8")):
-            answer = chat(stub, "hello", stream=stream)
+            answer = send_message(stub, "hello", stream=stream)
             assert (answer.status, answer.json, answer.headers["content-type"]) == (503, {"error": "overloaded"}, kind)
         assert [exchange.outcome for exchange in stub.exchanges()] == ["failed", "failed"]
 
 
 def test_a_failure_in_mid_stream_is_the_last_line() -> None:
     with scripted(Reply([Text(("one", " two")), Failure("kaput")])) as stub:
-        answer = chat(stub, "hello")
+        answer = send_message(stub, "hello")
         assert answer.status == 200
         assert answer.lines[-1] == {"error": "kaput"}
         assert contents(answer.lines[:-1]) == "one two"
         (exchange,) = stub.exchanges()
         assert (exchange.outcome, exchange.status, exchange.chunks) == ("failed", 200, 2)
-        assert chat(stub, "hello", stream=False).status == 500
+        assert send_message(stub, "hello", stream=False).status == 500
 
 
 def test_a_cut_ends_the_stream_without_a_last_object() -> None:
     with scripted(Reply([Text(("one", " two")), Cut()])) as stub:
-        lines = chat(stub, "hello").lines
+        lines = send_message(stub, "hello").lines
     assert [line["done"] for line in lines] == [False, False]
 
 
 def test_a_closed_gate_holds_the_stream_and_an_open_one_does_not() -> None:
     gate = Gate()
     with scripted(Reply([Text(("one",)), gate, Text((" two",))])) as stub:
-        with streaming(stub, "/api/chat", HELLO) as response:
+        with open_stream(stub, "/api/chat", HELLO) as response:
             assert json.loads(response.readline())["message"]["content"] == "one"
             (exchange,) = stub.wait_for(lambda seen: seen[0].chunks == 1)
             assert exchange.outcome == "running"
             gate.open()
             assert len(response.readlines()) == 2
-        assert chat(stub, "hello", stream=False).json["message"]["content"] == "one two"
+        assert send_message(stub, "hello", stream=False).json["message"]["content"] == "one two"
 
 
 def test_a_gate_in_front_holds_back_the_headers() -> None:
     gate = Gate()
     with scripted(Reply([gate, Text("late")])) as stub:
-        asking = threading.Thread(target=chat, args=(stub, "hello"))
+        asking = threading.Thread(target=send_message, args=(stub, "hello"))
         asking.start()
         (exchange,) = stub.wait_for(lambda seen: len(seen) == 1)
         assert (exchange.status, exchange.outcome) == (0, "running")
@@ -141,27 +141,27 @@ def test_a_client_that_goes_cancels_its_reply_at_once(stream: bool) -> None:
     body = json.dumps({**HELLO, "stream": stream}).encode()
     request = b"POST /api/chat HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
     with scripted(Reply([Text(("one",)), Gate()])) as stub:
-        with sent(stub, request) as connection:
+        with raw_connection(stub, request) as connection:
             stub.wait_for(lambda seen: bool(seen) and (not stream or seen[0].chunks == 1))
             assert connection.recv(16) == b"HTTP/1.1 200 OK\r" if stream else True
         stub.wait_for(lambda seen: seen[0].outcome == "cancelled")
-        assert ask(stub, "GET", "/api/ps").json["models"][0]["name"] == "mochi:latest"
+        assert send_request(stub, "GET", "/api/ps").json["models"][0]["name"] == "mochi:latest"
 
 
 def test_a_reply_without_pauses_starves_nobody_and_is_cancelled_too() -> None:
     body = json.dumps(HELLO).encode()
     request = b"POST /api/chat HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
     with scripted(Reply([Text(["word "] * 300_000)])) as stub:
-        with sent(stub, request):
+        with raw_connection(stub, request):
             stub.wait_for(lambda seen: bool(seen) and seen[0].chunks > 0)
-            assert ask(stub, "GET", "/").body == b"Ollama is running"
+            assert send_request(stub, "GET", "/").body == b"Ollama is running"
             assert stub.exchanges()[0].outcome == "running"
         (exchange, _) = stub.wait_for(lambda seen: seen[0].outcome == "cancelled")
         assert exchange.chunks < 300_000
 
 
 def test_stopping_the_server_cuts_open_streams() -> None:
-    with scripted(Reply([Text(("one",)), Gate()])) as stub, streaming(stub, "/api/chat", HELLO) as response:
+    with scripted(Reply([Text(("one",)), Gate()])) as stub, open_stream(stub, "/api/chat", HELLO) as response:
         assert response.readline()
         stub.stop()
         with pytest.raises((IncompleteRead, ConnectionError)):
@@ -178,7 +178,7 @@ def test_num_predict_ends_a_reply_with_length() -> None:
             (16, "abcdef", "0123456789", "stop"),
             (-1, "abcdef", "0123456789", "stop"),
         ):
-            lines = chat(stub, "hello", options={"num_predict": budget}).lines
+            lines = send_message(stub, "hello", options={"num_predict": budget}).lines
             assert contents(lines, "thinking") == thinking
             assert contents(lines) == content
             assert lines[-1]["done_reason"] == reason
@@ -187,23 +187,23 @@ def test_num_predict_ends_a_reply_with_length() -> None:
 
 def test_a_stop_sequence_ends_a_reply_with_stop() -> None:
     with scripted(Reply.of(("one t", "wo three"))) as stub:
-        lines = chat(stub, "hello", options={"stop": ["three", "two"]}).lines
+        lines = send_message(stub, "hello", options={"stop": ["three", "two"]}).lines
     assert contents(lines) == "one "
     assert lines[-1]["done_reason"] == "stop"
 
 
 def test_the_modelfile_sets_limits_that_a_request_overrides() -> None:
     with scripted(Reply.of("0123456789"), models=[Model("short", parameters={"num_predict": 3})]) as stub:
-        assert contents(chat(stub, "hello", "short").lines) == "012"
-        assert contents(chat(stub, "hello", "short", options={"num_predict": 5}).lines) == "01234"
+        assert contents(send_message(stub, "hello", "short").lines) == "012"
+        assert contents(send_message(stub, "hello", "short", options={"num_predict": 5}).lines) == "01234"
     with scripted(Reply.of("0123456789"), models=[Model("short", parameters={"stop": "45"})]) as stub:
-        assert contents(chat(stub, "hello", "short").lines) == "0123"
+        assert contents(send_message(stub, "hello", "short").lines) == "0123"
 
 
 def test_calls_without_ids_get_ids_of_their_own_and_given_ids_are_kept() -> None:
     reply = Reply([ToolCalls([ToolCall("a"), ToolCall("b", id="mine"), ToolCall("c")])])
     with scripted(reply) as stub:
-        lines = chat(stub, "hello").lines[:-1]
+        lines = send_message(stub, "hello").lines[:-1]
     calls = [call for line in lines for call in line["message"]["tool_calls"]]
     assert [call["function"]["index"] for call in calls] == [0, 1, 2]
     assert calls[1]["id"] == "mine"
@@ -213,9 +213,9 @@ def test_calls_without_ids_get_ids_of_their_own_and_given_ids_are_kept() -> None
 def test_a_whole_reply_without_tools_in_the_request_keeps_only_the_calls_of_the_last_object() -> None:
     tools = [{"type": "function", "function": {"name": "now", "parameters": {"type": "object"}}}]
     with scripted(Reply([Reasoning("hm"), ToolCalls([ToolCall("now")])])) as stub:
-        assert "tool_calls" not in chat(stub, "hello", stream=False).json["message"]
-        assert "tool_calls" in chat(stub, "hello", stream=False, tools=tools).json["message"]
-        assert "tool_calls" in chat(stub, "hello", "mochi-native:4b", stream=False).json["message"]
+        assert "tool_calls" not in send_message(stub, "hello", stream=False).json["message"]
+        assert "tool_calls" in send_message(stub, "hello", stream=False, tools=tools).json["message"]
+        assert "tool_calls" in send_message(stub, "hello", "mochi-native:4b", stream=False).json["message"]
 
 
 def test_a_script_that_raises_is_a_500_that_says_so() -> None:
@@ -223,7 +223,7 @@ def test_a_script_that_raises_is_a_500_that_says_so() -> None:
         raise KeyError("oops")
 
     with StubServer(resolve=broken, speed=0) as stub:
-        answer = chat(stub, "hello")
+        answer = send_message(stub, "hello")
         assert answer.status == 500
         assert answer.json == {"error": "the stub failed: KeyError('oops')"}
         assert stub.exchanges()[0].outcome == "failed"
@@ -231,11 +231,13 @@ def test_a_script_that_raises_is_a_500_that_says_so() -> None:
 
 def test_embeddings_can_be_scripted_and_can_fail() -> None:
     with scripted(Reply(embedding=(3.0, 4.0))) as stub:
-        answer = ask(stub, "POST", "/api/embed", {"model": "mochi-embed", "input": "x"})
+        answer = send_request(stub, "POST", "/api/embed", {"model": "mochi-embed", "input": "x"})
         assert answer.json["embeddings"] == [[0.6, 0.8]]
-        assert ask(stub, "POST", "/api/embeddings", {"model": "mochi-embed", "prompt": "x"}).json["embedding"] == [3, 4]
+        assert send_request(stub, "POST", "/api/embeddings", {"model": "mochi-embed", "prompt": "x"}).json[
+            "embedding"
+        ] == [3, 4]
     with scripted(Reply([Failure("no", 429)])) as stub:
-        answer = ask(stub, "POST", "/api/embed", {"model": "mochi-embed", "input": "x"})
+        answer = send_request(stub, "POST", "/api/embed", {"model": "mochi-embed", "input": "x"})
         assert (answer.json, answer.headers["retry-after"]) == ({"error": "no"}, "1")
 
 

@@ -11,7 +11,7 @@ import pytest
 import mochi_stub
 from mochi_stub import Exchange, StubServer
 from mochi_stub.journal import MAX_EXCHANGES, Journal
-from tests.stub.talk import ask
+from tests.stub.requests import send_request
 
 
 def test_a_taken_port_is_an_error_at_once() -> None:
@@ -22,7 +22,7 @@ def test_a_taken_port_is_an_error_at_once() -> None:
 def test_a_taken_port_can_be_avoided() -> None:
     with StubServer() as first, StubServer(port=first.port, fall_back_to_free_port=True) as second:
         assert second.port != first.port
-        assert ask(second, "GET", "/").status == 200
+        assert send_request(second, "GET", "/").status == 200
 
 
 def test_a_stopped_server_is_gone_and_can_start_again() -> None:
@@ -30,13 +30,13 @@ def test_a_stopped_server_is_gone_and_can_start_again() -> None:
     stub = StubServer()
     with stub:
         port = stub.port
-        assert ask(stub, "GET", "/").status == 200
+        assert send_request(stub, "GET", "/").status == 200
     with pytest.raises(ConnectionError):
-        ask(stub, "GET", "/")
+        send_request(stub, "GET", "/")
     assert threading.active_count() == threads
     with stub:
         assert stub.port == port
-        assert ask(stub, "GET", "/").status == 200
+        assert send_request(stub, "GET", "/").status == 200
         assert len(stub.exchanges()) == 2
 
 
@@ -51,7 +51,7 @@ def test_stopping_twice_or_without_a_start_does_nothing() -> None:
 def test_ipv6_is_served() -> None:
     with StubServer(host="::1") as stub:
         assert stub.url == f"http://[::1]:{stub.port}"
-        assert ask(stub, "GET", "/").status == 200
+        assert send_request(stub, "GET", "/").status == 200
 
 
 def test_every_public_name_can_be_had() -> None:

@@ -24,7 +24,7 @@ from tests.stub.clients import (
     hear_response,
     saying,
 )
-from tests.stub.talk import Answered, ask, sent
+from tests.stub.requests import RawResponse, raw_connection, send_request
 
 Hear = Callable[..., Heard]
 
@@ -76,8 +76,8 @@ def body(wire: str, text: str = "hello", **fields: Any) -> dict[str, Any]:
     return {**bodies.get(wire, {"model": "mochi", "messages": messages}), **fields}
 
 
-def post(stub: StubServer, wire: str, text: str = "hello", **fields: Any) -> Answered:
-    return ask(stub, "POST", PATHS[wire], body(wire, text, **fields))
+def post(stub: StubServer, wire: str, text: str = "hello", **fields: Any) -> RawResponse:
+    return send_request(stub, "POST", PATHS[wire], body(wire, text, **fields))
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -128,7 +128,7 @@ COUNTING: dict[str, dict[str, Any]] = {
 
 
 def prompted(stub: StubServer, path: str, body: dict[str, Any]) -> int:
-    answer = ask(stub, "POST", path, {"model": "mochi", **body}).json
+    answer = send_request(stub, "POST", path, {"model": "mochi", **body}).json
     usage: dict[str, int] = {**answer, **answer.get("usage", {}), **answer.get("usageMetadata", {})}
     return next(usage[name] for name in COUNTS if name in usage)
 
@@ -227,7 +227,7 @@ def test_an_instruction_block_is_obeyed_up_to_its_calls(shared: StubServer, wire
         assert heard.calls == [("now", {"a": 1})]
 
 
-def message_of(wire: str, answered: Answered) -> tuple[Any, Any]:
+def message_of(wire: str, answered: RawResponse) -> tuple[Any, Any]:
     """The text of an error and what kind it is."""
     error = answered.json[0]["error"] if wire == "gemini stream" else answered.json["error"]
     if wire == "ollama":
@@ -297,7 +297,7 @@ def test_a_failure_may_say_for_itself_when_to_come_again() -> None:
 )
 def test_a_failure_in_mid_stream_is_its_last_word(wire: str, path: str, ending: bytes) -> None:
     with saying(Reply([Text(("one",)), Failure("kaput", 503)])) as stub:
-        answer = ask(stub, "POST", path, body(wire, stream=True))
+        answer = send_request(stub, "POST", path, body(wire, stream=True))
         assert (answer.status, stub.exchanges()[0].outcome) == (200, "failed")
     assert b"one" in answer.body
     assert answer.body.endswith(ending)
@@ -318,7 +318,7 @@ def test_a_failure_in_mid_stream_is_its_last_word(wire: str, path: str, ending: 
     ],
 )
 def test_an_unknown_model_is_404_in_each_providers_words(shared: StubServer, wire: str, words: str) -> None:
-    answer = ask(shared, "POST", PATHS[wire].replace("mochi", "nope"), {**body(wire), "model": "nope"})
+    answer = send_request(shared, "POST", PATHS[wire].replace("mochi", "nope"), {**body(wire), "model": "nope"})
     assert (answer.status, message_of(wire, answer)[0]) == (404, words)
 
 
@@ -329,7 +329,7 @@ def test_an_unknown_model_is_404_in_each_providers_words(shared: StubServer, wir
 def test_a_body_that_cannot_be_used_is_400_in_the_providers_form(shared: StubServer, wire: str, data: bytes) -> None:
     if wire == "completion" and b"model" in data:
         return  # a completion of nothing is one
-    answer = ask(shared, "POST", PATHS[wire], data)
+    answer = send_request(shared, "POST", PATHS[wire], data)
     assert answer.status == 400
     message, kind = message_of(wire, answer)
     assert message
@@ -353,7 +353,7 @@ FIELDS = [
 def test_no_value_of_any_field_brings_the_server_down(shared: StubServer, wire: str) -> None:
     for field in FIELDS:
         for odd in ODD:
-            answer = ask(shared, "POST", PATHS[wire], {**body(wire), field: odd})
+            answer = send_request(shared, "POST", PATHS[wire], {**body(wire), field: odd})
             assert answer.status in (200, 400, 404), (field, odd, answer.body)
             assert answer.status == 200 or message_of(wire, answer)[0]
 
@@ -411,7 +411,7 @@ ANTHROPIC = {"anthropic-version": "2023-06-01"}
 def test_a_client_is_answered_in_its_providers_shape(
     shared: StubServer, path: str, headers: dict[str, str], key: str
 ) -> None:
-    answer = ask(shared, "GET", path, headers=headers)
+    answer = send_request(shared, "GET", path, headers=headers)
     assert answer.status == 200
     assert key in answer.json
 
@@ -447,26 +447,26 @@ def test_paths_and_methods_that_are_not_there_are_refused_in_the_providers_form(
     shared: StubServer, request_line: str, headers: dict[str, str], status: int, words: str
 ) -> None:
     method, path = request_line.split(" ")
-    answer = ask(shared, method, path, headers=headers)
+    answer = send_request(shared, method, path, headers=headers)
     assert (answer.status, answer.json["error"]["message"]) == (status, words)
 
 
 def test_it_tells_that_it_is_well(shared: StubServer) -> None:
-    assert ask(shared, "GET", "/health").json == {"status": "ok"}
-    assert ask(shared, "HEAD", "/health").status == 200
+    assert send_request(shared, "GET", "/health").json == {"status": "ok"}
+    assert send_request(shared, "HEAD", "/health").status == 200
 
 
 @pytest.mark.parametrize("path", [*PATHS.values(), "/v1/models", "/health"])
 def test_a_page_of_any_origin_may_ask(shared: StubServer, path: str) -> None:
     origin = {"Origin": "https://example.com", "Access-Control-Request-Method": "POST"}
-    assert ask(shared, "OPTIONS", path, headers=origin).status == 204
-    assert ask(shared, "POST", path, {}, origin).headers["access-control-allow-origin"] == "*"
+    assert send_request(shared, "OPTIONS", path, headers=origin).status == 204
+    assert send_request(shared, "POST", path, {}, origin).headers["access-control-allow-origin"] == "*"
 
 
 def test_keys_are_accepted_and_appear_nowhere(stub: StubServer) -> None:
     headers = {"Authorization": "Bearer sk-secret", "x-api-key": "sk-secret", "x-goog-api-key": "sk-secret"}
     for wire, path in PATHS.items():
-        answer = ask(stub, "POST", f"{path}?key=sk-secret", body(wire), headers)
+        answer = send_request(stub, "POST", f"{path}?key=sk-secret", body(wire), headers)
         assert answer.status == 200
         assert b"sk-secret" not in answer.body
     assert "sk-secret" not in str(stub.exchanges())
@@ -475,8 +475,10 @@ def test_keys_are_accepted_and_appear_nowhere(stub: StubServer) -> None:
 def test_models_that_are_there_to_be_inherited_from_are_not_listed() -> None:
     models = [Model("_base"), Model("child")]
     with StubServer(models=models, speed=0) as stub:
-        assert [model["id"] for model in ask(stub, "GET", "/v1/models").json["data"]] == ["child"]
-        assert [model["name"] for model in ask(stub, "GET", "/v1beta/models").json["models"]] == ["models/child"]
+        assert [model["id"] for model in send_request(stub, "GET", "/v1/models").json["data"]] == ["child"]
+        assert [model["name"] for model in send_request(stub, "GET", "/v1beta/models").json["models"]] == [
+            "models/child"
+        ]
         assert post(stub, "chat", model="_base").status == 200
 
 
@@ -491,14 +493,16 @@ def test_models_that_are_there_to_be_inherited_from_are_not_listed() -> None:
 )
 def test_a_model_without_tools_refuses_them(shared: StubServer, wire: str, field: dict[str, Any]) -> None:
     path = PATHS[wire].replace("mochi", "mochi-chat")
-    answer = ask(shared, "POST", path, {**body(wire), "model": "mochi-chat", **field})
+    answer = send_request(shared, "POST", path, {**body(wire), "model": "mochi-chat", **field})
     assert answer.status == 400
     assert post(shared, wire, **field).status == 200
 
 
 @pytest.mark.parametrize("wire", ["chat", "completion", "response", "message", "gemini"])
 def test_a_model_that_only_embeds_does_not_chat(shared: StubServer, wire: str) -> None:
-    answer = ask(shared, "POST", PATHS[wire].replace("mochi", "mochi-embed"), {**body(wire), "model": "mochi-embed"})
+    answer = send_request(
+        shared, "POST", PATHS[wire].replace("mochi", "mochi-embed"), {**body(wire), "model": "mochi-embed"}
+    )
     assert answer.status in (400, 404)
     assert message_of(wire, answer)[0]
 
@@ -508,7 +512,7 @@ def test_a_client_that_goes_cancels_its_reply(wire: str) -> None:
     data = json.dumps(body(wire, stream=True)).encode()
     head = f"POST {PATHS[wire]} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}\r\n\r\n"
     with saying(Reply([Text(("one",)), Gate()])) as stub:
-        with sent(stub, head.encode() + data) as connection:
+        with raw_connection(stub, head.encode() + data) as connection:
             stub.wait_for(lambda seen: bool(seen) and seen[0].chunks >= 1)
             assert connection.recv(16) == b"HTTP/1.1 200 OK\r"
         stub.wait_for(lambda seen: seen[0].outcome == "cancelled")

@@ -56,7 +56,7 @@ class Api:
     def __exit__(self, *_: object) -> None:
         self.http.close()
 
-    def create(self, model: str, **fields: Any) -> dict[str, Any]:
+    def create_session(self, model: str, **fields: Any) -> dict[str, Any]:
         return self.ok(self.http.post("/sessions", json={"model": model, **fields}), 201)
 
     def session(self, session_id: str) -> dict[str, Any]:
@@ -66,10 +66,10 @@ class Api:
         messages: list[dict[str, Any]] = self.session(session_id)["messages"]
         return messages
 
-    def chat(self, session_id: str, message: str | None = None, **fields: Any) -> dict[str, Any]:
+    def send_message(self, session_id: str, message: str | None = None, **fields: Any) -> dict[str, Any]:
         return self.ok(self.http.post(f"/chat/{session_id}", json=_body(message, fields)))
 
-    def stream(self, session_id: str, message: str | None = None, **fields: Any) -> list[Event]:
+    def stream_message(self, session_id: str, message: str | None = None, **fields: Any) -> list[Event]:
         with self.open_stream(session_id, message, **fields) as events:
             return list(events)
 

@@ -64,7 +64,6 @@ def test_the_app_answers_a_test_client_with_and_without_its_lifespan(tmp_path: P
             assert client.post(f"/api/v1/chat/{session_id}", json={"message": "Hello!"}).status_code == 200
 
 
-@pytest.mark.anyio
 async def test_the_app_answers_in_process_and_mounted(tmp_path: Path, stub: StubServer) -> None:
     app = create_app(ollama_host=stub.url, data_dir=str(tmp_path))
     async with (
@@ -73,8 +72,3 @@ async def test_the_app_answers_in_process_and_mounted(tmp_path: Path, stub: Stub
     ):
         assert (await client.get("/api/v1/models")).status_code == 200
         assert (await client.get("/api/v1/sessions")).json() == {"sessions": []}
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"

@@ -15,10 +15,10 @@ from tests.support.server import RunningServer
 
 with StubServer(speed=0) as stub, RunningServer(Path(sys.argv[1]), stub.url) as server:
     api = server.api()
-    session_id = api.create("mochi")["session_id"]
-    api.chat(session_id, "A secret")
+    session_id = api.create_session("mochi")["session_id"]
+    api.send_message(session_id, "A secret")
     stub.stop()
-    api.stream(session_id, "Hello!")
+    api.stream_message(session_id, "Hello!")
 {report}
 """
 SETUP = """

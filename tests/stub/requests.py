@@ -14,7 +14,7 @@ from mochi_stub import StubServer
 
 
 @dataclass(frozen=True)
-class Answered:
+class RawResponse:
     """A response that was read to its end; header names in lower case."""
 
     status: int
@@ -30,24 +30,26 @@ class Answered:
         return [json.loads(line) for line in self.body.split(b"\n") if line]
 
 
-def ask(
+def send_request(
     stub: StubServer, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
-) -> Answered:
+) -> RawResponse:
     """One request; a body that is not bytes is sent as JSON."""
     data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
     with closing(HTTPConnection(stub.host, stub.port, timeout=10)) as connection:
         connection.request(method, path, data, dict(headers or {}))
         response = connection.getresponse()
-        return Answered(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
+        return RawResponse(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
 
 
-def chat(stub: StubServer, text: str, model: str = "mochi", **fields: Any) -> Answered:
+def send_message(stub: StubServer, text: str, model: str = "mochi", **fields: Any) -> RawResponse:
     """A chat of one user message."""
-    return ask(stub, "POST", "/api/chat", {"model": model, "messages": [{"role": "user", "content": text}], **fields})
+    return send_request(
+        stub, "POST", "/api/chat", {"model": model, "messages": [{"role": "user", "content": text}], **fields}
+    )
 
 
 @contextmanager
-def streaming(stub: StubServer, path: str, body: Any) -> Iterator[HTTPResponse]:
+def open_stream(stub: StubServer, path: str, body: Any) -> Iterator[HTTPResponse]:
     """A response whose lines can be read as they come; leaving closes the connection."""
     with closing(HTTPConnection(stub.host, stub.port, timeout=10)) as connection:
         connection.request("POST", path, json.dumps(body))
@@ -56,7 +58,7 @@ def streaming(stub: StubServer, path: str, body: Any) -> Iterator[HTTPResponse]:
 
 
 @contextmanager
-def sent(stub: StubServer, data: bytes) -> Iterator[socket.socket]:
+def raw_connection(stub: StubServer, data: bytes) -> Iterator[socket.socket]:
     """A socket on which these bytes were sent."""
     with socket.create_connection((stub.host, stub.port), timeout=10) as connection:
         connection.sendall(data)

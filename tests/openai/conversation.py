@@ -17,7 +17,7 @@ LOOK: Any = {"type": "function", "function": {"name": "look", "parameters": {"ty
 
 
 @dataclass
-class Door:
+class Conversation:
     """Asks for completions; ``asks`` goes with every one of them."""
 
     client: openai.OpenAI
@@ -35,11 +35,11 @@ class Door:
         """The chat requests that Ollama got from here."""
         return self._chats()[self._before :]
 
-    def say(self, text: Any, **asks: Any) -> ChatCompletion:
+    def send_message(self, text: Any, **asks: Any) -> ChatCompletion:
         """One more message of the user's, behind all others, and its answer."""
-        return self.go_on({"role": "user", "content": text}, **asks)
+        return self.send_messages({"role": "user", "content": text}, **asks)
 
-    def go_on(self, *said: Any, **asks: Any) -> ChatCompletion:
+    def send_messages(self, *said: Any, **asks: Any) -> ChatCompletion:
         """Some more messages, and the answer to them."""
         self.messages.extend(said)
         completion = self._ask({"model": "mochi", "messages": self.messages, **self.asks, **asks})

@@ -1,0 +1,9 @@
+"""Helpers for the stub that tests share."""
+
+from mochi_stub import StubServer
+
+
+def assert_no_prompt_truncated(stub: StubServer) -> None:
+    """Fail if the stub truncated a prompt, as Ollama silently does."""
+    cut = [exchange.path for exchange in stub.exchanges() if exchange.truncated]
+    assert not cut, f"the stub truncated prompts: {cut}"
