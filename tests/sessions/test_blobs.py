@@ -14,7 +14,6 @@ from tests.sessions.processes import child
 from tests.sessions.samples import file_of, new_session, read_count, said
 from tests.support.images import GIF, KINDS, PNG
 
-
 SHOWN = Image.of(PNG)
 ROUNDS = 40
 

@@ -4,7 +4,6 @@ import asyncio
 from contextlib import AsyncExitStack
 
 import anyio
-import pytest
 
 from mochi_server.postgres.database import CONNECTIONS, Database
 

@@ -12,7 +12,6 @@ from mochi_server.sessions import FileSessionStore
 from mochi_server.sessions.locks import Holds
 from tests.sessions.samples import contents, said, stored_session
 
-
 ID = "0123456789"
 
 

@@ -18,7 +18,6 @@ from tests.faults.other_writers import take_a_turn
 from tests.sessions.processes import child
 from tests.sessions.samples import answered, contents, file_of, log_of, new_session, read_count, said, stored_session
 
-
 MEBIBYTE = 1024 * 1024
 
 

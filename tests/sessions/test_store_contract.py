@@ -16,7 +16,6 @@ from mochi_server.sessions.session import timestamp, user_message
 from tests.sessions.samples import answered, contents, new_session, said, stored_session
 from tests.support.images import GIF, PNG
 
-
 NO_IDS = ["0123456789", "", "abc", "ABCDEF0123", "../../../etc", "0123456789\n", "012345678g", "0123456789.json"]
 SHOWN, OTHER = Image.of(PNG), Image.of(GIF)
 

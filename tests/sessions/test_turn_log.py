@@ -20,7 +20,6 @@ from mochi_server.sessions.turnlog import Record, overlay, tail_line
 from mochi_server.sessions.types import ToolCall
 from tests.sessions.samples import answered, contents, file_of, log_of, new_session, read_count, said, stored_session
 
-
 Crash = Callable[[], Path]
 
 
