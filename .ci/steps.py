@@ -1,0 +1,146 @@
+"""The steps of CI: build each environment once, run independent steps side by side, and report the duration of each.
+
+Steps that measure time or use all cores run alone; the others share the cores. The output of a step is printed when the
+step has ended. The run ends with the durations, slowest first, and the test runner's own summary.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+SCALE = {
+    "MOCHI_FAULT_ROUNDS": os.environ.get("MOCHI_FAULT_ROUNDS", "40"),
+    "MOCHI_FUZZ_EXAMPLES": os.environ.get("MOCHI_FUZZ_EXAMPLES", "24"),
+}
+"""Repetitions of the fault tests and requests for each operation of the API, suited to a run of 15 minutes.
+
+A nightly run sets 200 and 100.
+"""
+COVERAGE_FLOOR = 90.0
+"""Coverage of `src` with branches, in percent, below which the run fails."""
+PYTEST = "uv run pytest -q"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One check: a shell command and the programs without which it is skipped."""
+
+    name: str
+    command: str
+    needs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Result:
+    """The end of a step. `status` is its exit code, None if it was skipped."""
+
+    step: Step
+    status: "int | None"
+    seconds: float
+    output: str
+
+
+def oldest_python() -> str:
+    """Return a Python 3.10 of this machine, or the name of one that is missing. Nothing is downloaded."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser()
+    installed = sorted(pyenv.glob("versions/3.10.*/bin/python"))
+    return str(installed[-1]) if installed else "/usr/bin/python3.10"
+
+
+OLDEST = oldest_python()
+NODE = ("node", "npm")
+NPM_CI = "npm ci --no-audit --no-fund --silent"
+CHROMIUM = (
+    "command -v chromium || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; } "
+    ">/dev/null 2>&1 || echo 'chromium is missing and could not be installed'"
+)
+
+PREPARE = [
+    Step("environment", "uv sync --locked --group docs --group browser --quiet"),
+    Step("chromium", CHROMIUM, needs=("apt-get",)),
+    Step("node packages", f"for d in tests/stub/js tests/contract/ts tests/mcp/js; do (cd $d && {NPM_CI}); done", NODE),
+]
+"""What the other steps need. The first must end before the others begin."""
+
+SIDE_BY_SIDE = [
+    Step(
+        "tests on Python 3.10",
+        f"env -u UV_NO_SYNC UV_PROJECT_ENVIRONMENT=.venv-3.10 uv run --locked --quiet --python {OLDEST} "
+        "pytest -q -n 0 tests/unit tests/sessions tests/stub",
+        (OLDEST,),
+    ),
+    Step("types", "uv run mypy --strict"),
+    Step("format, lint, lock", "uv run ruff format --check && uv run ruff check && uv lock --check"),
+    Step("documentation site", "uv run zensical build --strict && " + f"{PYTEST} -n 0 -m '' tests/docs/test_site.py"),
+    Step("tutorial from the wheel", "uv run python -m tests.docs_tooling.first_hour"),
+    Step("JavaScript clients", "cd tests/stub/js && uv run node --test", NODE),
+    Step("TypeScript types", "cd tests/contract/ts && uv run npm run --silent check", NODE),
+    Step("MCP reference server", f"{PYTEST} -n 0 tests/mcp/test_everything.py", NODE),
+    Step("example page in Chromium", f"{PYTEST} -n 0 tests/browser", ("chromium",)),
+]
+
+ALONE = [
+    Step(
+        "first tier in random order, with coverage",
+        f"{PYTEST} -p randomly --cov --cov-report=term --cov-fail-under={COVERAGE_FLOOR}",
+    ),
+    Step("second tier", f"{PYTEST} -m slow"),
+    Step("API tests, two servers over one PostgreSQL", f"MOCHI_TEST_SERVERS=2 {PYTEST} tests/api"),
+    Step("soak: a thousand streams", "uv run python -m tests.soak --streams 1000 --seconds 60"),
+    Step("first tier", "uv run pytest"),
+]
+"""Steps that use all cores. The last is the README's test command, whose summary ends the run."""
+
+
+def main() -> int:
+    """Run all steps and return the exit code."""
+    environment, *others = PREPARE
+    results = [run(environment)]
+    if results[0].status:
+        return 1
+    os.environ["UV_NO_SYNC"] = "1"
+    with ThreadPoolExecutor(os.cpu_count() or 1) as cores:
+        results += cores.map(run, others)
+        results += cores.map(run, SIDE_BY_SIDE)
+    results += map(run, ALONE)
+    failed = [result.step.name for result in results if result.status]
+    print("\n== durations, slowest first")
+    for result in sorted(results, key=lambda result: -result.seconds):
+        note = "  skipped" if result.status is None else "  FAILED" if result.status else ""
+        print(f"{result.seconds:7.1f} s  {result.step.name}{note}")
+    if failed:
+        print(f"\nfailed: {', '.join(failed)}")
+    print(results[-1].output.strip().splitlines()[-1])
+    return 1 if failed else 0
+
+
+def run(step: Step) -> Result:
+    """Run a step and print its output when it has ended."""
+    began = time.monotonic()
+    missing = [program for program in step.needs if not shutil.which(program)]
+    if missing:
+        result = Result(step, None, 0.0, f"skipped: this machine has no {' and no '.join(missing)}")
+    else:
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", step.command],
+            check=False,
+            env={**os.environ, **SCALE},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            errors="replace",
+        )
+        result = Result(step, done.returncode, time.monotonic() - began, done.stdout)
+    verdict = "skipped" if result.status is None else f"exit code {result.status}"
+    print(f"\n== {step.name}: {verdict} after {result.seconds:.0f} s\n{result.output.rstrip()}", flush=True)
+    return result
+
+
+if __name__ == "__main__":
+    sys.exit(main())
