@@ -1,5 +1,6 @@
 """Sessions, answers, approvals and errors through the client."""
 
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -27,12 +28,17 @@ ADDING = """
 """
 
 
-def asking(client: MochiClient) -> str:
-    """A session whose tools ask first."""
-    return client.create_session("mochi", tool_settings={"tools": ["add"]})["session_id"]
+@pytest.fixture(scope="module")
+def adding_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server with the tool ``add``."""
+    data_dir = tmp_path_factory.mktemp("adding")
+    write_tools(data_dir, ADDING)
+    with RunningServer(data_dir, shared_stub.url) as server:
+        yield server
 
 
-def test_sessions_are_created_listed_read_and_deleted(client: MochiClient) -> None:
+def test_sessions_are_created_listed_read_and_deleted(private_client: MochiClient) -> None:
+    client = private_client
     session = client.create_session("mochi", title="Paris", think=True)
     assert (session["title"], session["think"]) == ("Paris", True)
     assert [each["session_id"] for each in client.list_sessions()] == [session["session_id"]]
@@ -41,7 +47,8 @@ def test_sessions_are_created_listed_read_and_deleted(client: MochiClient) -> No
     assert client.list_sessions() == []
 
 
-def test_sessions_are_found_titled_forked_exported_and_imported(client: MochiClient) -> None:
+def test_sessions_are_found_titled_forked_exported_and_imported(private_client: MochiClient) -> None:
+    client = private_client
     session_id = client.create_session("mochi")["session_id"]
     client.chat(session_id, "Apples?")
     fork = client.fork_session(session_id, 0)
@@ -106,20 +113,20 @@ def test_a_whole_answer_is_the_stored_one(client: MochiClient) -> None:
     ],
 )
 def test_a_call_is_decided_about_while_the_stream_waits(
-    client: MochiClient, tmp_path: Path, decision: dict[str, Any], success: bool, text: str
+    connect: Connect, adding_server: RunningServer, decision: dict[str, Any], success: bool, text: str
 ) -> None:
-    write_tools(tmp_path, ADDING)
-    session_id = asking(client)
     results = []
-    with client.stream(session_id, instruct(calls("add", a=1, b=2), words(3))) as events:
-        for event in events:
-            if isinstance(event, ToolConfirmationRequired):
-                waiting = client.list_confirmations(session_id)
-                assert [each["confirmation_id"] for each in waiting] == [event.confirmation_id]
-                decided = client.confirm(session_id, event, **decision)
-                assert decided["approved"] is success
-            elif isinstance(event, ToolResult):
-                results.append(event)
+    with connect(adding_server.url) as client:
+        session_id = client.create_session("mochi", tool_settings={"tools": ["add"]})["session_id"]
+        with client.stream(session_id, instruct(calls("add", a=1, b=2), words(3))) as events:
+            for event in events:
+                if isinstance(event, ToolConfirmationRequired):
+                    waiting = client.list_confirmations(session_id)
+                    assert [each["confirmation_id"] for each in waiting] == [event.confirmation_id]
+                    decided = client.confirm(session_id, event, **decision)
+                    assert decided["approved"] is success
+                elif isinstance(event, ToolResult):
+                    results.append(event)
     assert [result.success for result in results] == [success]
     assert text in str(results[0].result if success else results[0].error_message)
 
@@ -136,9 +143,8 @@ def test_a_turn_is_stopped_and_its_text_kept(connect: Connect, holding: Holding,
         assert client.get_session(session_id)["messages"][-1]["interrupted"] is True
 
 
-def test_one_client_holds_more_streams_than_a_pool_allows_of_itself(
-    connect: Connect, holding: Holding, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("connect", ["sync", pytest.param("async", marks=pytest.mark.slow)], indirect=True)
+def test_client_holds_more_streams_than_a_default_pool(connect: Connect, holding: Holding, tmp_path: Path) -> None:
     with (
         RunningServer(tmp_path, holding.stub.url) as server,
         ExitStack() as open_streams,

@@ -5,10 +5,10 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from mochi_server import create_app
 from mochi_server.client import AsyncMochiClient, MochiClient, UnknownEvent, types
 from mochi_server.client.wire import Frame, Parser
 from mochi_server.events import ContentDelta, Done
+from tests.support.api import Api
 
 SENT = (
     b'id: a1:1\nevent: content_delta\ndata: {"content":"\xc3\xbcber","role":"assistant"}\n\n: ping\n\n'
@@ -21,7 +21,14 @@ READ = [
     Frame("a1:3", UnknownEvent("applause", {"hands": 2})),
     Frame("a1:4", UnknownEvent("done", {})),
 ]
-SCHEMAS: dict[str, Any] = create_app().openapi()["components"]["schemas"]
+
+
+@pytest.fixture(scope="module")
+def schemas(shared_api: Api) -> dict[str, Any]:
+    """The schemas of the OpenAPI document."""
+    document = shared_api.ok(shared_api.http.get(shared_api.http.base_url.join("/openapi.json")))
+    found: dict[str, Any] = document["components"]["schemas"]
+    return found
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 64, 10_000])
@@ -48,14 +55,14 @@ def test_the_last_event_is_typed() -> None:
         ("Decided", "ToolDecided"),
     ],
 )
-def test_an_answer_has_the_fields_of_the_document(ours: str, theirs: str) -> None:
-    assert set(get_type_hints(getattr(types, ours))) == set(SCHEMAS[theirs]["properties"])
+def test_an_answer_has_the_fields_of_the_document(schemas: dict[str, Any], ours: str, theirs: str) -> None:
+    assert set(get_type_hints(getattr(types, ours))) == set(schemas[theirs]["properties"])
 
 
-def test_requests_take_the_fields_of_the_document() -> None:
-    assert set(get_type_hints(types.SessionOptions)) | {"model"} == set(SCHEMAS["SessionCreate"]["properties"])
-    said_otherwise = {"message", "wait_for_confirmation"}
-    assert set(get_type_hints(types.TurnOptions)) | said_otherwise == set(SCHEMAS["ChatRequest"]["properties"])
+def test_requests_take_the_fields_of_the_document(schemas: dict[str, Any]) -> None:
+    assert set(get_type_hints(types.SessionOptions)) | {"model"} == set(schemas["SessionCreate"]["properties"])
+    named_otherwise = {"message", "wait_for_confirmation"}
+    assert set(get_type_hints(types.TurnOptions)) | named_otherwise == set(schemas["ChatRequest"]["properties"])
 
 
 def test_the_two_clients_are_one_mind() -> None:

@@ -45,6 +45,11 @@ def server(stub: StubServer, tmp_path: Path, entry: dict[str, Any]) -> Iterator[
         yield server
 
 
+@pytest.fixture
+def api(server: RunningServer) -> Api:
+    return server.api()
+
+
 def test_its_tools_are_discovered_approved_run_and_denied(api: Api) -> None:
     until(lambda: problems(api) == {})
     tools = api.ok(api.http.get("/tools"))["tools"]

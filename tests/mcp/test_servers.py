@@ -45,6 +45,11 @@ def server(stub: StubServer, tmp_path: Path, offered: dict[str, Any]) -> Iterato
         yield server
 
 
+@pytest.fixture
+def api(server: RunningServer) -> Api:
+    return server.api()
+
+
 def offering(*tools: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("offered", [[*tools]], indirect=True, ids=[""])
 
