@@ -4,6 +4,8 @@ import signal
 import sys
 from pathlib import Path
 
+import pytest
+
 from mochi_stub import StubServer
 from tests.mcp.test_servers import called, problems
 from tests.support.mcp import by_hand, is_alive, started, write_mcp
@@ -51,6 +53,7 @@ def test_a_server_over_http_that_goes_away_is_connected_to_again_when_it_is_back
         server.__exit__()
 
 
+@pytest.mark.slow
 def test_a_reference_server_is_discovered_and_called(stub: StubServer, tmp_path: Path) -> None:
     command = str(Path(sys.executable).with_name("mcp-server-time"))
     write_mcp(tmp_path, hand={"command": command, "args": ["--local-timezone", "UTC"]})
