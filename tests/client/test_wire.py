@@ -32,13 +32,13 @@ def schemas(shared_api: Api) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 64, 10_000])
-def test_events_are_read_whole_in_whatever_pieces_they_come(size: int) -> None:
+def test_parser_reads_events_from_chunks_of_any_size(size: int) -> None:
     parser = Parser()
     pieces = [SENT[start : start + size] for start in range(0, len(SENT), size)]
     assert [frame for piece in pieces for frame in parser.feed(piece)] == READ
 
 
-def test_the_last_event_is_typed() -> None:
+def test_last_event_is_typed() -> None:
     assert list(Parser().feed(b'id: a:1\nevent: done\ndata: {"session_id":"x"}\n\n')) == [Frame("a:1", Done("x"))]
 
 
@@ -55,17 +55,17 @@ def test_the_last_event_is_typed() -> None:
         ("Decided", "ToolDecided"),
     ],
 )
-def test_an_answer_has_the_fields_of_the_document(schemas: dict[str, Any], ours: str, theirs: str) -> None:
+def test_response_types_have_the_documented_fields(schemas: dict[str, Any], ours: str, theirs: str) -> None:
     assert set(get_type_hints(getattr(types, ours))) == set(schemas[theirs]["properties"])
 
 
-def test_requests_take_the_fields_of_the_document(schemas: dict[str, Any]) -> None:
+def test_request_types_have_the_documented_fields(schemas: dict[str, Any]) -> None:
     assert set(get_type_hints(types.SessionOptions)) | {"model"} == set(schemas["SessionCreate"]["properties"])
     named_otherwise = {"message", "wait_for_confirmation"}
     assert set(get_type_hints(types.TurnOptions)) | named_otherwise == set(schemas["ChatRequest"]["properties"])
 
 
-def test_the_two_clients_are_one_mind() -> None:
+def test_both_clients_have_the_same_methods() -> None:
     def face(client: type) -> dict[str, list[str]]:
         methods = inspect.getmembers(client, inspect.isfunction)
         return {name: list(inspect.signature(method).parameters) for name, method in methods if name[0] != "_"}

@@ -141,7 +141,7 @@ def test_every_error_has_an_example() -> None:
     assert [example(error)["error"]["code"] for error in errors] == [error.code for error in errors]
 
 
-def test_every_event_is_in_the_document_with_its_payload(schemas: dict[str, Any]) -> None:
+def test_every_event_is_documented_with_its_payload(schemas: dict[str, Any]) -> None:
     assert list(union(schemas, "ChatStreamEvent")) == [event.type for event in get_args(ChatEvent)]
     assert set(union(schemas, "CompareStreamEvent")) == {event.type for event in get_args(CompareEvent)}
     for event in get_args(ChatEvent):

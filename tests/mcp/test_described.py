@@ -77,7 +77,7 @@ def test_arguments_are_checked_against_the_servers_schema() -> None:
         tool.schema.bind({"day": "today", "hour": 1})
 
 
-def test_neither_a_pattern_nor_a_reference_can_hold_the_server_up() -> None:
+def test_patterns_and_references_cannot_stall_validation() -> None:
     evil = described(properties={"a": {"type": "string", "pattern": "^(a+)+$"}})
     before = time.monotonic()
     evil.schema.bind({"a": "a" * 40 + "!"})

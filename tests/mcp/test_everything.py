@@ -50,7 +50,7 @@ def api(server: RunningServer) -> Api:
     return server.api()
 
 
-def test_its_tools_are_discovered_approved_run_and_denied(api: Api) -> None:
+def test_tools_are_listed_approved_called_and_denied(api: Api) -> None:
     until(lambda: problems(api) == {})
     tools = api.ok(api.http.get("/tools"))["tools"]
     assert {"echo", "get-sum", "get-tiny-image", "gzip-file-as-resource"} <= set(tools)

@@ -131,7 +131,7 @@ def test_approved_call_runs_with_edited_arguments(shared: Shared) -> None:
     assert journal(shared.data_dir)[-1] == "call note"
 
 
-def test_a_denied_call_never_reaches_the_server(shared: Shared) -> None:
+def test_denied_call_is_not_sent_to_the_server(shared: Shared) -> None:
     api = shared.api
     session_id = session_with(api, "always_confirm")
     with shared.quiet(), api.open_stream(session_id, instruct(calls("note", text="no"), words(3))) as stream:
@@ -142,13 +142,13 @@ def test_a_denied_call_never_reaches_the_server(shared: Shared) -> None:
     assert result.data["error_code"] == "TOOL_EXECUTION_DENIED"
 
 
-def test_wrong_arguments_never_reach_the_server(shared: Shared) -> None:
+def test_wrong_arguments_are_not_sent_to_the_server(shared: Shared) -> None:
     with shared.quiet():
         outcome = called(shared.api, "echo", text=5)
     assert outcome["error_message"] == "Wrong arguments for echo: text: 5 is not of type 'string'"
 
 
-def test_what_is_approved_of_for_the_session_is_this_servers_tool_alone(api: Api, tmp_path: Path) -> None:
+def test_session_approval_covers_only_the_tool_of_that_server(api: Api, tmp_path: Path) -> None:
     session_id = session_with(api, "always_confirm", tools=["note"])
     with api.open_stream(session_id, instruct(calls("note", text="yes"), words(3))) as stream:
         asked = Asked(api, session_id, stream)
@@ -161,7 +161,7 @@ def test_what_is_approved_of_for_the_session_is_this_servers_tool_alone(api: Api
     assert called(api, "note", session_id, text="now Python's")["error_code"] == "TOOL_EXECUTION_DENIED"
 
 
-def test_names_that_are_taken_or_odd_get_the_servers_before_them(stub: StubServer, tmp_path: Path) -> None:
+def test_conflicting_tool_names_are_prefixed_with_the_server(stub: StubServer, tmp_path: Path) -> None:
     write_tools(tmp_path, PYTHON)
     odd = by_hand(tmp_path, "agent", "add", "reload", "both", "files/read.all", "broken", "x" * 65)
     write_mcp(tmp_path, hand=odd, maths=by_hand(tmp_path, "both", "both"))
@@ -262,9 +262,7 @@ def test_a_malformed_file_is_a_problem(reloading: Shared, content: bytes, messag
     assert problems(reloading.api) == {"mcp.json": message}
 
 
-def test_without_the_extra_that_is_the_problem(
-    stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_mcp_extra_is_a_problem(stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mcp", None)
     write_mcp(tmp_path, hand=by_hand(tmp_path, "echo"))
     with RunningServer(tmp_path, stub.url) as server:
@@ -296,14 +294,14 @@ def test_error_answer_fails_the_call_and_keeps_the_connection(api: Api, tmp_path
 
 
 @offering("grow")
-def test_tools_that_come_later_are_listed_when_the_server_says_so(api: Api) -> None:
+def test_tools_are_listed_again_after_a_change_notification(api: Api) -> None:
     assert list(api.ok(api.http.get("/tools"))["tools"]) == ["grow"]
     assert called(api, "grow")["success"]
     until(lambda: list(api.ok(api.http.get("/tools"))["tools"]) == ["grow", "echo"])
 
 
 @offering("much", "bytes", "structured", "fail", "nonsense")
-def test_a_result_is_text_of_the_same_length_as_other_tools(api: Api) -> None:
+def test_results_are_text_with_the_length_limit_of_all_tools(api: Api) -> None:
     much = called(api, "much")["result"]
     assert len(much) == 20_000
     assert "characters left out" in much
@@ -315,7 +313,7 @@ def test_a_result_is_text_of_the_same_length_as_other_tools(api: Api) -> None:
 
 
 @offering("hang")
-def test_a_turn_that_is_stopped_cancels_the_call_at_the_server(api: Api, tmp_path: Path) -> None:
+def test_stop_cancels_the_call_at_the_server(api: Api, tmp_path: Path) -> None:
     session_id = session_with(api)
     with api.open_stream(session_id, instruct(calls("hang"), words(3))) as events:
         until(lambda: "call hang" in journal(tmp_path))
@@ -324,7 +322,7 @@ def test_a_turn_that_is_stopped_cancels_the_call_at_the_server(api: Api, tmp_pat
     until(lambda: "notifications/cancelled" in journal(tmp_path))
 
 
-def test_a_call_that_takes_too_long_is_given_up_and_cancelled(stub: StubServer, tmp_path: Path) -> None:
+def test_call_timeout_cancels_the_call_at_the_server(stub: StubServer, tmp_path: Path) -> None:
     write_mcp(tmp_path, hand=by_hand(tmp_path, "hang", "echo"))
     with RunningServer(tmp_path, stub.url, tool_timeout_seconds=0.5) as server:
         api = server.api()
@@ -335,7 +333,7 @@ def test_a_call_that_takes_too_long_is_given_up_and_cancelled(stub: StubServer, 
     assert len(started(tmp_path)) == 1
 
 
-def test_a_reload_reads_the_file_again_and_connects_anew(api: Api, tmp_path: Path) -> None:
+def test_reload_reads_the_file_and_reconnects(api: Api, tmp_path: Path) -> None:
     assert list(api.ok(api.http.get("/tools"))["groups"]) == ["hand"]
     write_mcp(tmp_path, other=by_hand(tmp_path, "echo"))
     body = api.ok(api.http.post("/tools/reload"))
@@ -345,7 +343,7 @@ def test_a_reload_reads_the_file_again_and_connects_anew(api: Api, tmp_path: Pat
     assert is_alive(second)
 
 
-def test_reloads_in_a_row_leave_no_server_behind(
+def test_repeated_reloads_leave_no_process_behind(
     stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that is only just being started is ended, too, with what it has started."""
@@ -362,7 +360,7 @@ def test_reloads_in_a_row_leave_no_server_behind(
 
 
 @offering("hang", "echo")
-def test_a_call_that_runs_goes_on_through_a_reload(api: Api, tmp_path: Path) -> None:
+def test_running_call_continues_through_a_reload(api: Api, tmp_path: Path) -> None:
     session_id = session_with(api)
     with api.open_stream(session_id, instruct(calls("hang"), words(3))) as events:
         until(lambda: "call hang" in journal(tmp_path))
@@ -375,7 +373,7 @@ def test_a_call_that_runs_goes_on_through_a_reload(api: Api, tmp_path: Path) -> 
     until(lambda: not is_alive(first))
 
 
-def test_a_server_sees_the_environment_that_it_was_given_and_no_other(
+def test_server_gets_only_its_configured_environment(
     stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MOCHI_LOG_LEVEL", "INFO")
@@ -387,7 +385,7 @@ def test_a_server_sees_the_environment_that_it_was_given_and_no_other(
 
 
 @offering("stubborn")
-def test_a_server_ends_with_us_and_so_does_all_that_it_has_started(
+def test_stop_ends_mcp_servers_and_their_children(
     server: RunningServer, api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that ignores the end of its input, and SIGTERM."""
@@ -399,7 +397,7 @@ def test_a_server_ends_with_us_and_so_does_all_that_it_has_started(
     assert [is_alive(pid) for pid in pids] == [False, False]
 
 
-def test_secrets_are_neither_shown_nor_logged(
+def test_mcp_secrets_are_neither_returned_nor_logged(
     stub: StubServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)

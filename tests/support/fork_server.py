@@ -101,7 +101,7 @@ class ForkServer:
         finally:
             os.close(write)
         assert pid is not None
-        return ForkedProcess(self, pid, open(read, encoding="utf-8"))
+        return ForkedProcess(self, pid, os.fdopen(read, encoding="utf-8"))
 
     def request(self, descriptors: list[int] | None = None, **message: Any) -> int | None:
         """Send one request and return its answer."""
