@@ -2,6 +2,7 @@
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -115,13 +116,15 @@ async def test_greeting_does_not_wait_for_slow_tools(
     source = """
         import time
         from pathlib import Path
+from typing import Any
 
         while not (Path(__file__).parent / "go").exists():
             time.sleep(0.01)
         __all__ = []
     """
     tools = write_tools(tmp_path, source)
-    app = create_app(MochiServerSettings(data_dir=str(tmp_path), ollama_host=stub.url))
+    values: dict[str, Any] = {"data_dir": str(tmp_path), "ollama_host": stub.url}
+    app = create_app(MochiServerSettings(**values))
     async with app.router.lifespan_context(app):
         begun = time.monotonic()
         said = await make_greeting(Start("http://here", tools, tmp_path / "agents"), app.state.services)

@@ -18,14 +18,15 @@ from mochi_stub import StubServer
 from tests.support.api import error_of
 from tests.support.instructions import instruct, words
 from tests.support.ports import free_port
-from tests.support.process import Command, run
+from tests.support.process import Command, FreshCommand, run
 from tests.support.raw_http import send_raw
 from tests.support.tools import write_tools
 from tests.support.waiting import until
 
 
 def test_version_and_help_import_nothing_heavy(tmp_path: Path) -> None:
-    assert run("mochi_server", "--version", cwd=tmp_path, fresh=True) == (0, f"mochi-server {__version__}\n")
+    with FreshCommand("mochi_server", "--version", cwd=tmp_path) as command:
+        assert (command.wait(), command.output) == (0, [f"mochi-server {__version__}\n"])
     assert run("mochi_stub", "--version", cwd=tmp_path) == (0, f"mochi-stub {__version__}\n")
     code, text = run("mochi_server", "--help", cwd=tmp_path)
     assert code == 0
@@ -79,9 +80,8 @@ def test_a_wrong_value_is_one_line_that_names_the_setting(
 def test_test_mode_curl_command_streams_and_leaves_no_files(
     tmp_path: Path, arguments: list[str], environment: dict[str, str]
 ) -> None:
-    with Command(
-        "mochi_server", *arguments, "--port", "0", cwd=tmp_path, fresh=not environment, **environment
-    ) as command:
+    start = Command if environment else FreshCommand
+    with start("mochi_server", *arguments, "--port", "0", cwd=tmp_path, **environment) as command:
         api = command.api()
         curl = command.read_until("curl -N")
         # Short answers instead of hundreds of words; everything else as printed.
@@ -126,10 +126,12 @@ def test_second_listener_on_a_port_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("module", "arguments"), [("mochi_server", ["--test-mode"]), ("mochi_stub", [])])
-@pytest.mark.parametrize("fresh", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["forked", "fresh"])
-def test_command_serves_with_its_output_closed(tmp_path: Path, module: str, arguments: list[str], fresh: bool) -> None:
+@pytest.mark.parametrize("start", [Command, pytest.param(FreshCommand, marks=pytest.mark.slow)])
+def test_command_serves_with_its_output_closed(
+    tmp_path: Path, module: str, arguments: list[str], start: type[Command]
+) -> None:
     port = free_port()
-    with Command(module, *arguments, "--port", str(port), cwd=tmp_path, fresh=fresh) as command:
+    with start(module, *arguments, "--port", str(port), cwd=tmp_path) as command:
         assert command.process.stdout is not None
         command.process.stdout.close()
         until(lambda: is_healthy(port), 20)
@@ -230,8 +232,8 @@ def test_killed_process_keeps_the_answer_up_to_a_checkpoint(tmp_path: Path) -> N
 
 
 # 34 are more than there are threads for tools.
-@pytest.mark.parametrize(("calls", "fresh"), [(2, False), pytest.param(34, True, marks=pytest.mark.slow)])
-def test_sigterm_ends_the_process_with_hanging_tools(tmp_path: Path, calls: int, fresh: bool) -> None:
+@pytest.mark.parametrize(("calls", "start"), [(2, Command), pytest.param(34, FreshCommand, marks=pytest.mark.slow)])
+def test_sigterm_ends_the_process_with_hanging_tools(tmp_path: Path, calls: int, start: type[Command]) -> None:
     write_tools(
         tmp_path,
         """
@@ -247,7 +249,7 @@ def test_sigterm_ends_the_process_with_hanging_tools(tmp_path: Path, calls: int,
     )
     with StubServer(speed=0) as stub:
         environment = {"MOCHI_SHUTDOWN_GRACE_SECONDS": "0", "MOCHI_OLLAMA_HOST": stub.url, "MOCHI_PORT": "0"}
-        with Command("mochi_server", cwd=tmp_path, fresh=fresh, **environment) as command, ExitStack() as stack:
+        with start("mochi_server", cwd=tmp_path, **environment) as command, ExitStack() as stack:
             api = command.api()
             settings = {"tools": ["hang"], "execution_policy": "never_confirm"}
             message = instruct({"tool_call": [{"name": "hang", "args": {}}] * 3})

@@ -120,7 +120,7 @@ def test_invalid_or_too_large_schema_is_a_problem_of_its_tool() -> None:
     ],
     ids=str,
 )
-def test_tool_is_read_only_if_its_hints_say_only_that(hints: dict[str, bool] | None, read_only: bool) -> None:
+def test_tool_is_read_only_if_its_hints_say_only_that(hints: dict[str, Any] | None, read_only: bool) -> None:
     from mcp_types import Tool, ToolAnnotations
 
     from mochi_server.mcp.described import describe

@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from contextlib import suppress
 from importlib import import_module
@@ -150,6 +151,7 @@ def _run(control: socket.socket, output: int, command: dict[str, Any]) -> None:
     os.chdir(command["cwd"])
     os.environ.clear()
     os.environ.update(command["environment"])
+    tempfile.tempdir = None  # TMPDIR may be another
     sys.argv = [command["module"], *command["arguments"]]
     sys.path[0] = command["cwd"]
     gc.enable()

@@ -25,15 +25,19 @@ def _fork_server() -> ForkServer:
 class Command:
     """``python -m <module> <arguments>``; everything it prints goes to ``output``.
 
-    The process is forked from one that has imported the server. ``fresh`` starts a new interpreter instead.
+    The process is forked from one that has imported the server, unless the interpreter itself reads ``environment``.
     """
 
-    def __init__(self, module: str, *arguments: str, cwd: Path, fresh: bool = False, **environment: str) -> None:
+    _forks = fork_server.AVAILABLE
+
+    def __init__(self, module: str, *arguments: str, cwd: Path, **environment: str) -> None:
         clean = {name: value for name, value in os.environ.items() if not name.startswith("MOCHI_")}
         clean |= {"PYTHONUNBUFFERED": "1", "TMPDIR": str(cwd)} | environment
-        fresh = fresh or any(name.startswith(_OF_THE_INTERPRETER) for name in environment)
+        forks = self._forks and module.startswith("mochi_")
         self.process: subprocess.Popen[str] | ForkedProcess
-        if fresh or not fork_server.AVAILABLE or not module.startswith("mochi_"):
+        if forks and not any(name.startswith(_OF_THE_INTERPRETER) for name in environment):
+            self.process = _fork_server().start(module, arguments, str(cwd), clean)
+        else:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", module, *arguments],
                 cwd=cwd,
@@ -42,8 +46,6 @@ class Command:
                 stderr=subprocess.STDOUT,
                 text=True,
             )
-        else:
-            self.process = _fork_server().start(module, arguments, str(cwd), clean)
         self.output: list[str] = []
         self._clients: list[Api] = []
 
@@ -88,7 +90,13 @@ class Command:
         return self.process.wait(15)
 
 
-def run(module: str, *arguments: str, cwd: Path, fresh: bool = False, **environment: str) -> tuple[int, str]:
+class FreshCommand(Command):
+    """A command in a new interpreter, as a user starts it."""
+
+    _forks = False
+
+
+def run(module: str, *arguments: str, cwd: Path, **environment: str) -> tuple[int, str]:
     """Return the exit code and the output of a command that ends by itself."""
-    with Command(module, *arguments, cwd=cwd, fresh=fresh, **environment) as command:
+    with Command(module, *arguments, cwd=cwd, **environment) as command:
         return command.wait(), "".join(command.output)
