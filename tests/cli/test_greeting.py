@@ -116,7 +116,6 @@ async def test_greeting_does_not_wait_for_slow_tools(
     source = """
         import time
         from pathlib import Path
-from typing import Any
 
         while not (Path(__file__).parent / "go").exists():
             time.sleep(0.01)
