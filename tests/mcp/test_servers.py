@@ -54,8 +54,7 @@ def shared(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) ->
     write_mcp(data_dir, hand=by_hand(data_dir, "echo", "note"))
     with RunningServer(data_dir, shared_stub.url) as server:
         shared = Shared(server.api(), data_dir)
-        shared.api.ok(shared.api.http.get("/tools"))  # returns when the MCP server has listed its tools
-        assert journal(data_dir)[-1] == "tools/list"
+        until(lambda: "echo" in shared.api.ok(shared.api.http.get("/tools"))["tools"], 30)
         yield shared
 
 
