@@ -17,8 +17,8 @@ from tests.support.server import RunningServer
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 
 
-def say(page: Page, text: str) -> None:
-    """As a person would: type, and press Enter."""
+def send_message(page: Page, text: str) -> None:
+    """Type a message and press Enter."""
     page.get_by_label("Message").fill(text)
     page.keyboard.press("Enter")
 
@@ -35,13 +35,13 @@ def answers(page: Page) -> list[str]:
 
 def asked_for_dice(page: Page) -> None:
     page.get_by_label("think").check()
-    say(page, "Throw two dice for me, please.")
+    send_message(page, "Throw two dice for me, please.")
     expect(page.get_by_role("button", name="Approve")).to_be_visible()
 
 
-def test_an_answer_streams_with_its_thinking_and_fills_the_gauge(page: Page) -> None:
+def test_answer_and_thinking_stream_and_fill_the_gauge(page: Page) -> None:
     page.get_by_label("think").check()
-    say(page, "Why is the sky blue?")
+    send_message(page, "Why is the sky blue?")
     ready(page)
     assert answers(page) == [WHY["qwen3:14b"]]
     expect(page.locator("details .thought")).to_have_text("Rayleigh, in plain words.")
@@ -49,7 +49,7 @@ def test_an_answer_streams_with_its_thinking_and_fills_the_gauge(page: Page) -> 
 
 
 def test_a_call_waits_for_approval(page: Page) -> None:
-    say(page, "Why is the sky blue?")
+    send_message(page, "Why is the sky blue?")
     ready(page)
     asked_for_dice(page)
     page.screenshot(path=IMAGES / "chat.png")
@@ -60,7 +60,7 @@ def test_a_call_waits_for_approval(page: Page) -> None:
     assert "a good throw" in answers(page)[-1]
 
 
-def test_a_result_that_comes_before_the_answer_to_its_approval_stays(page: Page) -> None:
+def test_result_before_the_approval_response_is_kept(page: Page) -> None:
     def late(route: Route) -> None:
         response = route.fetch()
         expect(page.locator(".card pre.good")).to_be_visible()
@@ -87,7 +87,7 @@ def test_arguments_are_edited_by_keyboard_alone(page: Page, server: RunningServe
     assert server.api().messages(session)[2]["arguments"] == {"sides": 2, "count": 1}
 
 
-def test_wrong_json_is_told_and_a_denial_reaches_the_model(page: Page) -> None:
+def test_invalid_json_is_shown_and_a_denial_reaches_the_model(page: Page) -> None:
     asked_for_dice(page)
     page.get_by_label("Arguments").fill("{")
     page.get_by_role("button", name="Approve as edited").click()
@@ -98,9 +98,9 @@ def test_wrong_json_is_told_and_a_denial_reaches_the_model(page: Page) -> None:
     expect(page.locator(".card pre.bad")).to_be_visible()
 
 
-def test_an_agent_is_seen_at_work(page: Page) -> None:
+def test_agent_card_shows_its_plan_calls_and_report(page: Page) -> None:
     page.get_by_label("agents").check()
-    say(page, "Ask the librarian for three books.")
+    send_message(page, "Ask the librarian for three books.")
     expect(page.get_by_text("The agent librarian wants to call a tool")).to_be_visible()
     page.get_by_role("button", name="Approve").click()
     ready(page)
@@ -112,7 +112,7 @@ def test_an_agent_is_seen_at_work(page: Page) -> None:
 
 def test_each_run_of_an_agent_has_calls_of_its_own(page: Page) -> None:
     page.get_by_label("agents").check()
-    say(page, "Ask the librarian for three books, twice.")
+    send_message(page, "Ask the librarian for three books, twice.")
     page.get_by_label("for the whole conversation").check()
     page.get_by_role("button", name="Approve").click()
     ready(page)
@@ -122,8 +122,8 @@ def test_each_run_of_an_agent_has_calls_of_its_own(page: Page) -> None:
         expect(card).to_contain_text("Noted.")
 
 
-def test_escape_stops_and_what_was_said_stays(page: Page) -> None:
-    say(page, "hold")
+def test_escape_stops_and_keeps_the_partial_answer(page: Page) -> None:
+    send_message(page, "hold")
     expect(page.locator(".said")).to_have_text("One, two, three,")
     page.keyboard.press("Escape")
     ready(page)
@@ -132,8 +132,8 @@ def test_escape_stops_and_what_was_said_stays(page: Page) -> None:
     expect(page.get_by_text("(interrupted)")).to_be_visible()
 
 
-def test_a_reload_in_mid_answer_goes_on(page: Page, scene: Scene) -> None:
-    say(page, "hold")
+def test_reload_during_an_answer_resumes_it(page: Page, scene: Scene) -> None:
+    send_message(page, "hold")
     expect(page.locator(".said")).to_have_text("One, two, three,")
     page.reload()
     expect(page.locator(".said")).to_have_text("One, two, three,")
@@ -146,7 +146,7 @@ def test_a_reload_in_mid_answer_goes_on(page: Page, scene: Scene) -> None:
     expect(page.locator(".user")).to_have_count(1)
 
 
-def test_a_reload_asks_again_about_a_call_that_waits(page: Page) -> None:
+def test_reload_shows_a_pending_approval_again(page: Page) -> None:
     asked_for_dice(page)
     page.reload()
     expect(page.locator(".user")).to_have_count(1)
@@ -161,7 +161,7 @@ def test_a_lost_connection_is_resumed(page: Page, scene: Scene, server: RunningS
     with CuttingRelay(server.url) as relay:
         page.goto(f"{origin}/chat.html?server={relay.url}")
         expect(page.locator("#model option")).to_have_count(3)
-        say(page, "hold")
+        send_message(page, "hold")
         expect(page.locator(".said")).to_have_text("One, two, three,")
         relay.cut()
         scene.gate.open()
@@ -171,8 +171,8 @@ def test_a_lost_connection_is_resumed(page: Page, scene: Scene, server: RunningS
         page.goto("about:blank")
 
 
-def test_conversations_are_taken_up_again(page: Page) -> None:
-    say(page, "Why is the sky blue?")
+def test_earlier_conversation_is_opened_again(page: Page) -> None:
+    send_message(page, "Why is the sky blue?")
     ready(page)
     page.get_by_role("button", name="New").click()
     expect(page.get_by_text("A new conversation")).to_be_visible()
@@ -197,18 +197,18 @@ def test_test_mode_serves_the_page_as_well(context: BrowserContext, origin: str,
         page = context.new_page()
         page.goto(f"{origin}/chat.html?server={str(api.http.base_url).partition('/api')[0]}")
         expect(page.get_by_label("Model", exact=True)).to_have_value("mochi:latest")
-        say(page, instruct(words(30)))
+        send_message(page, instruct(words(30)))
         ready(page)
         assert len(answers(page)[0].split()) >= 30
         page.close()
 
 
-def test_what_is_said_before_the_page_knows_its_server_waits_for_that(page: Page) -> None:
+def test_message_waits_until_the_page_is_connected(page: Page) -> None:
     held: list[Route] = []
     page.route("**/api/v1/agents", lambda route: held.append(route))  # noqa: PLW0108 - it wants a function
     with page.expect_request("**/api/v1/agents"):
         page.reload(wait_until="commit")
-    say(page, instruct(words(30)))
+    send_message(page, instruct(words(30)))
     held[0].continue_()
     expect(page.locator(".turn > .said")).to_have_count(1)
     ready(page)

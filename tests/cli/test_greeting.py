@@ -1,13 +1,20 @@
-"""What start-up says: one block for a person, with what is wrong and what to do about it."""
+"""The greeting at startup: one block with the addresses, the problems and what to do about them."""
 
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from mochi_server.app import create_app
+from mochi_server.config import MochiServerSettings
+from mochi_server.greeting import Start
+from mochi_server.greeting import greeting as make_greeting
 from mochi_server.scaffold import scaffold
 from mochi_stub import StubServer
 from tests.support.process import Command
 from tests.support.raw_ollama import RawOllama
+from tests.support.tools import write_tools
 
 
 def greeting(command: Command) -> list[str]:
@@ -18,7 +25,7 @@ def greeting(command: Command) -> list[str]:
 
 
 @pytest.mark.parametrize("level", ["DEBUG", "CRITICAL"])
-def test_all_is_well(tmp_path: Path, level: str) -> None:
+def test_greeting_without_problems(tmp_path: Path, level: str) -> None:
     scaffold(tmp_path)
     with (
         StubServer(speed=0) as stub,
@@ -34,7 +41,7 @@ def test_all_is_well(tmp_path: Path, level: str) -> None:
     assert said[2:4] == ["  Tools    11 in tools", "  Agents   2 in agents"]
 
 
-def test_everything_is_wrong_and_each_thing_has_its_line(tmp_path: Path) -> None:
+def test_greeting_has_a_line_for_each_problem(tmp_path: Path) -> None:
     (tmp_path / "tools").mkdir()
     (tmp_path / "tools" / "__init__.py").write_text("from tools.nowhere import (\n")
     (tmp_path / "agents" / "half").mkdir(parents=True)
@@ -55,7 +62,7 @@ def test_everything_is_wrong_and_each_thing_has_its_line(tmp_path: Path) -> None
     assert "Traceback" not in "".join(command.output)
 
 
-def test_a_missing_ollama_is_one_line_of_the_log(tmp_path: Path) -> None:
+def test_unreachable_ollama_is_one_log_line(tmp_path: Path) -> None:
     with Command("mochi_server", "--port", "0", "--ollama-host", "http://127.0.0.1:9", cwd=tmp_path) as command:
         said = greeting(command)
         assert command.end() == 0
@@ -65,7 +72,7 @@ def test_a_missing_ollama_is_one_line_of_the_log(tmp_path: Path) -> None:
     assert said[2] == "  Tools    0 in tools, which is not there; `mochi-server init` makes one with samples"
 
 
-def test_an_ollama_without_models_and_another_process_are_told_of(tmp_path: Path) -> None:
+def test_greeting_reports_missing_models_and_second_process(tmp_path: Path) -> None:
     arguments = ["--port", "0", "--log-level", "ERROR"]
     with (
         StubServer(models=[]) as stub,
@@ -78,14 +85,14 @@ def test_an_ollama_without_models_and_another_process_are_told_of(tmp_path: Path
             )
 
 
-def test_what_is_no_ollama_is_told_of_in_a_line(tmp_path: Path) -> None:
+def test_greeting_reports_a_server_that_is_not_ollama(tmp_path: Path) -> None:
     with RawOllama(lambda _: None) as ollama:
         wrong = f"{ollama.url}/nowhere"
         with Command("mochi_server", "--port", "0", "--ollama-host", wrong, cwd=tmp_path) as command:
             assert greeting(command)[1] == f"  Ollama   {wrong}: 404 page not found"
 
 
-def test_test_mode_and_an_open_address_are_said(tmp_path: Path) -> None:
+def test_greeting_names_test_mode_and_open_address(tmp_path: Path) -> None:
     with Command("mochi_server", "--test-mode", "--port", "0", cwd=tmp_path) as command:
         said = greeting(command)
     assert said[0].endswith("in test mode: a bundled LLM answers, sessions are forgotten at exit")
@@ -95,25 +102,47 @@ def test_test_mode_and_an_open_address_are_said(tmp_path: Path) -> None:
         assert "  Open     without a key, whoever reaches this address can run every tool" in greeting(command)
 
 
-def test_the_command_of_a_server_with_keys_has_a_place_for_one(tmp_path: Path) -> None:
+def test_curl_command_has_a_placeholder_for_the_key(tmp_path: Path) -> None:
     with Command("mochi_server", "--test-mode", "--port", "0", cwd=tmp_path, MOCHI_API_KEYS="hush") as command:
         said = greeting(command)
     assert "-H 'Authorization: Bearer YOUR_KEY'" in said[-1]
     assert "hush" not in "".join(command.output)
 
 
-def test_tools_that_are_slow_to_import_hold_nobody_up(tmp_path: Path) -> None:
+async def test_greeting_does_not_wait_for_slow_tools(
+    tmp_path: Path, stub: StubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mochi_server.greeting._PATIENCE_SECONDS", 0.05)
+    source = """
+        import time
+        from pathlib import Path
+
+        while not (Path(__file__).parent / "go").exists():
+            time.sleep(0.01)
+        __all__ = []
+    """
+    tools = write_tools(tmp_path, source)
+    values: dict[str, Any] = {"data_dir": str(tmp_path), "ollama_host": stub.url}
+    app = create_app(MochiServerSettings(**values))
+    async with app.router.lifespan_context(app):
+        begun = time.monotonic()
+        said = await make_greeting(Start("http://here", tools, tmp_path / "agents"), app.state.services)
+        assert time.monotonic() - begun < 2
+        (tools / "go").touch()
+    assert f"  Tools    still importing in {tools}\n" in said
+
+
+@pytest.mark.slow
+def test_server_answers_while_tools_are_imported(tmp_path: Path) -> None:
     (tmp_path / "tools").mkdir()
     (tmp_path / "tools" / "__init__.py").write_text("import threading\nthreading.Event().wait()\n")
     with Command("mochi_server", "--test-mode", "--port", "0", cwd=tmp_path) as command:
         assert "  Tools    still importing in tools" in greeting(command)
-        api = command.api()
-        assert api.http.get("/health").status_code == 200
-        api.http.close()
+        assert command.api().http.get("/health").status_code == 200
         assert command.end() == 0
 
 
-def test_a_directory_that_cannot_be_looked_at_stops_nothing(tmp_path: Path) -> None:
+def test_unreadable_directory_does_not_stop_startup(tmp_path: Path) -> None:
     with Command("mochi_server", "--test-mode", "--port", "0", "--data-dir", "d" * 300, cwd=tmp_path) as command:
         said = greeting(command)
         assert command.end() == 0

@@ -19,12 +19,12 @@ def contents(directory: Path) -> dict[str, bytes]:
     return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
-def test_the_help_names_the_command(tmp_path: Path) -> None:
+def test_help_names_the_init_command(tmp_path: Path) -> None:
     assert re.search(r"commands:\s+COMMAND\s+init +make tools", run("mochi_server", "--help", cwd=tmp_path)[1])
     assert "DIR" in run("mochi_server", "init", "--help", cwd=tmp_path)[1]
 
 
-def test_an_empty_directory_gets_what_a_server_then_finds_no_fault_with(tmp_path: Path) -> None:
+def test_initialized_directory_is_served_without_problems(tmp_path: Path) -> None:
     code, text = run("mochi_server", "init", "new/place", cwd=tmp_path)
     assert code == 0, text
     assert [line.split()[0] for line in text.splitlines()[1:5]] == [f"{folder}/" for folder in FOLDERS]
@@ -40,7 +40,7 @@ def test_an_empty_directory_gets_what_a_server_then_finds_no_fault_with(tmp_path
     assert (tmp_path / "new" / "place" / "chat_sessions").stat().st_mode & 0o077 == 0
 
 
-def test_what_is_there_stays_as_it_is_and_what_is_missing_is_added(tmp_path: Path) -> None:
+def test_init_keeps_existing_files_and_adds_missing_ones(tmp_path: Path) -> None:
     (tmp_path / "tools").mkdir()
     (tmp_path / "tools" / "__init__.py").write_text("__all__ = []\n")
     elsewhere = tmp_path / "mine.md"
@@ -68,7 +68,7 @@ def test_what_is_there_stays_as_it_is_and_what_is_missing_is_added(tmp_path: Pat
         (["initialise"], 2, "invalid choice: 'initialise'"),
     ],
 )
-def test_what_cannot_be_done_is_one_line(tmp_path: Path, arguments: list[str], code: int, said: str) -> None:
+def test_init_error_is_one_line(tmp_path: Path, arguments: list[str], code: int, said: str) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "occupied").mkdir()
     (tmp_path / "occupied" / "tools").touch()
@@ -78,13 +78,13 @@ def test_what_cannot_be_done_is_one_line(tmp_path: Path, arguments: list[str], c
 
 
 @pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="root may write anywhere")
-def test_a_directory_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+def test_init_of_unwritable_directory_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "closed").mkdir(mode=0o500)
     code, text = run("mochi_server", "init", "closed", cwd=tmp_path)
     assert (code, text) == (1, "mochi-server: cannot make closed/tools: Permission denied\n")
 
 
-def test_what_a_full_disk_cuts_off_is_whole_after_the_next_time(tmp_path: Path) -> None:
+def test_init_after_full_disk_completes_the_files(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as disk:
         with disk.full(), pytest.raises(OSError, match=r"No space left on device: '.*__init__\.py'"):
             scaffold(disk.path)
@@ -92,7 +92,7 @@ def test_what_a_full_disk_cuts_off_is_whole_after_the_next_time(tmp_path: Path) 
         assert scaffold(disk.path).kept == []
 
 
-def test_the_wheel_carries_every_sample_and_no_conversation(tmp_path: Path) -> None:
+def test_wheel_contains_every_sample_and_no_conversation(tmp_path: Path) -> None:
     pyproject = (ROOT / "pyproject.toml").read_text()
     carried = dict(re.findall(r'^"([\w/.]+)" = "mochi_server/samples/([\w/.]+)"$', pyproject, flags=re.MULTILINE))
     assert all(source == target and (ROOT / source).exists() for source, target in carried.items())
@@ -101,7 +101,7 @@ def test_the_wheel_carries_every_sample_and_no_conversation(tmp_path: Path) -> N
     assert "agents" not in carried, "which holds conversations where a server has run"
 
 
-def test_who_reads_no_more_of_what_it_says_is_no_failure(tmp_path: Path) -> None:
+def test_init_succeeds_with_its_output_closed(tmp_path: Path) -> None:
     read, written = os.pipe()
     os.close(read)
     command = [sys.executable, "-m", "mochi_server", "init"]

@@ -52,7 +52,7 @@ def serving(cwd: Path, *arguments: str, key: str = KEY, **environment: str) -> I
         assert command.end() == 0
 
 
-def chat(api: Api, tool: str, what: str, **session: Any) -> None:
+def call_tool(api: Api, tool: str, what: str, **session: Any) -> None:
     settings = {"tools": ["tell", "fail"], "execution_policy": "never_confirm"}
     session_id = api.create_session("mochi", tool_settings=settings, **session)["session_id"]
     api.stream_message(session_id, instruct(calls(tool, what=what), words(3), label=what))
@@ -64,14 +64,17 @@ def objects(command: Command) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    "how", [{"arguments": ["--log-format", "json"]}, {"environment": {"MOCHI_LOG_FORMAT": "JSON"}}]
+    "how",
+    [
+        {"arguments": ["--log-format", "json"]},
+        pytest.param({"environment": {"MOCHI_LOG_FORMAT": "JSON"}}, marks=pytest.mark.slow),
+    ],
+    ids=["by flag", "by environment"],
 )
-def test_json_is_an_object_a_line_for_every_logger_tracebacks_included(
-    tmp_path: Path, stub: StubServer, how: dict[str, Any]
-) -> None:
+def test_json_log_has_one_object_a_line_with_tracebacks(tmp_path: Path, stub: StubServer, how: dict[str, Any]) -> None:
     environment = {"MOCHI_OLLAMA_HOST": stub.url} | how.get("environment", {})
     with serving(tmp_path, *how.get("arguments", []), **environment) as (command, api):
-        chat(api, "tell", "this\nand that")
+        call_tool(api, "tell", "this\nand that")
         api.http.get("/nothing?what=secret")
     logged = objects(command)
     greeting = command.output.index(next(line for line in command.output if line.startswith("{")))
@@ -86,27 +89,35 @@ def test_json_is_an_object_a_line_for_every_logger_tracebacks_included(
     assert failed["request_id"] == "mine"
 
 
-def test_text_is_a_line_for_each_request_and_nothing_can_pass_for_one(tmp_path: Path, stub: StubServer) -> None:
+def test_text_log_escapes_text_that_imitates_a_line(tmp_path: Path, stub: StubServer) -> None:
     with serving(tmp_path, MOCHI_OLLAMA_HOST=stub.url) as (command, api):
-        chat(api, "tell", "this\n2026-01-01 00:00:00,000 INFO mochi_server.access: GET /forged")
+        call_tool(api, "tell", "this\n2026-01-01 00:00:00,000 INFO mochi_server.access: GET /forged")
         api.http.get("/health")
     lines = [line for line in command.output if "mochi_server.access" in line]
     assert any("GET /api/v1/health 200 " in line and line.endswith(" ms 127.0.0.1 [mine]\n") for line in lines)
     assert any(r"it is this\n2026" in line for line in command.output)
 
 
-@pytest.mark.parametrize("log_format", ["text", "json"])
-@pytest.mark.parametrize("level", ["INFO", "DEBUG"])
+@pytest.mark.parametrize(
+    ("log_format", "level"),
+    [
+        ("text", "INFO"),
+        ("JSON", "DEBUG"),
+        pytest.param("text", "DEBUG", marks=pytest.mark.slow),
+        pytest.param("json", "INFO", marks=pytest.mark.slow),
+    ],
+)
 def test_keys_and_passwords_are_masked_wherever_they_are_logged(
     tmp_path: Path, stub: StubServer, log_format: str, level: str
 ) -> None:
     host = stub.url.replace("://", "://me:pass%2Fword-4@")
-    environment = {"MOCHI_OLLAMA_HOST": host, "OLLAMA_API_KEY": OLLAMA_KEY, "MOCHI_LOG_LEVEL": level}
+    environment = {"MOCHI_OLLAMA_HOST": host, "OLLAMA_API_KEY": OLLAMA_KEY}
+    environment |= {"MOCHI_LOG_LEVEL": level, "MOCHI_LOG_FORMAT": log_format}
     basic = b64encode(f"me:{PASSWORD}".encode()).decode()
     secrets = [KEY, OTHER_KEY, OLLAMA_KEY, PASSWORD, "pass%2Fword-4", basic]
-    with serving(tmp_path, "--log-format", log_format, key=OTHER_KEY, **environment) as (command, api):
+    with serving(tmp_path, key=OTHER_KEY, **environment) as (command, api):
         assert "me:" not in api.http.get("/health").text
-        chat(api, "tell", " ".join(secrets))
+        call_tool(api, "tell", " ".join(secrets))
         api.http.get("/models", headers={"X-Request-ID": KEY})
         api.http.get(f"/{KEY}")
     printed = "".join(command.output)
@@ -146,7 +157,7 @@ def test_the_generated_key_is_printed_once_and_never_logged(tmp_path: Path, stub
         command.read_until("curl -N")
         printed = len(command.output)
         api = command.api(headers={"Authorization": f"Bearer {key}"})
-        chat(api, "tell", key)
+        call_tool(api, "tell", key)
         api.http.close()
         command.end()
     logged = "".join(command.output[printed:])
@@ -157,7 +168,7 @@ def test_the_generated_key_is_printed_once_and_never_logged(tmp_path: Path, stub
 def test_at_info_nothing_of_a_conversation_is_logged(tmp_path: Path, stub: StubServer) -> None:
     said = {name: f"zebra-{name}" for name in ("sentence", "argument", "prompt", "title", "answer", "content")}
     with serving(tmp_path, MOCHI_OLLAMA_HOST=stub.url) as (command, api):
-        chat(api, "fail", said["argument"], system_prompt=said["prompt"])
+        call_tool(api, "fail", said["argument"], system_prompt=said["prompt"])
         session_id = api.create_session("mochi")["session_id"]
         api.send_message(session_id, said["sentence"] + instruct({"text_message": {"content": said["answer"]}}))
         api.ok(api.http.patch(f"/sessions/{session_id}", json={"title": said["title"]}))
@@ -184,7 +195,7 @@ def test_at_info_nothing_of_a_broken_session_file_is_logged(tmp_path: Path, stub
     assert "zebra" not in printed
 
 
-def test_what_settings_say_of_themselves_holds_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_show_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     from mochi_server import MochiServerSettings
 
     monkeypatch.delitem(os.environ, "MOCHI_API_KEYS", raising=False)

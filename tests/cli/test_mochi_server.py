@@ -1,7 +1,6 @@
-"""The ``mochi-server`` command as a newcomer meets it."""
+"""The ``mochi-server`` command: arguments, greeting, signals and restarts."""
 
 import json
-import os
 import re
 import signal
 import socket
@@ -19,13 +18,15 @@ from mochi_stub import StubServer
 from tests.support.api import error_of
 from tests.support.instructions import instruct, words
 from tests.support.ports import free_port
-from tests.support.process import Command, run
+from tests.support.process import Command, FreshCommand, run
+from tests.support.raw_http import send_raw
 from tests.support.tools import write_tools
 from tests.support.waiting import until
 
 
-def test_version_and_help_are_printed_before_anything_heavy_is_loaded(tmp_path: Path) -> None:
-    assert run("mochi_server", "--version", cwd=tmp_path) == (0, f"mochi-server {__version__}\n")
+def test_version_and_help_import_nothing_heavy(tmp_path: Path) -> None:
+    with FreshCommand("mochi_server", "--version", cwd=tmp_path) as command:
+        assert (command.wait(), command.output) == (0, [f"mochi-server {__version__}\n"])
     assert run("mochi_stub", "--version", cwd=tmp_path) == (0, f"mochi-stub {__version__}\n")
     code, text = run("mochi_server", "--help", cwd=tmp_path)
     assert code == 0
@@ -76,10 +77,11 @@ def test_a_wrong_value_is_one_line_that_names_the_setting(
     [(["--test-mode"], {}), ([], {"MOCHI_ENV": "test"})],
     ids=["by flag", "by environment"],
 )
-def test_in_test_mode_the_printed_command_streams_an_answer_and_nothing_stays(
+def test_test_mode_curl_command_streams_and_leaves_no_files(
     tmp_path: Path, arguments: list[str], environment: dict[str, str]
 ) -> None:
-    with Command("mochi_server", *arguments, "--port", "0", cwd=tmp_path, **environment) as command:
+    start = Command if environment else FreshCommand
+    with start("mochi_server", *arguments, "--port", "0", cwd=tmp_path, **environment) as command:
         api = command.api()
         curl = command.read_until("curl -N")
         # Short answers instead of hundreds of words; everything else as printed.
@@ -118,33 +120,33 @@ def test_a_taken_port_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
     assert text == f"mochi-server: cannot listen on 127.0.0.1:{port}: Address already in use\n"
 
 
-def test_of_two_that_begin_at_once_on_one_port_one_is_told() -> None:
+def test_second_listener_on_a_port_is_refused() -> None:
     with listen("127.0.0.1", 0) as first, pytest.raises(OSError, match="Address already in use"):
         listen("127.0.0.1", first.getsockname()[1])
 
 
-def answers(url: str) -> bool:
-    with suppress(httpx.TransportError):
-        return httpx.get(url).is_success
+@pytest.mark.parametrize(("module", "arguments"), [("mochi_server", ["--test-mode"]), ("mochi_stub", [])])
+@pytest.mark.parametrize("start", [Command, pytest.param(FreshCommand, marks=pytest.mark.slow)])
+def test_command_serves_with_its_output_closed(
+    tmp_path: Path, module: str, arguments: list[str], start: type[Command]
+) -> None:
+    port = free_port()
+    with start(module, *arguments, "--port", str(port), cwd=tmp_path) as command:
+        assert command.process.stdout is not None
+        command.process.stdout.close()
+        until(lambda: is_healthy(port), 20)
+        command.process.terminate()
+        assert command.process.wait(15) == 0
+
+
+def is_healthy(port: int) -> bool:
+    """Return whether the server on this port answers ``/health`` with 200."""
+    with suppress(OSError):
+        return send_raw(f"http://127.0.0.1:{port}", b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").status == 200
     return False
 
 
-@pytest.mark.parametrize(("module", "arguments"), [("mochi_server", ["--test-mode"]), ("mochi_stub", [])])
-def test_it_serves_also_where_nobody_reads_what_it_says(tmp_path: Path, module: str, arguments: list[str]) -> None:
-    read, written = os.pipe()
-    os.close(read)
-    port = free_port()
-    command = [sys.executable, "-m", module, *arguments, "--port", str(port)]
-    with subprocess.Popen(command, cwd=tmp_path, stdout=written, stderr=subprocess.DEVNULL) as process:
-        os.close(written)
-        try:
-            until(lambda: answers(f"http://127.0.0.1:{port}/health"), 20)
-        finally:
-            process.terminate()
-    assert process.returncode == 0
-
-
-def test_without_ollama_it_starts_and_says_what_to_do(tmp_path: Path) -> None:
+def test_server_without_ollama_starts_and_prints_advice(tmp_path: Path) -> None:
     arguments = ["--port", "0", "--ollama-host", "http://127.0.0.1:9", "--data-dir", str(tmp_path / "data")]
     with Command("mochi_server", *arguments, cwd=tmp_path) as command:
         api = command.api()
@@ -155,7 +157,7 @@ def test_without_ollama_it_starts_and_says_what_to_do(tmp_path: Path) -> None:
     assert "Traceback" not in "".join(command.output)
 
 
-def test_on_an_open_address_a_key_is_made_printed_and_required(tmp_path: Path) -> None:
+def test_open_address_needs_the_generated_key(tmp_path: Path) -> None:
     open_address = ["--host", "0.0.0.0", "--port", "0", "--log-level", "ERROR"]  # noqa: S104 - what is tested
     with StubServer(speed=0) as stub:
         with Command("mochi_server", *open_address, "--ollama-host", stub.url, cwd=tmp_path) as command:
@@ -171,7 +173,7 @@ def test_on_an_open_address_a_key_is_made_printed_and_required(tmp_path: Path) -
             api.http.close()
 
 
-def test_sigterm_keeps_what_was_said_and_tells_the_listener(tmp_path: Path) -> None:
+def test_sigterm_stores_partial_answer_and_ends_streams(tmp_path: Path) -> None:
     with StubServer(speed=2) as stub:
         environment = {"MOCHI_SHUTDOWN_GRACE_SECONDS": "0.2", "MOCHI_OLLAMA_HOST": stub.url, "MOCHI_PORT": "0"}
         with Command("mochi_server", cwd=tmp_path, **environment) as command:
@@ -191,22 +193,21 @@ def test_sigterm_keeps_what_was_said_and_tells_the_listener(tmp_path: Path) -> N
     assert partial["content"].startswith("".join(event.data["content"] for event in seen[:3]))
 
 
-def test_a_session_survives_a_restart_of_the_process(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL], ids=lambda sig: sig.name)
+def test_session_survives_the_end_of_the_process(tmp_path: Path, sig: signal.Signals) -> None:
     with StubServer(speed=0) as stub:
         arguments = ["--port", "0", "--ollama-host", stub.url, "--data-dir", str(tmp_path / "data")]
         with Command("mochi_server", *arguments, cwd=tmp_path) as command:
             api = command.api()
             session_id = api.create_session("mochi")["session_id"]
             before = api.send_message(session_id, "Hello!")["message"]
-            api.http.close()
-            command.end()
+            assert command.end(sig) == (-sig if sig is signal.SIGKILL else 0)
         with Command("mochi_server", *arguments, cwd=tmp_path) as command:
-            api = command.api()
-            assert api.messages(session_id)[-1] == before
-            api.http.close()
+            assert command.api().messages(session_id)[-1] == before
 
 
-def test_a_killed_process_loses_seconds_of_an_answer_at_most(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_killed_process_keeps_the_answer_up_to_a_checkpoint(tmp_path: Path) -> None:
     with StubServer(speed=4) as stub:
         arguments = ["--port", "0", "--ollama-host", stub.url]
         with Command("mochi_server", *arguments, cwd=tmp_path) as command:
@@ -230,7 +231,9 @@ def test_a_killed_process_loses_seconds_of_an_answer_at_most(tmp_path: Path) -> 
     assert seen[0].data["content"] in partial["content"]
 
 
-def test_sigterm_ends_the_process_whatever_hangs_in_tools(tmp_path: Path) -> None:
+# 34 are more than there are threads for tools.
+@pytest.mark.parametrize(("calls", "start"), [(2, Command), pytest.param(34, FreshCommand, marks=pytest.mark.slow)])
+def test_sigterm_ends_the_process_with_hanging_tools(tmp_path: Path, calls: int, start: type[Command]) -> None:
     write_tools(
         tmp_path,
         """
@@ -246,11 +249,11 @@ def test_sigterm_ends_the_process_whatever_hangs_in_tools(tmp_path: Path) -> Non
     )
     with StubServer(speed=0) as stub:
         environment = {"MOCHI_SHUTDOWN_GRACE_SECONDS": "0", "MOCHI_OLLAMA_HOST": stub.url, "MOCHI_PORT": "0"}
-        with Command("mochi_server", cwd=tmp_path, **environment) as command, ExitStack() as stack:
+        with start("mochi_server", cwd=tmp_path, **environment) as command, ExitStack() as stack:
             api = command.api()
             settings = {"tools": ["hang"], "execution_policy": "never_confirm"}
             message = instruct({"tool_call": [{"name": "hang", "args": {}}] * 3})
-            for _ in range(34):  # more than there are threads for tools
+            for _ in range(calls):
                 session_id = api.create_session("mochi", tool_settings=settings)["session_id"]
                 events = stack.enter_context(api.open_stream(session_id, message))
                 assert next(events).type == "tool_call"

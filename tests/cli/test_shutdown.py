@@ -45,7 +45,7 @@ def stored(folder: Path, session_id: str) -> list[dict[str, object]]:
     return session["messages"]
 
 
-def test_a_turn_within_the_grace_ends_whole_and_new_ones_are_told_that_they_come_too_late(
+def test_shutdown_completes_running_turns_and_refuses_new_ones(
     tmp_path: Path, stub: StubServer, holding: Holding
 ) -> None:
     with Command("mochi_server", cwd=tmp_path, **environment(stub, 30)) as command:
@@ -73,7 +73,7 @@ def test_a_turn_within_the_grace_ends_whole_and_new_ones_are_told_that_they_come
     assert "interrupted" not in stored(tmp_path, running)[-1]
 
 
-def test_without_turns_it_is_gone_at_once(tmp_path: Path, stub: StubServer) -> None:
+def test_shutdown_without_turns_is_immediate(tmp_path: Path, stub: StubServer) -> None:
     with Command("mochi_server", cwd=tmp_path, **environment(stub, 60)) as command:
         api = command.api()
         api.stream_message(api.create_session("mochi")["session_id"], "Hi")
@@ -82,7 +82,7 @@ def test_without_turns_it_is_gone_at_once(tmp_path: Path, stub: StubServer) -> N
         assert time.monotonic() - begun < 3
 
 
-def test_a_second_signal_does_not_wait_for_anybody(tmp_path: Path, stub: StubServer) -> None:
+def test_second_signal_ends_running_turns(tmp_path: Path, stub: StubServer) -> None:
     with Command("mochi_server", cwd=tmp_path, **environment(stub, 60)) as command:
         api = command.api()
         session_id = api.create_session("mochi")["session_id"]
@@ -103,14 +103,14 @@ def test_a_second_signal_does_not_wait_for_anybody(tmp_path: Path, stub: StubSer
     assert stored(tmp_path, session_id)[-1]["interrupted"] is True
 
 
-def test_clients_that_do_not_read_or_never_finish_asking_hold_nobody_up(tmp_path: Path) -> None:
+def test_stalled_clients_do_not_delay_shutdown(tmp_path: Path) -> None:
     def resolve(prompt: Prompt) -> Reply:
         del prompt
         return Reply.of(["0123456789 " * 1000] * 2000)
 
     with (
         StubServer(speed=0, resolve=resolve) as stub,
-        Command("mochi_server", cwd=tmp_path, **environment(stub, 0.5)) as command,
+        Command("mochi_server", cwd=tmp_path, **environment(stub, 0.1)) as command,
     ):
         api = command.api()
         session_id = api.create_session("mochi")["session_id"]
@@ -129,7 +129,7 @@ def test_clients_that_do_not_read_or_never_finish_asking_hold_nobody_up(tmp_path
         assert unread.recv(12) == compared.recv(12) == b"HTTP/1.1 200"
         begun = time.monotonic()
         assert command.end() == 0
-        assert time.monotonic() - begun < 0.5 + 2
+        assert time.monotonic() - begun < 0.1 + 2
         assert not any("Traceback" in line for line in command.output)
         for connection in (unread, unfinished, silent, compared):
             connection.close()

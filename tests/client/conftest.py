@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
+import certifi
 import pytest
 
 from mochi_server.client import MochiClient
@@ -13,9 +15,20 @@ from tests.support.server import RunningServer
 Connect = Callable[..., AbstractContextManager[MochiClient]]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def one_certificate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Let clients read one certificate instead of a hundred, for which each needs 20 ms. Nothing is encrypted here."""
+    first, end, _ = Path(certifi.where()).read_text(encoding="utf-8").partition("-----END CERTIFICATE-----\n")
+    file = tmp_path_factory.mktemp("certificates") / "one.pem"
+    file.write_text(first + end, encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(certifi, "where", lambda: str(file))
+        yield
+
+
 @pytest.fixture(params=["sync", "async"])
 def connect(request: pytest.FixtureRequest) -> Connect:
-    """A client of an address, which does not wait before it tries again."""
+    """Connect to an address. The client does not wait before it tries again."""
 
     def made(url: str, **settings: Any) -> AbstractContextManager[MochiClient]:
         settings = {"delays": (0, 0, 0), **settings}
@@ -26,5 +39,13 @@ def connect(request: pytest.FixtureRequest) -> Connect:
 
 @pytest.fixture
 def client(connect: Connect, server: RunningServer) -> Iterator[MochiClient]:
+    """A client of the shared server."""
     with connect(server.url) as client:
+        yield client
+
+
+@pytest.fixture
+def private_client(connect: Connect, private_server: RunningServer) -> Iterator[MochiClient]:
+    """A client of a server without sessions."""
+    with connect(private_server.url) as client:
         yield client

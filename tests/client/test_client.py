@@ -1,5 +1,6 @@
 """Sessions, answers, approvals and errors through the client."""
 
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -27,12 +28,17 @@ ADDING = """
 """
 
 
-def asking(client: MochiClient) -> str:
-    """A session whose tools ask first."""
-    return client.create_session("mochi", tool_settings={"tools": ["add"]})["session_id"]
+@pytest.fixture(scope="module")
+def adding_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server with the tool ``add``."""
+    data_dir = tmp_path_factory.mktemp("adding")
+    write_tools(data_dir, ADDING)
+    with RunningServer(data_dir, shared_stub.url) as server:
+        yield server
 
 
-def test_sessions_are_created_listed_read_and_deleted(client: MochiClient) -> None:
+def test_sessions_are_created_listed_read_and_deleted(private_client: MochiClient) -> None:
+    client = private_client
     session = client.create_session("mochi", title="Paris", think=True)
     assert (session["title"], session["think"]) == ("Paris", True)
     assert [each["session_id"] for each in client.list_sessions()] == [session["session_id"]]
@@ -41,7 +47,8 @@ def test_sessions_are_created_listed_read_and_deleted(client: MochiClient) -> No
     assert client.list_sessions() == []
 
 
-def test_sessions_are_found_titled_forked_exported_and_imported(client: MochiClient) -> None:
+def test_sessions_are_found_titled_forked_exported_and_imported(private_client: MochiClient) -> None:
+    client = private_client
     session_id = client.create_session("mochi")["session_id"]
     client.chat(session_id, "Apples?")
     fork = client.fork_session(session_id, 0)
@@ -60,7 +67,7 @@ def test_sessions_are_found_titled_forked_exported_and_imported(client: MochiCli
     assert refused.value.code == "VALIDATION_ERROR"
 
 
-def test_a_stream_is_typed_events_and_adds_up_to_the_answer(client: MochiClient) -> None:
+def test_stream_of_typed_events_adds_up_to_the_answer(client: MochiClient) -> None:
     session_id = client.create_session("mochi")["session_id"]
     with client.stream(session_id, instruct(words(20), reasoning=5), think=True) as stream:
         events = list(stream)
@@ -88,7 +95,7 @@ def test_images_are_bytes_or_base64_or_files(client: MochiClient, stub: StubServ
         client.chat(session_id, "Look!", images=[tmp_path / "none.gif"])
 
 
-def test_a_whole_answer_is_the_stored_one(client: MochiClient) -> None:
+def test_whole_answer_is_the_stored_message(client: MochiClient) -> None:
     session_id = client.create_session("mochi")["session_id"]
     answer = client.chat(session_id, "Hello!")
     assert answer["message"] == client.get_session(session_id)["messages"][-1]
@@ -105,26 +112,26 @@ def test_a_whole_answer_is_the_stored_one(client: MochiClient) -> None:
         ({"approved": False, "reason": "No sums today."}, False, "No sums today."),
     ],
 )
-def test_a_call_is_decided_about_while_the_stream_waits(
-    client: MochiClient, tmp_path: Path, decision: dict[str, Any], success: bool, text: str
+def test_tool_call_is_decided_while_the_stream_waits(
+    connect: Connect, adding_server: RunningServer, decision: dict[str, Any], success: bool, text: str
 ) -> None:
-    write_tools(tmp_path, ADDING)
-    session_id = asking(client)
     results = []
-    with client.stream(session_id, instruct(calls("add", a=1, b=2), words(3))) as events:
-        for event in events:
-            if isinstance(event, ToolConfirmationRequired):
-                waiting = client.list_confirmations(session_id)
-                assert [each["confirmation_id"] for each in waiting] == [event.confirmation_id]
-                decided = client.confirm(session_id, event, **decision)
-                assert decided["approved"] is success
-            elif isinstance(event, ToolResult):
-                results.append(event)
+    with connect(adding_server.url) as client:
+        session_id = client.create_session("mochi", tool_settings={"tools": ["add"]})["session_id"]
+        with client.stream(session_id, instruct(calls("add", a=1, b=2), words(3))) as events:
+            for event in events:
+                if isinstance(event, ToolConfirmationRequired):
+                    waiting = client.list_confirmations(session_id)
+                    assert [each["confirmation_id"] for each in waiting] == [event.confirmation_id]
+                    decided = client.confirm(session_id, event, **decision)
+                    assert decided["approved"] is success
+                elif isinstance(event, ToolResult):
+                    results.append(event)
     assert [result.success for result in results] == [success]
     assert text in str(results[0].result if success else results[0].error_message)
 
 
-def test_a_turn_is_stopped_and_its_text_kept(connect: Connect, holding: Holding, tmp_path: Path) -> None:
+def test_stopped_turn_keeps_its_text(connect: Connect, holding: Holding, tmp_path: Path) -> None:
     with RunningServer(tmp_path, holding.stub.url) as server, connect(server.url) as client:
         session_id = client.create_session("mochi")["session_id"]
         assert client.get_run(session_id)["state"] == "idle"
@@ -136,9 +143,8 @@ def test_a_turn_is_stopped_and_its_text_kept(connect: Connect, holding: Holding,
         assert client.get_session(session_id)["messages"][-1]["interrupted"] is True
 
 
-def test_one_client_holds_more_streams_than_a_pool_allows_of_itself(
-    connect: Connect, holding: Holding, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("connect", ["sync", pytest.param("async", marks=pytest.mark.slow)], indirect=True)
+def test_client_holds_more_streams_than_a_default_pool(connect: Connect, holding: Holding, tmp_path: Path) -> None:
     with (
         RunningServer(tmp_path, holding.stub.url) as server,
         ExitStack() as open_streams,
@@ -161,37 +167,37 @@ def test_errors_carry_code_status_and_details(client: MochiClient) -> None:
         assert caught.value.details == {"session_id": "0123456789"}
 
 
-def test_a_name_cannot_leave_its_place_in_the_path(client: MochiClient) -> None:
+def test_path_parameter_cannot_change_the_path(client: MochiClient) -> None:
     with pytest.raises(ApiError) as caught:
         client.get_session("../sessions")
     assert caught.value.status == 404
 
 
-def test_a_server_that_is_not_there_is_told_at_once(connect: Connect, stub: StubServer) -> None:
+def test_unreachable_server_raises_connection_failed(connect: Connect, stub: StubServer) -> None:
     with connect("http://127.0.0.1:9", delays=(60,)) as client:
         for asked in (client.list_sessions, lambda: client.chat("a", "b"), lambda: list(client.stream("a", "b"))):
             with pytest.raises(ConnectionFailed):
                 asked()
 
 
-def test_what_is_no_server_of_ours_is_an_error_too(connect: Connect, stub: StubServer) -> None:
+def test_other_server_raises_api_error(connect: Connect, stub: StubServer) -> None:
     with connect(stub.url) as client, pytest.raises(ApiError, match="UNKNOWN"):
         client.list_sessions()
 
 
-def test_a_page_is_no_answer_and_no_stream() -> None:
+def test_html_is_neither_an_answer_nor_a_stream() -> None:
     page = httpx.Response(200, html="<html></html>")
     with pytest.raises(ApiError, match=r"UNKNOWN \(200\): The answer is none of mochi-server's"):
         requests.list_sessions(None, None, 0).result(page)
     assert not Listening("a", requests.listen("a", None), ()).is_stream(page)
 
 
-def test_an_address_without_a_scheme_is_refused_at_once(connect: Connect) -> None:
+def test_url_without_a_scheme_raises_value_error(connect: Connect) -> None:
     with pytest.raises(ValueError, match="is not an http:"), connect("127.0.0.1:8000"):
         pass
 
 
-def test_a_key_is_sent(connect: Connect, stub: StubServer, tmp_path: Path) -> None:
+def test_api_key_is_sent(connect: Connect, stub: StubServer, tmp_path: Path) -> None:
     with RunningServer(tmp_path, stub.url, api_keys=("secret",)) as server:
         with connect(server.url, api_key="secret") as client:
             assert client.list_sessions() == []

@@ -20,7 +20,7 @@ LONG = instruct(words(200))
 
 
 @pytest.mark.parametrize("cuts", [(900,), (2000, 700, 3001), (0,), (100,), (0, 0, 2000, 0, 0, 600)])
-def test_a_cut_stream_goes_on_without_a_lost_or_doubled_event(
+def test_cut_stream_resumes_without_lost_or_repeated_events(
     client: MochiClient, connect: Connect, server: RunningServer, cuts: tuple[int, ...]
 ) -> None:
     session_id = client.create_session("mochi")["session_id"]
@@ -34,7 +34,7 @@ def test_a_cut_stream_goes_on_without_a_lost_or_doubled_event(
     assert stream.text == messages[-1]["content"]
 
 
-def test_a_cut_answer_is_asked_for_again_and_not_given_twice(
+def test_cut_answer_is_requested_again_but_stored_once(
     client: MochiClient, connect: Connect, server: RunningServer
 ) -> None:
     session_id = client.create_session("mochi")["session_id"]
@@ -44,7 +44,7 @@ def test_a_cut_answer_is_asked_for_again_and_not_given_twice(
     assert (len(messages), messages[-1]) == (2, answer["message"])
 
 
-def test_who_is_cut_off_again_and_again_is_told(client: MochiClient, connect: Connect, server: RunningServer) -> None:
+def test_repeated_cuts_raise_connection_failed(client: MochiClient, connect: Connect, server: RunningServer) -> None:
     session_id = client.create_session("mochi")["session_id"]
     with CuttingRelay(server.url, 900, 0, 0, 0) as relay, connect(relay.url) as cut:
         stream = cut.stream(session_id, LONG)
@@ -56,7 +56,7 @@ def test_who_is_cut_off_again_and_again_is_told(client: MochiClient, connect: Co
     assert stream.text + rest.text == whole.text
 
 
-def test_somebody_else_goes_on_where_one_left(connect: Connect, holding: Holding, tmp_path: Path) -> None:
+def test_second_client_continues_from_an_event_id(connect: Connect, holding: Holding, tmp_path: Path) -> None:
     with RunningServer(tmp_path, holding.stub.url) as server, connect(server.url) as client:
         session_id = client.create_session("mochi")["session_id"]
         with client.stream(session_id, "hold") as first:
@@ -68,7 +68,7 @@ def test_somebody_else_goes_on_where_one_left(connect: Connect, holding: Holding
         assert first.text + second.text == "one two three four"
 
 
-def test_the_same_key_is_the_same_message(client: MochiClient) -> None:
+def test_same_idempotency_key_is_the_same_message(client: MochiClient) -> None:
     session_id = client.create_session("mochi")["session_id"]
     with client.stream(session_id, "Hello!", idempotency_key="1") as one:
         events = list(one)
@@ -102,9 +102,7 @@ def test_what_is_no_longer_kept_comes_as_a_snapshot(
         assert stream.text == client.get_session(session_id)["messages"][-1]["content"]
 
 
-def test_a_turn_that_the_server_no_longer_knows_is_not_mistaken_for_another(
-    connect: Connect, holding: Holding, tmp_path: Path
-) -> None:
+def test_resume_of_an_unknown_turn_fails(connect: Connect, holding: Holding, tmp_path: Path) -> None:
     with RunningServer(tmp_path, holding.stub.url) as first:
         with connect(first.url) as client:
             session_id = client.create_session("mochi")["session_id"]

@@ -5,10 +5,10 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from mochi_server import create_app
 from mochi_server.client import AsyncMochiClient, MochiClient, UnknownEvent, types
 from mochi_server.client.wire import Frame, Parser
 from mochi_server.events import ContentDelta, Done
+from tests.support.api import Api
 
 SENT = (
     b'id: a1:1\nevent: content_delta\ndata: {"content":"\xc3\xbcber","role":"assistant"}\n\n: ping\n\n'
@@ -21,17 +21,24 @@ READ = [
     Frame("a1:3", UnknownEvent("applause", {"hands": 2})),
     Frame("a1:4", UnknownEvent("done", {})),
 ]
-SCHEMAS: dict[str, Any] = create_app().openapi()["components"]["schemas"]
+
+
+@pytest.fixture(scope="module")
+def schemas(shared_api: Api) -> dict[str, Any]:
+    """The schemas of the OpenAPI document."""
+    document = shared_api.ok(shared_api.http.get(shared_api.http.base_url.join("/openapi.json")))
+    found: dict[str, Any] = document["components"]["schemas"]
+    return found
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 64, 10_000])
-def test_events_are_read_whole_in_whatever_pieces_they_come(size: int) -> None:
+def test_parser_reads_events_from_chunks_of_any_size(size: int) -> None:
     parser = Parser()
     pieces = [SENT[start : start + size] for start in range(0, len(SENT), size)]
     assert [frame for piece in pieces for frame in parser.feed(piece)] == READ
 
 
-def test_the_last_event_is_typed() -> None:
+def test_last_event_is_typed() -> None:
     assert list(Parser().feed(b'id: a:1\nevent: done\ndata: {"session_id":"x"}\n\n')) == [Frame("a:1", Done("x"))]
 
 
@@ -48,17 +55,17 @@ def test_the_last_event_is_typed() -> None:
         ("Decided", "ToolDecided"),
     ],
 )
-def test_an_answer_has_the_fields_of_the_document(ours: str, theirs: str) -> None:
-    assert set(get_type_hints(getattr(types, ours))) == set(SCHEMAS[theirs]["properties"])
+def test_response_types_have_the_documented_fields(schemas: dict[str, Any], ours: str, theirs: str) -> None:
+    assert set(get_type_hints(getattr(types, ours))) == set(schemas[theirs]["properties"])
 
 
-def test_requests_take_the_fields_of_the_document() -> None:
-    assert set(get_type_hints(types.SessionOptions)) | {"model"} == set(SCHEMAS["SessionCreate"]["properties"])
-    said_otherwise = {"message", "wait_for_confirmation"}
-    assert set(get_type_hints(types.TurnOptions)) | said_otherwise == set(SCHEMAS["ChatRequest"]["properties"])
+def test_request_types_have_the_documented_fields(schemas: dict[str, Any]) -> None:
+    assert set(get_type_hints(types.SessionOptions)) | {"model"} == set(schemas["SessionCreate"]["properties"])
+    named_otherwise = {"message", "wait_for_confirmation"}
+    assert set(get_type_hints(types.TurnOptions)) | named_otherwise == set(schemas["ChatRequest"]["properties"])
 
 
-def test_the_two_clients_are_one_mind() -> None:
+def test_both_clients_have_the_same_methods() -> None:
     def face(client: type) -> dict[str, list[str]]:
         methods = inspect.getmembers(client, inspect.isfunction)
         return {name: list(inspect.signature(method).parameters) for name, method in methods if name[0] != "_"}

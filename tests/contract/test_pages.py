@@ -8,7 +8,7 @@ from tests.support.api import Api
 
 
 @pytest.mark.parametrize("page", ["/docs", "/redoc"])
-def test_a_page_loads_nothing_from_elsewhere(api: Api, page: str) -> None:
+def test_documentation_page_loads_nothing_external(api: Api, page: str) -> None:
     root = api.http.base_url.join("/")
     html = api.http.get(root.join(page)).raise_for_status().text
     sources = re.findall(r'(?:src|href)="([^"]+)"', html)
@@ -19,7 +19,7 @@ def test_a_page_loads_nothing_from_elsewhere(api: Api, page: str) -> None:
     assert "//" not in re.sub(r"//.*|<!--.*?-->|/\*.*?\*/", "", html).replace("</", "")
 
 
-def test_the_page_reads_the_document(api: Api) -> None:
+def test_documentation_page_reads_the_document(api: Api) -> None:
     root = api.http.base_url.join("/")
     assert "'/openapi.json'" in api.http.get(root.join("/docs")).text.replace('"', "'")
     assert api.http.get(root.join("/openapi.json")).json()["openapi"].startswith("3.1")

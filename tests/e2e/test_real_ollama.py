@@ -67,7 +67,7 @@ def test_an_answer_is_collected_and_given_again(api: Api, model: str) -> None:
     assert len(api.messages(session_id)) == 2
 
 
-def test_leaving_keeps_what_was_said_and_the_next_turn_works(api: Api, model: str) -> None:
+def test_disconnect_keeps_the_partial_answer_and_next_turn_works(api: Api, model: str) -> None:
     session_id = api.create_session(model)["session_id"]
     with api.open_stream(session_id, "Count from one to five hundred, in words.") as events:
         for _ in range(3):

@@ -1,16 +1,21 @@
 """Schemas of MCP tools, as models and clients are shown them; arguments that fit, and those that do not."""
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from mcp_types import Tool, ToolAnnotations
 
-from mochi_server.mcp.described import Described, describe
 from mochi_server.tools.schema import WrongArguments
 
+if TYPE_CHECKING:
+    from mochi_server.mcp.described import Described
 
-def described(**schema: Any) -> Described:
+
+def described(**schema: Any) -> "Described":
+    from mcp_types import Tool
+
+    from mochi_server.mcp.described import describe
+
     (usable,), problems = describe([Tool(name="tool", input_schema={"type": "object", **schema})])
     assert problems == []
     return usable
@@ -72,7 +77,7 @@ def test_arguments_are_checked_against_the_servers_schema() -> None:
         tool.schema.bind({"day": "today", "hour": 1})
 
 
-def test_neither_a_pattern_nor_a_reference_can_hold_the_server_up() -> None:
+def test_patterns_and_references_cannot_stall_validation() -> None:
     evil = described(properties={"a": {"type": "string", "pattern": "^(a+)+$"}})
     before = time.monotonic()
     evil.schema.bind({"a": "a" * 40 + "!"})
@@ -80,7 +85,11 @@ def test_neither_a_pattern_nor_a_reference_can_hold_the_server_up() -> None:
     described(properties={"a": {"$ref": "http://127.0.0.1:9/a"}}).schema.bind({"a": 1})
 
 
-def test_what_is_no_schema_or_too_much_of_one_is_a_problem_of_that_tool() -> None:
+def test_invalid_or_too_large_schema_is_a_problem_of_its_tool() -> None:
+    from mcp_types import Tool
+
+    from mochi_server.mcp.described import describe
+
     deep: dict[str, Any] = {}
     for _ in range(100):
         deep = {"type": "array", "items": deep}
@@ -104,13 +113,18 @@ def test_what_is_no_schema_or_too_much_of_one_is_a_problem_of_that_tool() -> Non
     ("hints", "read_only"),
     [
         (None, False),
-        (ToolAnnotations(), False),
-        (ToolAnnotations(destructive_hint=False), False),
-        (ToolAnnotations(read_only_hint=True), True),
-        (ToolAnnotations(read_only_hint=True, destructive_hint=True), False),
+        ({}, False),
+        ({"destructive_hint": False}, False),
+        ({"read_only_hint": True}, True),
+        ({"read_only_hint": True, "destructive_hint": True}, False),
     ],
     ids=str,
 )
-def test_only_what_says_so_and_nothing_else_is_read_only(hints: ToolAnnotations | None, read_only: bool) -> None:
-    (tool,), _ = describe([Tool(name="tool", title="A tool", input_schema={"type": "object"}, annotations=hints)])
+def test_tool_is_read_only_if_its_hints_say_only_that(hints: dict[str, Any] | None, read_only: bool) -> None:
+    from mcp_types import Tool, ToolAnnotations
+
+    from mochi_server.mcp.described import describe
+
+    annotations = None if hints is None else ToolAnnotations(**hints)
+    (tool,), _ = describe([Tool(name="tool", title="A tool", input_schema={"type": "object"}, annotations=annotations)])
     assert (tool.read_only, tool.schema.description) == (read_only, "A tool")

@@ -45,7 +45,12 @@ def server(stub: StubServer, tmp_path: Path, entry: dict[str, Any]) -> Iterator[
         yield server
 
 
-def test_its_tools_are_discovered_approved_run_and_denied(api: Api) -> None:
+@pytest.fixture
+def api(server: RunningServer) -> Api:
+    return server.api()
+
+
+def test_tools_are_listed_approved_called_and_denied(api: Api) -> None:
     until(lambda: problems(api) == {})
     tools = api.ok(api.http.get("/tools"))["tools"]
     assert {"echo", "get-sum", "get-tiny-image", "gzip-file-as-resource"} <= set(tools)

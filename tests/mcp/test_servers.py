@@ -1,9 +1,11 @@
-"""MCP servers' tools over HTTP: found, approved of, run, denied; and servers that do what they should not."""
+"""MCP servers' tools over HTTP: listed, approved, called, denied; and MCP servers that fail."""
 
 import logging
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,6 @@ import pytest
 
 from mochi_server.mcp import server as one_server
 from mochi_server.mcp import servers as all_servers
-from mochi_server.mcp import stdio
 from mochi_stub import StubServer
 from tests.api.test_tools import Asked
 from tests.support.api import Api
@@ -31,21 +32,55 @@ PYTHON = '''
 '''
 
 
-@pytest.fixture
-def offered(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
-    """The servers of a test; ``hand`` offers echo and note unless the test says something else."""
-    marked = getattr(request, "param", ["echo", "note"])
-    return {"hand": by_hand(tmp_path, *marked)} if isinstance(marked, list) else marked
+@dataclass(frozen=True)
+class Shared:
+    """A server with the MCP server ``hand``, for tests that change neither."""
+
+    api: Api
+    data_dir: Path
+
+    @contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Fail if the MCP server receives anything inside."""
+        before = journal(self.data_dir)
+        yield
+        assert journal(self.data_dir) == before
+
+
+@pytest.fixture(scope="module")
+def shared(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+    """A server for the module, whose MCP server offers ``echo`` and ``note``."""
+    data_dir = tmp_path_factory.mktemp("hand")
+    write_mcp(data_dir, hand=by_hand(data_dir, "echo", "note"))
+    with RunningServer(data_dir, shared_stub.url) as server:
+        shared = Shared(server.api(), data_dir)
+        until(lambda: "echo" in shared.api.ok(shared.api.http.get("/tools"))["tools"], 30)
+        yield shared
 
 
 @pytest.fixture
-def server(stub: StubServer, tmp_path: Path, offered: dict[str, Any]) -> Iterator[RunningServer]:
-    write_mcp(tmp_path, **offered)
+def offered(request: pytest.FixtureRequest) -> list[str]:
+    """The arguments of the MCP server ``hand``: the tools that it offers, by default echo and note."""
+    arguments: list[str] = getattr(request, "param", ["echo", "note"])
+    return arguments
+
+
+@pytest.fixture
+def server(stub: StubServer, tmp_path: Path, offered: list[str]) -> Iterator[RunningServer]:
+    """A server for one test, with an MCP server of its own."""
+    write_mcp(tmp_path, hand=by_hand(tmp_path, *offered))
     with RunningServer(tmp_path, stub.url, tool_timeout_seconds=5) as server:
         yield server
 
 
+@pytest.fixture
+def api(server: RunningServer) -> Api:
+    """A client of `server`."""
+    return server.api()
+
+
 def offering(*tools: str) -> pytest.MarkDecorator:
+    """Let the MCP server of a test offer these tools."""
     return pytest.mark.parametrize("offered", [[*tools]], indirect=True, ids=[""])
 
 
@@ -66,7 +101,8 @@ def problems(api: Api) -> dict[str, str]:
     return {problem["name"]: problem["message"] for problem in api.ok(api.http.get("/tools"))["problems"]}
 
 
-def test_its_tools_are_listed_with_their_schema_as_a_group(api: Api) -> None:
+def test_tools_are_listed_with_their_schema_as_a_group(shared: Shared) -> None:
+    api = shared.api
     body = api.ok(api.http.get("/tools"))
     assert body["tools"]["echo"] == {
         "name": "echo",
@@ -83,37 +119,38 @@ def test_its_tools_are_listed_with_their_schema_as_a_group(api: Api) -> None:
     }
 
 
-def test_a_call_is_approved_of_and_runs(api: Api, tmp_path: Path) -> None:
+def test_approved_call_runs_with_edited_arguments(shared: Shared) -> None:
+    api = shared.api
     session_id = session_with(api, "confirm_destructive")
     assert called(api, "echo", session_id, text="unasked")["result"] == "unasked"
     with api.open_stream(session_id, instruct(calls("note", text="yes"), words(3))) as stream:
-        asked = Asked(api, session_id, stream)
-        assert "call note" not in journal(tmp_path)
+        with shared.quiet():
+            asked = Asked(api, session_id, stream)
         api.ok(asked.decide(approved=True, arguments={"text": "edited"}))
         events = asked.rest()
     result = next(event for event in events if event.type == "tool_result")
     assert (result.data["success"], result.data["result"]) == (True, "edited")
-    assert "call note" in journal(tmp_path)
+    assert journal(shared.data_dir)[-1] == "call note"
 
 
-def test_a_denied_call_never_reaches_the_server(api: Api, tmp_path: Path) -> None:
+def test_denied_call_is_not_sent_to_the_server(shared: Shared) -> None:
+    api = shared.api
     session_id = session_with(api, "always_confirm")
-    with api.open_stream(session_id, instruct(calls("note", text="no"), words(3))) as stream:
+    with shared.quiet(), api.open_stream(session_id, instruct(calls("note", text="no"), words(3))) as stream:
         asked = Asked(api, session_id, stream)
         assert asked.decide(approved=True, arguments={"text": 5}).status_code == 422
         api.ok(asked.decide(approved=False))
         result = next(event for event in asked.rest() if event.type == "tool_result")
     assert result.data["error_code"] == "TOOL_EXECUTION_DENIED"
-    assert "call note" not in journal(tmp_path)
 
 
-def test_wrong_arguments_never_reach_the_server(api: Api, tmp_path: Path) -> None:
-    outcome = called(api, "echo", text=5)
+def test_wrong_arguments_are_not_sent_to_the_server(shared: Shared) -> None:
+    with shared.quiet():
+        outcome = called(shared.api, "echo", text=5)
     assert outcome["error_message"] == "Wrong arguments for echo: text: 5 is not of type 'string'"
-    assert "call echo" not in journal(tmp_path)
 
 
-def test_what_is_approved_of_for_the_session_is_this_servers_tool_alone(api: Api, tmp_path: Path) -> None:
+def test_session_approval_covers_only_the_tool_of_that_server(api: Api, tmp_path: Path) -> None:
     session_id = session_with(api, "always_confirm", tools=["note"])
     with api.open_stream(session_id, instruct(calls("note", text="yes"), words(3))) as stream:
         asked = Asked(api, session_id, stream)
@@ -126,7 +163,7 @@ def test_what_is_approved_of_for_the_session_is_this_servers_tool_alone(api: Api
     assert called(api, "note", session_id, text="now Python's")["error_code"] == "TOOL_EXECUTION_DENIED"
 
 
-def test_names_that_are_taken_or_odd_get_the_servers_before_them(stub: StubServer, tmp_path: Path) -> None:
+def test_conflicting_tool_names_are_prefixed_with_the_server(stub: StubServer, tmp_path: Path) -> None:
     write_tools(tmp_path, PYTHON)
     odd = by_hand(tmp_path, "agent", "add", "reload", "both", "files/read.all", "broken", "x" * 65)
     write_mcp(tmp_path, hand=odd, maths=by_hand(tmp_path, "both", "both"))
@@ -152,17 +189,12 @@ def test_names_that_are_taken_or_odd_get_the_servers_before_them(stub: StubServe
     ]
 
 
-def test_servers_that_cannot_be_used_are_problems_and_stop_nobody(
-    stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(all_servers, "PATIENCE_SECONDS", 0)
-    monkeypatch.setattr(one_server, "CONNECT_SECONDS", 4)
+def test_unusable_servers_are_problems_and_others_work(stub: StubServer, tmp_path: Path) -> None:
     write_mcp(
         tmp_path,
         hand={**by_hand(tmp_path, "echo"), "url": None, "type": None, "headers": None, "cwd": None, "disabled": None},
         absent={"command": "no-such-program", "args": None, "env": None},
         ended=by_hand(tmp_path, "ended"),
-        silent=by_hand(tmp_path, "silent"),
         down={"url": "http://127.0.0.1:9/mcp"},
         other={"url": f"{stub.url}/nothing"},
         odd=by_hand(tmp_path, "echo", "odd"),
@@ -173,7 +205,6 @@ def test_servers_that_cannot_be_used_are_problems_and_stop_nobody(
     )
     with RunningServer(tmp_path, stub.url) as server:
         api = server.api()
-        assert problems(api)["silent"] == "MCP server: it has not answered yet"  # and nobody has waited for it
         until(lambda: "not answered" not in str(problems(api)))
         body = api.ok(api.http.get("/tools"))
         assert list(body["tools"]) == ["echo"]
@@ -186,12 +217,32 @@ def test_servers_that_cannot_be_used_are_problems_and_stop_nobody(
         "type: of the transports over HTTP only streamable HTTP is known, which is called http",
         "absent: MCP server: it cannot be started: No such file or directory",
         "ended: MCP server: it ended without an answer; what it printed is in the log at the level DEBUG",
-        "silent: MCP server: it did not answer within 4 seconds",
         "down: MCP server: ConnectError: All connection attempts failed",
         "other: MCP server: it answered with the HTTP status 404",
         "odd: MCP server: it answered other than the protocol says: tools.1.inputSchema: Input should be a valid "
         "dictionary or instance of InputSchema",
     ]
+
+
+def test_silent_server_delays_no_request_and_times_out(
+    stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(all_servers, "PATIENCE_SECONDS", 0)
+    monkeypatch.setattr(one_server, "CONNECT_SECONDS", 0.3)
+    write_mcp(tmp_path, silent=by_hand(tmp_path, "silent"))
+    with RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        assert problems(api) == {"silent": "MCP server: it has not answered yet"}
+        until(lambda: "not answered" not in str(problems(api)))
+        assert problems(api) == {"silent": "MCP server: it did not answer within 0.3 seconds"}
+
+
+@pytest.fixture(scope="module")
+def reloading(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+    """A server without MCP servers, for tests that reload the file."""
+    data_dir = tmp_path_factory.mktemp("reloading")
+    with RunningServer(data_dir, shared_stub.url) as server:
+        yield Shared(server.api(), data_dir)
 
 
 @pytest.mark.parametrize(
@@ -207,15 +258,13 @@ def test_servers_that_cannot_be_used_are_problems_and_stop_nobody(
     ],
     ids=["cut", "bytes", "deep", "large", "list", "number", "nameless"],
 )
-def test_a_malformed_file_is_a_problem(stub: StubServer, tmp_path: Path, content: bytes, message: str) -> None:
-    write_mcp(tmp_path).write_bytes(content)
-    with RunningServer(tmp_path, stub.url) as server:
-        assert problems(server.api()) == {"mcp.json": message}
+def test_a_malformed_file_is_a_problem(reloading: Shared, content: bytes, message: str) -> None:
+    write_mcp(reloading.data_dir).write_bytes(content)
+    reloading.api.ok(reloading.api.http.post("/tools/reload"))
+    assert problems(reloading.api) == {"mcp.json": message}
 
 
-def test_without_the_extra_that_is_the_problem(
-    stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_mcp_extra_is_a_problem(stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mcp", None)
     write_mcp(tmp_path, hand=by_hand(tmp_path, "echo"))
     with RunningServer(tmp_path, stub.url) as server:
@@ -226,9 +275,7 @@ def test_without_the_extra_that_is_the_problem(
 
 @offering("die", "echo", "flood")
 @pytest.mark.parametrize("deadly", ["die", "flood"])
-def test_a_server_that_dies_in_a_call_fails_it_and_is_started_again_at_the_next(
-    api: Api, tmp_path: Path, deadly: str
-) -> None:
+def test_server_that_dies_in_a_call_is_restarted_at_the_next(api: Api, tmp_path: Path, deadly: str) -> None:
     outcome = called(api, deadly)
     assert (outcome["success"], outcome["error_code"]) == (False, "TOOL_EXECUTION_FAILED")
     assert outcome["error_message"] == f"{deadly} failed: the connection ended before there was an answer"
@@ -241,23 +288,22 @@ def test_a_server_that_dies_in_a_call_fails_it_and_is_started_again_at_the_next(
 
 
 @offering("refuse")
-@pytest.mark.parametrize("code", [-32000, -32600, -32603])
-def test_an_error_that_a_server_answers_with_is_told_and_does_not_end_it(api: Api, tmp_path: Path, code: int) -> None:
-    for _ in range(2):
-        assert called(api, "refuse", code=code)["error_message"] == "refuse failed: Not today."
-    assert problems(api) == {}
+def test_error_answer_fails_the_call_and_keeps_the_connection(api: Api, tmp_path: Path) -> None:
+    for code in (-32000, -32000, -32600, -32600, -32603, -32603):
+        assert called(api, "refuse", code=code)["error_message"] == "refuse failed: Not today.", code
+        assert problems(api) == {}, code
     assert len(started(tmp_path)) == 1
 
 
 @offering("grow")
-def test_tools_that_come_later_are_listed_when_the_server_says_so(api: Api) -> None:
+def test_tools_are_listed_again_after_a_change_notification(api: Api) -> None:
     assert list(api.ok(api.http.get("/tools"))["tools"]) == ["grow"]
     assert called(api, "grow")["success"]
     until(lambda: list(api.ok(api.http.get("/tools"))["tools"]) == ["grow", "echo"])
 
 
 @offering("much", "bytes", "structured", "fail", "nonsense")
-def test_a_result_is_text_of_the_same_length_as_other_tools(api: Api) -> None:
+def test_results_are_text_with_the_length_limit_of_all_tools(api: Api) -> None:
     much = called(api, "much")["result"]
     assert len(much) == 20_000
     assert "characters left out" in much
@@ -269,7 +315,7 @@ def test_a_result_is_text_of_the_same_length_as_other_tools(api: Api) -> None:
 
 
 @offering("hang")
-def test_a_turn_that_is_stopped_cancels_the_call_at_the_server(api: Api, tmp_path: Path) -> None:
+def test_stop_cancels_the_call_at_the_server(api: Api, tmp_path: Path) -> None:
     session_id = session_with(api)
     with api.open_stream(session_id, instruct(calls("hang"), words(3))) as events:
         until(lambda: "call hang" in journal(tmp_path))
@@ -278,7 +324,7 @@ def test_a_turn_that_is_stopped_cancels_the_call_at_the_server(api: Api, tmp_pat
     until(lambda: "notifications/cancelled" in journal(tmp_path))
 
 
-def test_a_call_that_takes_too_long_is_given_up_and_cancelled(stub: StubServer, tmp_path: Path) -> None:
+def test_call_timeout_cancels_the_call_at_the_server(stub: StubServer, tmp_path: Path) -> None:
     write_mcp(tmp_path, hand=by_hand(tmp_path, "hang", "echo"))
     with RunningServer(tmp_path, stub.url, tool_timeout_seconds=0.5) as server:
         api = server.api()
@@ -289,7 +335,7 @@ def test_a_call_that_takes_too_long_is_given_up_and_cancelled(stub: StubServer, 
     assert len(started(tmp_path)) == 1
 
 
-def test_a_reload_reads_the_file_again_and_connects_anew(api: Api, tmp_path: Path) -> None:
+def test_reload_reads_the_file_and_reconnects(api: Api, tmp_path: Path) -> None:
     assert list(api.ok(api.http.get("/tools"))["groups"]) == ["hand"]
     write_mcp(tmp_path, other=by_hand(tmp_path, "echo"))
     body = api.ok(api.http.post("/tools/reload"))
@@ -299,12 +345,12 @@ def test_a_reload_reads_the_file_again_and_connects_anew(api: Api, tmp_path: Pat
     assert is_alive(second)
 
 
-def test_reloads_in_a_row_leave_no_server_behind(
+def test_repeated_reloads_leave_no_process_behind(
     stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that is only just being started is ended, too, with what it has started."""
     monkeypatch.setattr(all_servers, "PATIENCE_SECONDS", 0)
-    monkeypatch.setattr(stdio, "LEAVES_SECONDS", 0.1)
+    monkeypatch.setattr("mochi_server.mcp.stdio.LEAVES_SECONDS", 0.1)
     stubborn = {**by_hand(tmp_path), "command": "sh", "args": ["-c", "trap '' TERM; sleep 77 & wait"]}
     write_mcp(tmp_path, hand=stubborn)
     with RunningServer(tmp_path, stub.url) as server, ThreadPoolExecutor() as pool:
@@ -316,7 +362,7 @@ def test_reloads_in_a_row_leave_no_server_behind(
 
 
 @offering("hang", "echo")
-def test_a_call_that_runs_goes_on_through_a_reload(api: Api, tmp_path: Path) -> None:
+def test_running_call_continues_through_a_reload(api: Api, tmp_path: Path) -> None:
     session_id = session_with(api)
     with api.open_stream(session_id, instruct(calls("hang"), words(3))) as events:
         until(lambda: "call hang" in journal(tmp_path))
@@ -329,7 +375,7 @@ def test_a_call_that_runs_goes_on_through_a_reload(api: Api, tmp_path: Path) -> 
     until(lambda: not is_alive(first))
 
 
-def test_a_server_sees_the_environment_that_it_was_given_and_no_other(
+def test_server_gets_only_its_configured_environment(
     stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MOCHI_LOG_LEVEL", "INFO")
@@ -341,11 +387,11 @@ def test_a_server_sees_the_environment_that_it_was_given_and_no_other(
 
 
 @offering("stubborn")
-def test_a_server_ends_with_us_and_so_does_all_that_it_has_started(
+def test_stop_ends_mcp_servers_and_their_children(
     server: RunningServer, api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that ignores the end of its input, and SIGTERM."""
-    monkeypatch.setattr(stdio, "LEAVES_SECONDS", 0.1)
+    monkeypatch.setattr("mochi_server.mcp.stdio.LEAVES_SECONDS", 0.1)
     assert "echo" in api.ok(api.http.get("/tools"))["tools"]
     pids = started(tmp_path)
     assert [is_alive(pid) for pid in pids] == [True, True]
@@ -353,7 +399,7 @@ def test_a_server_ends_with_us_and_so_does_all_that_it_has_started(
     assert [is_alive(pid) for pid in pids] == [False, False]
 
 
-def test_secrets_are_neither_shown_nor_logged(
+def test_mcp_secrets_are_neither_returned_nor_logged(
     stub: StubServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)

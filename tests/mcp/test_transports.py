@@ -4,6 +4,8 @@ import signal
 import sys
 from pathlib import Path
 
+import pytest
+
 from mochi_stub import StubServer
 from tests.mcp.test_servers import called, problems
 from tests.support.mcp import by_hand, is_alive, started, write_mcp
@@ -13,9 +15,7 @@ from tests.support.server import RunningServer
 from tests.support.waiting import until
 
 
-def test_a_server_over_http_is_discovered_called_and_heard_when_its_tools_change(
-    stub: StubServer, tmp_path: Path
-) -> None:
+def test_http_server_is_listed_called_and_listed_after_changes(stub: StubServer, tmp_path: Path) -> None:
     with HttpMcp() as remote:
         write_mcp(tmp_path, hand=remote.entry)
         with RunningServer(tmp_path, stub.url) as server:
@@ -30,9 +30,7 @@ def test_a_server_over_http_is_discovered_called_and_heard_when_its_tools_change
             until(lambda: "whisper" in api.ok(api.http.get("/tools"))["tools"])
 
 
-def test_a_server_over_http_that_goes_away_is_connected_to_again_when_it_is_back(
-    stub: StubServer, tmp_path: Path
-) -> None:
+def test_http_server_is_reconnected_when_it_returns(stub: StubServer, tmp_path: Path) -> None:
     with HttpMcp() as remote:
         port = remote.port
         write_mcp(tmp_path, hand=remote.entry)
@@ -51,7 +49,8 @@ def test_a_server_over_http_that_goes_away_is_connected_to_again_when_it_is_back
         server.__exit__()
 
 
-def test_a_reference_server_is_discovered_and_called(stub: StubServer, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_reference_server_is_listed_and_called(stub: StubServer, tmp_path: Path) -> None:
     command = str(Path(sys.executable).with_name("mcp-server-time"))
     write_mcp(tmp_path, hand={"command": command, "args": ["--local-timezone", "UTC"]})
     with RunningServer(tmp_path, stub.url) as server:
@@ -65,7 +64,7 @@ def test_a_reference_server_is_discovered_and_called(stub: StubServer, tmp_path:
         assert '"timezone": "UTC"' in called(api, "get_current_time", timezone="UTC")["result"]
 
 
-def test_no_server_outlives_a_process_that_is_killed(tmp_path: Path) -> None:
+def test_mcp_servers_end_when_the_process_is_killed(tmp_path: Path) -> None:
     """Not one that ignores the end of its input, and none of what it has started."""
     write_mcp(tmp_path, hand=by_hand(tmp_path, "stubborn"))
     arguments = ["--port", "0", "--ollama-host", "http://127.0.0.1:9"]

@@ -1,15 +1,20 @@
 """A program that is an MCP server: written by hand, so that it starts at once and can do what no SDK would.
 
 Arguments: the tools it offers, or how it fails. What it reads and does goes to the file that JOURNAL names.
+
+It imports little, because many tests start it.
 """
+
+from __future__ import annotations
 
 import json
 import os
 import signal
-import subprocess
 import sys
-from pathlib import Path
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 READ_ONLY = {"readOnlyHint": True}
 TEXT = {"type": "object", "properties": {"text": {"type": "string", "description": "Any text"}}, "required": ["text"]}
@@ -31,7 +36,7 @@ def text(said: str, *, is_error: bool = False) -> dict[str, Any]:
 
 RESULTS: dict[str, dict[str, Any]] = {
     "fail": text("It did not work.", is_error=True),
-    "much": text("x" * 5_000_000),
+    "much": text("x" * 1_000_000),
     "structured": {"content": [], "structuredContent": {"degrees": 21}},
     "nonsense": {"content": "no list"},
     "env": text(" ".join(sorted(os.environ))),
@@ -45,7 +50,7 @@ RESULTS: dict[str, dict[str, Any]] = {
 
 
 def journal(*words: object) -> None:
-    with Path(os.environ["JOURNAL"]).open("a") as file:
+    with open(os.environ["JOURNAL"], "a") as file:  # noqa: PTH123 - importing pathlib takes as long as all the others
         file.write(" ".join(map(str, words)) + "\n")
 
 
@@ -116,6 +121,8 @@ def main() -> None:
         case ["ended"]:
             sys.exit(1)
         case ["stubborn"]:
+            import subprocess
+
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             with subprocess.Popen(["sleep", "60"]) as child:
                 journal("started", child.pid)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from mochi_server import create_app
@@ -35,7 +35,7 @@ def routes() -> list[Route]:
     """Every route of the document."""
     return [
         Route(method.upper(), path, _body_schema(operation))
-        for path, item in _DOCUMENT["paths"].items()
+        for path, item in _document()["paths"].items()
         for method, operation in item.items()
     ]
 
@@ -51,7 +51,7 @@ def _resolved(schema: dict[str, Any]) -> dict[str, Any]:
         schema = schema["anyOf"][0]
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
-        return _resolved(_DOCUMENT["components"]["schemas"][name])
+        return _resolved(_document()["components"]["schemas"][name])
     return schema
 
 
@@ -67,4 +67,7 @@ def _sample(schema: dict[str, Any]) -> Any:
     return {"string": "mochi", "boolean": True, "integer": 0, "number": 0, "array": []}.get(schema.get("type", ""))
 
 
-_DOCUMENT = create_app().openapi()
+@cache
+def _document() -> dict[str, Any]:
+    document: dict[str, Any] = create_app().openapi()
+    return document

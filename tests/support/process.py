@@ -1,29 +1,51 @@
-"""A command as its own process, read line by line, gone when the test is over."""
+"""A command as its own process, read line by line, killed when the test ends."""
 
 import os
 import signal
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from tests.support import fork_server
 from tests.support.api import Api
+from tests.support.fork_server import ForkedProcess, ForkServer
+
+_OF_THE_INTERPRETER = ("PYTHON", "LD_")
+"""Prefixes of environment variables that are read before a program begins."""
+
+
+@cache
+def _fork_server() -> ForkServer:
+    return ForkServer()
 
 
 class Command:
-    """``python -m <module> <arguments>``; everything it prints goes to ``output``."""
+    """``python -m <module> <arguments>``; everything it prints goes to ``output``.
+
+    The process is forked from one that has imported the server, unless the interpreter itself reads ``environment``.
+    """
+
+    _forks = fork_server.AVAILABLE
 
     def __init__(self, module: str, *arguments: str, cwd: Path, **environment: str) -> None:
         clean = {name: value for name, value in os.environ.items() if not name.startswith("MOCHI_")}
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", module, *arguments],
-            cwd=cwd,
-            env=clean | {"PYTHONUNBUFFERED": "1", "TMPDIR": str(cwd)} | environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        clean |= {"PYTHONUNBUFFERED": "1", "TMPDIR": str(cwd)} | environment
+        forks = self._forks and module.startswith("mochi_")
+        self.process: subprocess.Popen[str] | ForkedProcess
+        if forks and not any(name.startswith(_OF_THE_INTERPRETER) for name in environment):
+            self.process = _fork_server().start(module, arguments, str(cwd), clean)
+        else:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", module, *arguments],
+                cwd=cwd,
+                env=clean,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
         self.output: list[str] = []
         self._clients: list[Api] = []
 
@@ -68,7 +90,13 @@ class Command:
         return self.process.wait(15)
 
 
+class FreshCommand(Command):
+    """A command in a new interpreter, as a user starts it."""
+
+    _forks = False
+
+
 def run(module: str, *arguments: str, cwd: Path, **environment: str) -> tuple[int, str]:
-    """Exit code and output of a command that ends by itself."""
+    """Return the exit code and the output of a command that ends by itself."""
     with Command(module, *arguments, cwd=cwd, **environment) as command:
         return command.wait(), "".join(command.output)

@@ -1,0 +1,172 @@
+"""A process that has imported the server and forks for each command, as `multiprocessing`'s fork server does.
+
+A forked command needs a tenth of the CPU time of a new interpreter, most of which goes into imports. It is a process of
+its own all the same: with its own arguments, environment, working directory, output, signals and exit code.
+"""
+
+import atexit
+import gc
+import json
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from contextlib import suppress
+from importlib import import_module
+from multiprocessing.context import ForkProcess
+from pathlib import Path
+from typing import Any, TextIO
+
+PRELOADED = (
+    "aiohttp",
+    "anyio._backends._asyncio",
+    "encodings.idna",
+    "fastapi_offline",
+    "mochi_server.app",
+    "mochi_server.scaffold",
+    "mochi_server.serve",
+    "mochi_stub.server",
+    "multiprocessing.popen_fork",
+    "uvicorn.lifespan.on",
+    "uvicorn.loops.uvloop",
+    "yaml",
+)
+"""Imported before the first fork; what these import comes with them."""
+AVAILABLE = sys.platform == "linux"
+_MESSAGE_BYTES = 200_000
+
+
+class ForkedProcess:
+    """A running command, with the methods of ``subprocess.Popen`` that tests use."""
+
+    def __init__(self, server: "ForkServer", pid: int, stdout: TextIO) -> None:
+        self._server = server
+        self.pid = pid
+        self.stdout = stdout
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Return the exit code, or None if the process is running."""
+        with suppress(subprocess.TimeoutExpired):
+            return self.wait(0)
+        return None
+
+    def wait(self, timeout: float = 60) -> int:
+        """Return the exit code. Raise ``subprocess.TimeoutExpired`` if the process is still running."""
+        if self.returncode is None:
+            self.returncode = self._server.request(wait=self.pid, seconds=timeout)
+        if self.returncode is None:
+            raise subprocess.TimeoutExpired(str(self.pid), timeout)
+        return self.returncode
+
+    def send_signal(self, sig: int) -> None:
+        """Send a signal, unless the process has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, sig)
+
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+
+class ForkServer:
+    """The process that forks, from the side of the tests."""
+
+    def __init__(self) -> None:
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        command = [sys.executable, "-m", __name__, str(theirs.fileno())]
+        self._process = subprocess.Popen(
+            command,
+            cwd=Path(__file__).parents[2],
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            stdin=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()],
+        )
+        theirs.close()
+        self._lock = threading.Lock()
+        atexit.register(self.close)
+
+    def start(self, module: str, arguments: tuple[str, ...], cwd: str, environment: dict[str, str]) -> ForkedProcess:
+        """Run ``python -m <module> <arguments>``."""
+        read, write = os.pipe()
+        try:
+            pid = self.request([write], module=module, arguments=arguments, cwd=cwd, environment=environment)
+        finally:
+            os.close(write)
+        assert pid is not None
+        return ForkedProcess(self, pid, os.fdopen(read, encoding="utf-8"))
+
+    def request(self, descriptors: list[int] | None = None, **message: Any) -> int | None:
+        """Send one request and return its answer."""
+        with self._lock:
+            socket.send_fds(self._control, [json.dumps(message).encode()], descriptors or [])
+            answer: int | None = json.loads(self._control.recv(_MESSAGE_BYTES))
+        return answer
+
+    def close(self) -> None:
+        """End the process and the commands that still run."""
+        self._control.close()
+        self._process.wait()
+
+
+def _serve(control: socket.socket) -> None:
+    """Answer requests until the tests close the connection, then kill the commands that still run."""
+    commands: dict[int | None, ForkProcess] = {}
+    while True:
+        data, descriptors, *_ = socket.recv_fds(control, _MESSAGE_BYTES, 1)
+        if not data:
+            break
+        message: dict[str, Any] = json.loads(data)
+        if "wait" in message:
+            command = commands[message["wait"]]
+            command.join(message["seconds"])
+            answer = command.exitcode
+        else:
+            command = ForkProcess(target=_run, args=(control, descriptors[0], message))
+            command.start()
+            os.close(descriptors[0])
+            commands[command.pid] = command
+            answer = command.pid
+        control.send(json.dumps(answer).encode())
+    for command in commands.values():
+        command.kill()
+        command.join()
+
+
+def _run(control: socket.socket, output: int, command: dict[str, Any]) -> None:
+    """Run a command as ``python -m`` would."""
+    control.close()
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.close(output)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.chdir(command["cwd"])
+    os.environ.clear()
+    os.environ.update(command["environment"])
+    tempfile.tempdir = None  # TMPDIR may be another
+    sys.argv = [command["module"], *command["arguments"]]
+    sys.path[0] = command["cwd"]
+    gc.enable()
+    runpy.run_module(command["module"], run_name="__main__", alter_sys=True)
+
+
+def _main(descriptor: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.disable()
+    for module in PRELOADED:
+        import_module(module)
+    assert threading.active_count() == 1, "a fork copies one thread only"
+    gc.freeze()
+    _serve(socket.socket(fileno=descriptor))
+
+
+if __name__ == "__main__":
+    _main(int(sys.argv[1]))
