@@ -6,15 +6,24 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
-
-import anthropic
-import ollama
-import openai
-from google import genai
-from google.genai import types
+from typing import TYPE_CHECKING, Any
 
 from mochi_stub import Prompt, Reply, StubServer
+from tests.support.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import anthropic
+    import ollama
+    import openai
+    from google import genai
+    from google.genai import types
+else:
+    anthropic = LazyModule("anthropic")
+    ollama = LazyModule("ollama")
+    openai = LazyModule("openai")
+    genai = LazyModule("google.genai")
+    types = LazyModule("google.genai.types")
+
 
 MODEL = "mochi"
 

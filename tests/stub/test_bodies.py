@@ -60,8 +60,8 @@ def error(stub: StubServer, body: Any, path: str = "/api/chat") -> tuple[int, st
         (b"[]", "json: cannot unmarshal array into Go value of type api.ChatRequest"),
     ],
 )
-def test_what_is_no_json_is_refused_in_gos_words(shared: StubServer, body: bytes, text: str) -> None:
-    assert error(shared, body) == (400, text)
+def test_what_is_no_json_is_refused_in_gos_words(stub: StubServer, body: bytes, text: str) -> None:
+    assert error(stub, body) == (400, text)
 
 
 @pytest.mark.parametrize(
@@ -82,8 +82,8 @@ def test_what_is_no_json_is_refused_in_gos_words(shared: StubServer, body: bytes
         ({"stream": 1, "tools": 2}, ("number", "stream", "bool")),
     ],
 )
-def test_a_wrong_type_names_its_field(shared: StubServer, fields: dict[str, Any], wrong: tuple[str, str, str]) -> None:
-    assert error(shared, {"model": "mochi", **fields}) == (400, FIELD.format(*wrong))
+def test_a_wrong_type_names_its_field(stub: StubServer, fields: dict[str, Any], wrong: tuple[str, str, str]) -> None:
+    assert error(stub, {"model": "mochi", **fields}) == (400, FIELD.format(*wrong))
 
 
 @pytest.mark.parametrize(
@@ -114,9 +114,9 @@ def test_a_wrong_type_names_its_field(shared: StubServer, fields: dict[str, Any]
     ],
 )
 def test_a_wrong_value_is_told_in_ollamas_words(
-    shared: StubServer, fields: dict[str, Any], status: int, text: str
+    stub: StubServer, fields: dict[str, Any], status: int, text: str
 ) -> None:
-    assert error(shared, {"model": "mochi", "messages": HI, **fields}) == (status, text)
+    assert error(stub, {"model": "mochi", "messages": HI, **fields}) == (status, text)
 
 
 @pytest.mark.parametrize(
@@ -140,38 +140,38 @@ def test_a_wrong_value_is_told_in_ollamas_words(
         {"model": "mochi", "messages": [{"role": "wizard", "content": "x"}, *HI], "stream": False, "think": "max"},
     ],
 )
-def test_what_looks_odd_is_taken(shared: StubServer, body: dict[str, Any]) -> None:
-    answer = send_request(shared, "POST", "/api/chat", body)
+def test_what_looks_odd_is_taken(stub: StubServer, body: dict[str, Any]) -> None:
+    answer = send_request(stub, "POST", "/api/chat", body)
     assert answer.status == 200
     assert answer.json["message"]["content"].endswith(" hi")
     assert answer.json["model"] == body.get("model", "mochi")
 
 
 @pytest.mark.parametrize("tail", [b"x", b"{}", b" trailing garbage", b"\x00"])
-def test_what_follows_the_first_value_is_ignored(shared: StubServer, tail: bytes) -> None:
+def test_what_follows_the_first_value_is_ignored(stub: StubServer, tail: bytes) -> None:
     body = json.dumps({"model": "mochi", "messages": HI, "stream": False}).encode() + tail
-    assert send_request(shared, "POST", "/api/chat", body).json["message"]["content"].endswith(" hi")
+    assert send_request(stub, "POST", "/api/chat", body).json["message"]["content"].endswith(" hi")
 
 
-def test_a_number_out_of_range_is_refused(shared: StubServer) -> None:
-    told = error(shared, b'{"model":"mochi","options":{"num_ctx":1e999}}')
+def test_a_number_out_of_range_is_refused(stub: StubServer) -> None:
+    told = error(stub, b'{"model":"mochi","options":{"num_ctx":1e999}}')
     assert told == (400, FIELD.format("number", "options", "float64"))
 
 
-def test_bytes_that_are_no_unicode_are_replaced(shared: StubServer) -> None:
+def test_bytes_that_are_no_unicode_are_replaced(stub: StubServer) -> None:
     for raw in (b"\xff", b"\\ud800"):
         body = b'{"model":"mochi","stream":false,"messages":[{"role":"user","content":"a' + raw + b'z"}]}'
-        assert send_request(shared, "POST", "/api/chat", body).json["message"]["content"].endswith(" a\ufffdz")
+        assert send_request(stub, "POST", "/api/chat", body).json["message"]["content"].endswith(" a\ufffdz")
 
 
-def test_a_body_nested_too_deep_is_refused(shared: StubServer) -> None:
-    assert error(shared, b"[" * 100_000 + b"]" * 100_000) == (400, "exceeded max depth")
+def test_a_body_nested_too_deep_is_refused(stub: StubServer) -> None:
+    assert error(stub, b"[" * 100_000 + b"]" * 100_000) == (400, "exceeded max depth")
 
 
-def test_a_huge_message_comes_back(shared: StubServer) -> None:
+def test_a_huge_message_comes_back(stub: StubServer) -> None:
     text = "0123456789 " * 300_000
     answer = send_request(
-        shared,
+        stub,
         "POST",
         "/api/chat",
         {"model": "mochi", "messages": [{"role": "user", "content": text}], "stream": False},
@@ -198,12 +198,12 @@ def test_a_huge_message_comes_back(shared: StubServer) -> None:
     ],
 )
 def test_other_routes_refuse_in_words_of_their_own(
-    shared: StubServer, path: str, body: dict[str, Any], status: int, text: str
+    stub: StubServer, path: str, body: dict[str, Any], status: int, text: str
 ) -> None:
-    assert error(shared, body, path) == (status, text)
+    assert error(stub, body, path) == (status, text)
 
 
-def test_the_first_check_that_fails_is_the_one_that_is_told(shared: StubServer) -> None:
+def test_the_first_check_that_fails_is_the_one_that_is_told(stub: StubServer) -> None:
     body: dict[str, Any] = {
         "model": "nope",
         "messages": HI,
@@ -213,7 +213,7 @@ def test_the_first_check_that_fails_is_the_one_that_is_told(shared: StubServer) 
         "options": {"num_ctx": "x"},
         "format": "xml",
     }
-    told = [error(shared, body)[1]]
+    told = [error(stub, body)[1]]
     changes: list[dict[str, Any]] = [
         {"top_logprobs": 0},
         {"model": "mochi-chat"},
@@ -223,7 +223,7 @@ def test_the_first_check_that_fails_is_the_one_that_is_told(shared: StubServer) 
     ]
     for change in changes:
         body.update(change)
-        told.append(error(shared, body)[1])
+        told.append(error(stub, body)[1])
     assert told == [
         "top_logprobs must be between 0 and 20",
         "model 'nope' not found",

@@ -5,13 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import ollama
 import pytest
 
 from mochi_stub import Failure, Reply, StubServer, Text
 from mochi_stub.lorem import hash_sized
+from tests.support.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import ollama
+else:
+    ollama = LazyModule("ollama")
+
 
 HELLO = [{"role": "user", "content": "hello"}]
 ANSWER = f"{hash_sized('hello')} hello"
@@ -27,8 +33,8 @@ def connected(stub: StubServer) -> Iterator[ollama.Client]:
 
 
 @pytest.fixture(scope="module")
-def client(shared: StubServer) -> Iterator[ollama.Client]:
-    with connected(shared) as client:
+def client(shared_stub: StubServer) -> Iterator[ollama.Client]:
+    with connected(shared_stub) as client:
         yield client
 
 
@@ -109,8 +115,8 @@ def test_embeddings_can_be_shorter(client: ollama.Client) -> None:
     assert sum(value * value for value in vector) == pytest.approx(1, abs=1e-5)
 
 
-def test_it_sees_which_models_run(stub: StubServer) -> None:
-    with connected(stub) as client:
+def test_it_sees_which_models_run(private_stub: StubServer) -> None:
+    with connected(private_stub) as client:
         assert client.ps().models == []
         client.chat("mochi", HELLO)
         (running,) = client.ps().models
@@ -141,7 +147,7 @@ def test_an_error_in_mid_stream_is_raised_behind_the_first_pieces() -> None:
             next(stream)
 
 
-def test_the_async_client_does_it_all_too(shared: StubServer) -> None:
+def test_the_async_client_does_it_all_too(stub: StubServer) -> None:
     async def work(client: ollama.AsyncClient) -> None:
         assert (await client.list()).models[0].model == "mochi:latest"
         assert (await client.show("mochi")).capabilities == ["completion", "tools", "thinking"]
@@ -153,10 +159,10 @@ def test_the_async_client_does_it_all_too(shared: StubServer) -> None:
         with pytest.raises(ollama.ResponseError):
             await client.show("nope")
 
-    with_async_client(shared, work)
+    with_async_client(stub, work)
 
 
-def test_many_streams_at_once_do_not_mix(shared: StubServer) -> None:
+def test_many_streams_at_once_do_not_mix(stub: StubServer) -> None:
     async def work(client: ollama.AsyncClient) -> None:
         async def one(number: int) -> None:
             asked = f"question {number}"
@@ -166,7 +172,7 @@ def test_many_streams_at_once_do_not_mix(shared: StubServer) -> None:
 
         await asyncio.gather(*(one(number) for number in range(100)))
 
-    with_async_client(shared, work)
+    with_async_client(stub, work)
 
 
 def test_a_tool_loop_ends(client: ollama.Client) -> None:

@@ -47,14 +47,14 @@ def test_the_filler_text_is_as_long_in_every_process() -> None:
     assert printed == {hash_sized("a prompt") + "\n"}
 
 
-def test_the_echo_keeps_every_blank(shared: StubServer) -> None:
-    streamed = send_message(shared, AWKWARD)
+def test_the_echo_keeps_every_blank(stub: StubServer) -> None:
+    streamed = send_message(stub, AWKWARD)
     assert contents(streamed.lines).endswith(f" {AWKWARD}")
-    assert send_message(shared, AWKWARD, stream=False).json["message"]["content"] == contents(streamed.lines)
+    assert send_message(stub, AWKWARD, stream=False).json["message"]["content"] == contents(streamed.lines)
 
 
-def test_chunks_are_five_words_and_shorter_only_where_a_text_ends(shared: StubServer) -> None:
-    lines = send_message(shared, "one two three four five six seven").lines[:-1]
+def test_chunks_are_five_words_and_shorter_only_where_a_text_ends(stub: StubServer) -> None:
+    lines = send_message(stub, "one two three four five six seven").lines[:-1]
     assert [len(line["message"]["content"].split()) for line in lines[-2:]] == [5, 2]
     sizes = [len(line["message"]["content"].split()) for line in lines[:-2]]
     assert set(sizes[:-1]) == {5}
@@ -67,8 +67,8 @@ def test_a_reason_makes_the_model_think_first_and_repeat_the_message_in_both() -
     assert reply.reasoning == reply.text == f"{hash_sized(asked)} {asked}"
 
 
-def test_reasoning_streams_before_text(shared: StubServer) -> None:
-    lines = send_message(shared, "What?\nReason: why not").lines[:-1]
+def test_reasoning_streams_before_text(stub: StubServer) -> None:
+    lines = send_message(stub, "What?\nReason: why not").lines[:-1]
     thinking = ["thinking" in line["message"] for line in lines]
     assert thinking == sorted(thinking, reverse=True)
     assert thinking[0]
@@ -76,8 +76,8 @@ def test_reasoning_streams_before_text(shared: StubServer) -> None:
 
 
 @pytest.mark.parametrize(("model", "fields"), [("mochi", {"think": False}), ("mochi-chat", {})])
-def test_without_thinking_a_reason_brings_text_only(shared: StubServer, model: str, fields: dict[str, Any]) -> None:
-    message = send_message(shared, "What?\nReason: why not", model, stream=False, **fields).json["message"]
+def test_without_thinking_a_reason_brings_text_only(stub: StubServer, model: str, fields: dict[str, Any]) -> None:
+    message = send_message(stub, "What?\nReason: why not", model, stream=False, **fields).json["message"]
     assert "thinking" not in message
     assert message["content"].endswith("Reason: why not")
 
@@ -152,29 +152,29 @@ def test_what_is_null_in_a_block_is_left_out() -> None:
     assert (reply.text, reply.reasoning) == ("lorem", "")
 
 
-def test_tool_calls_of_an_instruction_reach_the_client(shared: StubServer) -> None:
+def test_tool_calls_of_an_instruction_reach_the_client(stub: StubServer) -> None:
     plan = instruction(messages=[{"tool_call": [{"name": "add", "args": {"x": "<é>"}}]}])
-    own_line, bare = send_message(shared, plan).lines
+    own_line, bare = send_message(stub, plan).lines
     (call,) = own_line["message"]["tool_calls"]
     assert call["function"] == {"index": 0, "name": "add", "arguments": {"x": "<é>"}}
     assert call["id"].startswith("call_")
     assert "tool_calls" not in bare["message"]
-    (final,) = send_message(shared, plan, "mochi-native:4b").lines
+    (final,) = send_message(stub, plan, "mochi-native:4b").lines
     assert final["message"]["tool_calls"][0]["function"] == call["function"]
     assert final["done"] is True
 
 
-def test_tool_calls_of_an_instruction_reach_also_who_offers_no_tools(shared: StubServer) -> None:
+def test_tool_calls_of_an_instruction_reach_also_who_offers_no_tools(stub: StubServer) -> None:
     plan = instruction(messages=[{"text_message": {"length": 2}}, {"tool_call": [{"name": "now", "args": {}}]}])
-    whole = send_message(shared, plan, stream=False).json["message"]
+    whole = send_message(stub, plan, stream=False).json["message"]
     assert whole["content"] == lorem(2)
-    streamed = [call for line in send_message(shared, plan).lines for call in line["message"].get("tool_calls", ())]
+    streamed = [call for line in send_message(stub, plan).lines for call in line["message"].get("tool_calls", ())]
     for calls in (whole["tool_calls"], streamed):
         assert [call["function"] for call in calls] == [{"index": 0, "name": "now", "arguments": {}}]
 
 
-def test_generate_answers_like_chat(shared: StubServer) -> None:
+def test_generate_answers_like_chat(stub: StubServer) -> None:
     answer = send_request(
-        shared, "POST", "/api/generate", {"model": "mochi-chat", "prompt": "hello", "stream": False}
+        stub, "POST", "/api/generate", {"model": "mochi-chat", "prompt": "hello", "stream": False}
     ).json
     assert answer["response"] == f"{hash_sized('hello')} hello"

@@ -81,9 +81,9 @@ def test_the_server_in_the_container_is_set_up_by_names_that_it_knows(tmp_path: 
     assert json.loads(value("server", "ENTRYPOINT")) == ["mochi-server"]
 
 
-def test_the_health_check_of_the_server_needs_no_key(tmp_path: Path, stub: StubServer) -> None:
+def test_the_health_check_of_the_server_needs_no_key(tmp_path: Path, private_stub: StubServer) -> None:
     check = json.loads(value("server", "HEALTHCHECK").partition("CMD ")[2])
-    with RunningServer(tmp_path, stub.url, api_keys=("key",)) as server:
+    with RunningServer(tmp_path, private_stub.url, api_keys=("key",)) as server:
         port = {"MOCHI_PORT": server.url.rpartition(":")[2]}
         assert subprocess.run([sys.executable, *check[1:]], env={**os.environ, **port}, check=False).returncode == 0
     dead = subprocess.run([sys.executable, *check[1:]], env={**os.environ, **port}, capture_output=True, check=False)

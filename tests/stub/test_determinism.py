@@ -38,6 +38,6 @@ def test_another_seed_gives_other_ids_and_times_but_the_same_words() -> None:
 
 
 @pytest.mark.parametrize("prefix", ["", "/ollama"])
-def test_the_prefix_does_not_matter(shared: StubServer, prefix: str) -> None:
+def test_the_prefix_does_not_matter(stub: StubServer, prefix: str) -> None:
     method, path, body = REQUESTS[2]
-    assert send_request(shared, method, prefix + path, body).body == send_request(shared, method, path, body).body
+    assert send_request(stub, method, prefix + path, body).body == send_request(stub, method, path, body).body

@@ -5,17 +5,26 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
-from typing import Any
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from google import genai
-from google.genai import errors, types
 from pydantic import BaseModel
 
 from mochi_stub import Cut, Failure, Model, Prompt, Reply, StubServer, Text, ToolCall, Usage
 from mochi_stub.lorem import hash_sized
 from tests.stub.clients import gemini_client, saying
 from tests.stub.requests import send_request
+from tests.support.lazy import LazyModule
+
+if TYPE_CHECKING:
+    from google import genai
+    from google.genai import errors, types
+else:
+    genai = LazyModule("google.genai")
+    errors = LazyModule("google.genai.errors")
+    types = LazyModule("google.genai.types")
+
 
 HELLO = {"contents": [{"role": "user", "parts": [{"text": "hello"}]}]}
 VERSIONS = (None, "v1beta", "v1alpha")
@@ -98,7 +107,7 @@ def test_usage_counts_thinking_with_the_candidates() -> None:
 
 
 # the client says so of any use of it outside a chat, and a chat uses it so
-@pytest.mark.skipif(genai.__version__ < "3", reason="chats of older clients leave the calls to their users")
+@pytest.mark.skipif(version("google-genai") < "3", reason="chats of older clients leave the calls to their users")
 @pytest.mark.filterwarnings("ignore:Direct use of automatic function calling")
 def test_a_chat_calls_functions_by_itself_until_it_has_an_answer(own: StubServer) -> None:
     asked: list[str] = []

@@ -108,31 +108,36 @@ def test_the_context_is_clamped_to_what_the_model_was_trained_for(
 
 
 @pytest.mark.parametrize("keep_alive", [60, "1m", "60s", "0.5m30s", 60.0])
-def test_seconds_and_durations_are_understood(stub: StubServer, keep_alive: Any) -> None:
-    send_message(stub, "hello", keep_alive=keep_alive)
-    send_message(stub, "hello", "mochi-chat", keep_alive=61)
-    send_message(stub, "hello", "mochi-long", keep_alive=59)
-    names = [model["name"] for model in send_request(stub, "GET", "/api/ps").json["models"]]
+def test_seconds_and_durations_are_understood(private_stub: StubServer, keep_alive: Any) -> None:
+    send_message(private_stub, "hello", keep_alive=keep_alive)
+    send_message(private_stub, "hello", "mochi-chat", keep_alive=61)
+    send_message(private_stub, "hello", "mochi-long", keep_alive=59)
+    names = [model["name"] for model in send_request(private_stub, "GET", "/api/ps").json["models"]]
     assert names == ["mochi-chat:latest", "mochi:latest", "mochi-long:latest"]
 
 
 @pytest.mark.parametrize("keep_alive", [-1, "-1s", 1e300, "999999999h"])
-def test_for_ever_is_292_years(stub: StubServer, keep_alive: Any) -> None:
-    send_message(stub, "hello", keep_alive=keep_alive)
-    (running,) = send_request(stub, "GET", "/api/ps").json["models"]
+def test_for_ever_is_292_years(private_stub: StubServer, keep_alive: Any) -> None:
+    send_message(private_stub, "hello", keep_alive=keep_alive)
+    (running,) = send_request(private_stub, "GET", "/api/ps").json["models"]
     assert running["expires_at"] > "2300"
 
 
 @pytest.mark.parametrize("path", ["/api/chat", "/api/generate"])
 @pytest.mark.parametrize("stream", [True, False])
-def test_an_empty_request_loads_and_with_keep_alive_zero_unloads(stub: StubServer, path: str, stream: bool) -> None:
-    answer = send_request(stub, "POST", path, {"model": "mochi", "stream": stream})
+def test_an_empty_request_loads_and_with_keep_alive_zero_unloads(
+    private_stub: StubServer, path: str, stream: bool
+) -> None:
+    answer = send_request(private_stub, "POST", path, {"model": "mochi", "stream": stream})
     assert answer.headers["content-type"] == "application/json; charset=utf-8"
     assert answer.json["done_reason"] == "load"
-    assert len(send_request(stub, "GET", "/api/ps").json["models"]) == 1
+    assert len(send_request(private_stub, "GET", "/api/ps").json["models"]) == 1
     for _ in range(2):
-        assert send_request(stub, "POST", path, {"model": "mochi", "keep_alive": "0"}).json["done_reason"] == "unload"
-    assert send_request(stub, "GET", "/api/ps").json == {"models": []}
+        assert (
+            send_request(private_stub, "POST", path, {"model": "mochi", "keep_alive": "0"}).json["done_reason"]
+            == "unload"
+        )
+    assert send_request(private_stub, "GET", "/api/ps").json == {"models": []}
 
 
 def test_a_model_that_answers_is_running_until_its_client_has_gone() -> None:
@@ -145,8 +150,8 @@ def test_a_model_that_answers_is_running_until_its_client_has_gone() -> None:
         assert send_request(stub, "GET", "/api/ps").json == {"models": []}
 
 
-def test_a_bad_format_has_loaded_the_model(stub: StubServer) -> None:
-    assert send_message(stub, "hello", format="xml").status == 500
-    assert len(send_request(stub, "GET", "/api/ps").json["models"]) == 1
-    assert send_message(stub, "hello", "mochi-chat", think=True).status == 400
-    assert len(send_request(stub, "GET", "/api/ps").json["models"]) == 1
+def test_a_bad_format_has_loaded_the_model(private_stub: StubServer) -> None:
+    assert send_message(private_stub, "hello", format="xml").status == 500
+    assert len(send_request(private_stub, "GET", "/api/ps").json["models"]) == 1
+    assert send_message(private_stub, "hello", "mochi-chat", think=True).status == 400
+    assert len(send_request(private_stub, "GET", "/api/ps").json["models"]) == 1

@@ -117,16 +117,16 @@ def test_each_habit_treats_thinking_its_own_way_in_generate(
     assert {key: body[key] for key in ("response", "thinking") if key in body} == whole
 
 
-def test_what_a_native_model_can_do_is_told_by_show_and_not_by_the_list(shared: StubServer) -> None:
-    listed = {model["name"]: model for model in send_request(shared, "GET", "/api/tags").json["models"]}
+def test_what_a_native_model_can_do_is_told_by_show_and_not_by_the_list(stub: StubServer) -> None:
+    listed = {model["name"]: model for model in send_request(stub, "GET", "/api/tags").json["models"]}
     assert listed["mochi-native:4b"]["capabilities"] == listed["mochi-embed:latest"]["capabilities"] == ["completion"]
-    shown = send_request(shared, "POST", "/api/show", {"model": "mochi-native:4b"}).json
+    shown = send_request(stub, "POST", "/api/show", {"model": "mochi-native:4b"}).json
     assert shown["capabilities"] == ["tools", "thinking", "completion"]
     assert "context_length" not in shown["details"]
 
 
-def test_log_probabilities_ride_on_their_chunks(shared: StubServer) -> None:
-    lines = send_message(shared, "hello", logprobs=True, top_logprobs=3).lines
+def test_log_probabilities_ride_on_their_chunks(stub: StubServer) -> None:
+    lines = send_message(stub, "hello", logprobs=True, top_logprobs=3).lines
     for line in lines[:-1]:
         (entry,) = line["logprobs"]
         assert bytes(entry["bytes"]).decode() == entry["token"] == line["message"]["content"]
@@ -134,7 +134,7 @@ def test_log_probabilities_ride_on_their_chunks(shared: StubServer) -> None:
         assert ranked == sorted(ranked, reverse=True)
         assert len(ranked) == 3
     assert "logprobs" not in lines[-1]
-    assert "logprobs" not in send_message(shared, "hello").lines[0]
+    assert "logprobs" not in send_message(stub, "hello").lines[0]
 
 
 def test_scripted_log_probabilities_are_cut_to_what_was_asked() -> None:
@@ -154,7 +154,7 @@ def test_a_whole_reply_has_the_log_probabilities_of_all_its_pieces() -> None:
     assert [entry["token"] for entry in body["logprobs"]] == ["a", "b"]
 
 
-def test_the_rendered_prompt_can_be_seen(shared: StubServer) -> None:
+def test_the_rendered_prompt_can_be_seen(stub: StubServer) -> None:
     body = {
         "model": "mochi",
         "_debug_render_only": True,
@@ -169,15 +169,15 @@ def test_the_rendered_prompt_can_be_seen(shared: StubServer) -> None:
             {"role": "tool", "content": "done"},
         ],
     }
-    rendered = send_request(shared, "POST", "/api/chat", body).json["_debug_info"]["rendered_template"]
+    rendered = send_request(stub, "POST", "/api/chat", body).json["_debug_info"]["rendered_template"]
     assert rendered == (
         'tools: [{"type":"function","function":{"name":"f"}}]\nuser: hi\nassistant: f {"a":1}\ntool: done'
     )
     raw = {"model": "mochi", "_debug_render_only": True, "prompt": "as it is", "raw": True}
-    assert send_request(shared, "POST", "/api/generate", raw).json["_debug_info"]["rendered_template"] == "as it is"
+    assert send_request(stub, "POST", "/api/generate", raw).json["_debug_info"]["rendered_template"] == "as it is"
 
 
-def test_images_count_768_tokens_each(shared: StubServer) -> None:
+def test_images_count_768_tokens_each(stub: StubServer) -> None:
     message = {"role": "user", "content": "hi", "images": ["aGk=", "aGk="]}
     body = {"model": "mochi", "messages": [message], "stream": False}
-    assert send_request(shared, "POST", "/api/chat", body).json["prompt_eval_count"] == len("hi") + 2 * 768
+    assert send_request(stub, "POST", "/api/chat", body).json["prompt_eval_count"] == len("hi") + 2 * 768

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import openai
 import pytest
 from pydantic import BaseModel
 
@@ -15,6 +14,13 @@ from mochi_stub import Cut, Failure, Model, Prompt, Reply, StubServer, Text, Too
 from mochi_stub.lorem import hash_sized, lorem
 from tests.stub.clients import openai_client, saying
 from tests.stub.requests import send_request
+from tests.support.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import openai
+else:
+    openai = LazyModule("openai")
+
 
 HELLO: Any = [{"role": "user", "content": "hello"}]
 TOOLS: Any = [{"type": "function", "function": {"name": "now", "parameters": {"type": "object"}}}]

@@ -8,11 +8,8 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anthropic
-import ollama
-import openai
 import pytest
 import yaml
 
@@ -22,6 +19,17 @@ from mochi_stub.matching import asked, nearest
 from mochi_stub.received import Received
 from mochi_stub.recorder import record
 from tests.stub.requests import RawResponse, open_stream, send_message, send_request
+from tests.support.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import anthropic
+    import ollama
+    import openai
+else:
+    anthropic = LazyModule("anthropic")
+    ollama = LazyModule("ollama")
+    openai = LazyModule("openai")
+
 
 TOOLS = [{"type": "function", "function": {"name": "now", "parameters": {"type": "object"}}}]
 CALL = '<|instruction_start|>{"messages":[{"tool_call":[{"name":"now","args":{"at":"<1>"}}]}]}<|instruction_end|>'
@@ -54,11 +62,11 @@ def recording(upstream: StubServer, folder: Path) -> Iterator[StubServer]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, shared: StubServer) -> Path:
+def folder(tmp_path: Path, stub: StubServer) -> Path:
     """Recordings of all the requests."""
-    with recording(shared, tmp_path / "made") as recorder:
+    with recording(stub, tmp_path / "made") as recorder:
         for method, path, body in REQUESTS:
-            passed, direct = send_request(recorder, method, path, body), send_request(shared, method, path, body)
+            passed, direct = send_request(recorder, method, path, body), send_request(stub, method, path, body)
             assert (passed.status, passed.body) == (direct.status, direct.body)
     return tmp_path / "made"
 
@@ -79,16 +87,16 @@ def meaning(answer: RawResponse) -> Any:
         return text
 
 
-def test_a_recording_replays_its_own_request_and_loses_nothing(folder: Path, shared: StubServer) -> None:
-    with replaying(folder) as stub:
+def test_a_recording_replays_its_own_request_and_loses_nothing(folder: Path, stub: StubServer) -> None:
+    with replaying(folder) as replay:
         for method, path, body in REQUESTS:
-            again, direct = send_request(stub, method, path, body), send_request(shared, method, path, body)
+            again, direct = send_request(replay, method, path, body), send_request(stub, method, path, body)
             assert again.status == direct.status, path
             assert meaning(again) == meaning(direct), path
             assert again.headers["content-type"].partition(";")[0] == direct.headers["content-type"].partition(";")[0]
             if path.startswith("/api"):
                 assert again.body == direct.body
-        assert all(exchange.rule.startswith("recording ") for exchange in stub.exchanges())
+        assert all(exchange.rule.startswith("recording ") for exchange in replay.exchanges())
 
 
 def test_a_file_is_in_the_specification_s_form_with_the_time_of_every_object(folder: Path) -> None:
@@ -110,22 +118,22 @@ def test_a_file_is_in_the_specification_s_form_with_the_time_of_every_object(fol
     assert at[-1] <= told["duration_ms"]
 
 
-def test_what_was_recorded_in_one_mode_is_replayed_in_the_other(tmp_path: Path, shared: StubServer) -> None:
-    with recording(shared, tmp_path) as recorder:
+def test_what_was_recorded_in_one_mode_is_replayed_in_the_other(tmp_path: Path, stub: StubServer) -> None:
+    with recording(stub, tmp_path) as recorder:
         streamed = send_message(recorder, "one", stream=True).lines
         whole = send_message(recorder, "two", stream=False).json
-    with replaying(tmp_path) as stub:
-        told = send_message(stub, "one", stream=False).json
+    with replaying(tmp_path) as replay:
+        told = send_message(replay, "one", stream=False).json
         assert told["message"]["content"] == "".join(line["message"]["content"] for line in streamed)
         assert told["eval_count"] == streamed[-1]["eval_count"]
         assert told["total_duration"] == streamed[-1]["total_duration"]
-        lines = send_message(stub, "two", stream=True).lines
+        lines = send_message(replay, "two", stream=True).lines
         assert "".join(line["message"]["content"] for line in lines) == whole["message"]["content"]
         assert len(lines) > 2
 
 
-def test_the_same_request_is_recorded_once(tmp_path: Path, shared: StubServer) -> None:
-    with recording(shared, tmp_path) as recorder:
+def test_the_same_request_is_recorded_once(tmp_path: Path, stub: StubServer) -> None:
+    with recording(stub, tmp_path) as recorder:
         for _ in range(3):
             send_message(recorder, "hello")
         send_message(recorder, "other")
@@ -161,17 +169,17 @@ def test_a_client_that_goes_leaves_no_recording_and_ends_the_request(tmp_path: P
     assert not list(tmp_path.glob("api-chat-*.yaml"))
 
 
-def test_credentials_are_masked_and_do_not_count(tmp_path: Path, shared: StubServer) -> None:
+def test_credentials_are_masked_and_do_not_count(tmp_path: Path, stub: StubServer) -> None:
     secret = "sk-very-secret-0123456789"
     body = {"model": "mochi", "messages": HELLO, "api_key": secret}
     headers = {"Authorization": f"Bearer {secret}", "x-api-key": secret, "Cookie": f"a={secret}"}
-    with recording(shared, tmp_path) as recorder:
+    with recording(stub, tmp_path) as recorder:
         send_request(recorder, "POST", f"/v1/chat/completions?key={secret}", body, headers)
     (file,) = tmp_path.glob("v1-*.yaml")
     assert secret not in file.read_text()
-    with replaying(tmp_path) as stub:
+    with replaying(tmp_path) as replay:
         other = {**body, "api_key": "another"}
-        assert send_request(stub, "POST", "/v1/chat/completions?key=another", other).status == 200
+        assert send_request(replay, "POST", "/v1/chat/completions?key=another", other).status == 200
 
 
 def test_a_miss_is_refused_with_what_sets_it_apart_in_the_provider_s_form(folder: Path) -> None:
@@ -196,23 +204,23 @@ def test_a_miss_is_refused_with_what_sets_it_apart_in_the_provider_s_form(folder
         assert stub.exchanges()[0].rule == "no recording"
 
 
-def test_models_of_the_configuration_answer_what_was_not_recorded(tmp_path: Path, shared: StubServer) -> None:
-    with recording(shared, tmp_path) as recorder:
+def test_models_of_the_configuration_answer_what_was_not_recorded(tmp_path: Path, stub: StubServer) -> None:
+    with recording(stub, tmp_path) as recorder:
         send_message(recorder, "recorded")
     (tmp_path / "config.yaml").write_text("recordings: .\nmodels: {mochi: [{_default: configured}]}")
-    with replaying(tmp_path) as stub:
-        assert send_message(stub, "recorded").lines[0]["message"]["content"] != "configured"
-        assert send_message(stub, "other").lines[0]["message"]["content"] == "configured"
+    with replaying(tmp_path) as replay:
+        assert send_message(replay, "recorded").lines[0]["message"]["content"] != "configured"
+        assert send_message(replay, "other").lines[0]["message"]["content"] == "configured"
 
 
-def test_a_recording_that_cannot_be_read_is_told_of_in_a_miss(tmp_path: Path, shared: StubServer) -> None:
-    with recording(shared, tmp_path) as recorder:
+def test_a_recording_that_cannot_be_read_is_told_of_in_a_miss(tmp_path: Path, stub: StubServer) -> None:
+    with recording(stub, tmp_path) as recorder:
         send_message(recorder, "recorded")
     (tmp_path / "below").mkdir()
     (tmp_path / "below" / "broken.yaml").write_text("request: {")
-    with replaying(tmp_path) as stub:
-        assert f"{tmp_path / 'below' / 'broken.yaml'}:1: expected YAML" in send_message(stub, "other").json["error"]
-        assert send_message(stub, "recorded").status == 200
+    with replaying(tmp_path) as replay:
+        assert f"{tmp_path / 'below' / 'broken.yaml'}:1: expected YAML" in send_message(replay, "other").json["error"]
+        assert send_message(replay, "recorded").status == 200
     (problem,) = check(tmp_path / "config.yaml")
     assert "broken.yaml:1: expected YAML" in problem
 
@@ -246,21 +254,21 @@ def test_a_server_that_is_not_there_is_a_502(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*-*.yaml"))
 
 
-def test_a_server_below_a_path_can_be_recorded_too(tmp_path: Path, shared: StubServer) -> None:
-    with StubServer(record=record(f"{shared.url}/ollama", tmp_path), speed=0) as recorder:
+def test_a_server_below_a_path_can_be_recorded_too(tmp_path: Path, stub: StubServer) -> None:
+    with StubServer(record=record(f"{stub.url}/ollama", tmp_path), speed=0) as recorder:
         first = send_message(recorder, "hello")
     (file,) = tmp_path.glob("api-chat-*.yaml")
-    assert yaml.safe_load(file.read_text())["request"]["url"] == f"{shared.url}/ollama/api/chat"
-    with StubServer(record=record(f"http://me:secret@{shared.host}:{shared.port}/ollama", tmp_path)) as recorder:
+    assert yaml.safe_load(file.read_text())["request"]["url"] == f"{stub.url}/ollama/api/chat"
+    with StubServer(record=record(f"http://me:secret@{stub.host}:{stub.port}/ollama", tmp_path)) as recorder:
         assert send_request(recorder, "GET", "/api/version").status == 200
     assert not [one for one in tmp_path.iterdir() if "secret" in one.read_text()]
-    with replaying(tmp_path) as stub:
-        assert send_message(stub, "hello").lines == first.lines
+    with replaying(tmp_path) as replay:
+        assert send_message(replay, "hello").lines == first.lines
 
 
-def test_a_browser_may_ask_a_recorder(tmp_path: Path, shared: StubServer) -> None:
+def test_a_browser_may_ask_a_recorder(tmp_path: Path, stub: StubServer) -> None:
     headers = {"Origin": "https://elsewhere.example", "Access-Control-Request-Method": "POST"}
-    with recording(shared, tmp_path) as recorder:
+    with recording(stub, tmp_path) as recorder:
         answer = send_request(recorder, "OPTIONS", "/api/chat", headers=headers)
     assert (answer.status, answer.headers["access-control-allow-origin"]) == (204, "*")
     assert [file.name for file in tmp_path.iterdir()] == ["config.yaml"]
@@ -278,9 +286,9 @@ def test_what_is_asked_about_the_stub_is_not_replayed(folder: Path) -> None:
 
 
 def test_a_reply_reaches_its_client_also_where_it_cannot_be_written_down(
-    tmp_path: Path, shared: StubServer, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, stub: StubServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with recording(shared, tmp_path / "gone") as recorder:
+    with recording(stub, tmp_path / "gone") as recorder:
         shutil.rmtree(tmp_path / "gone")
         assert send_message(recorder, "hello").lines[-1]["done"]
     assert "POST /api/chat could not be recorded" in caplog.text
@@ -303,8 +311,8 @@ def test_a_line_that_is_no_json_is_replayed_as_it_was(tmp_path: Path) -> None:
         assert send_request(stub, "POST", "/api/chat", {}).body == b'{"done":false}\noops\n'
 
 
-def test_what_is_asked_about_the_stub_is_not_passed_on(tmp_path: Path, shared: StubServer) -> None:
-    with recording(shared, tmp_path) as recorder:
+def test_what_is_asked_about_the_stub_is_not_passed_on(tmp_path: Path, stub: StubServer) -> None:
+    with recording(stub, tmp_path) as recorder:
         send_message(recorder, "hello")
         assert send_request(recorder, "GET", "/health").json == {"status": "ok"}
         assert send_request(recorder, "GET", "/stub/requests").status == 200
@@ -317,18 +325,18 @@ def test_what_is_no_server_is_refused(tmp_path: Path, upstream: str) -> None:
         record(upstream, tmp_path)
 
 
-def test_the_official_client_notices_nothing(tmp_path: Path, shared: StubServer) -> None:
-    def told(stub: StubServer) -> list[str]:
-        client = ollama.Client(stub.url)
+def test_the_official_client_notices_nothing(tmp_path: Path, stub: StubServer) -> None:
+    def told(replay: StubServer) -> list[str]:
+        client = ollama.Client(replay.url)
         try:
             return [part.message.content or "" for part in client.chat("mochi", HELLO, stream=True, think=True)]
         finally:
             client._client.close()
 
-    with recording(shared, tmp_path) as recorder:
+    with recording(stub, tmp_path) as recorder:
         first = told(recorder)
-    with replaying(tmp_path) as stub:
-        assert told(stub) == first == told(shared)
+    with replaying(tmp_path) as replay:
+        assert told(replay) == first == told(stub)
 
 
 def test_the_prefix_and_the_order_of_keys_do_not_count() -> None:

@@ -65,20 +65,20 @@ def answer(connection: HTTPConnection) -> tuple[int, Any]:
 # Reloads
 
 
-def test_a_changed_num_ctx_reloads_up_down_and_when_it_is_left_out(stub: StubServer) -> None:
+def test_a_changed_num_ctx_reloads_up_down_and_when_it_is_left_out(private_stub: StubServer) -> None:
     asked_for = [{}, {"num_ctx": 8192}, {"num_ctx": 8192}, {"num_ctx": 2048}, {}, {}, {"num_ctx": 4096}]
-    assert [reloads(stub, options=options) for options in asked_for] == [0, 1, 1, 2, 3, 3, 3]
-    rows = [(row.num_ctx, row.reload) for row in stub.exchanges() if row.path == "/api/chat"]
+    assert [reloads(private_stub, options=options) for options in asked_for] == [0, 1, 1, 2, 3, 3, 3]
+    rows = [(row.num_ctx, row.reload) for row in private_stub.exchanges() if row.path == "/api/chat"]
     assert rows == [
         *((4096, False), (8192, True), (8192, False), (2048, True)),
         *((4096, True), (4096, False), (4096, False)),
     ]
 
 
-def test_what_the_model_was_trained_for_and_more_than_that_are_the_same_context(stub: StubServer) -> None:
+def test_what_the_model_was_trained_for_and_more_than_that_are_the_same_context(private_stub: StubServer) -> None:
     fields = [{"num_ctx": 99_999}, {"num_ctx": 8192}]
-    assert [reloads(stub, model="mochi-chat", options=options) for options in fields] == [0, 0]
-    assert loaded(stub) == {"mochi-chat": 8192}
+    assert [reloads(private_stub, model="mochi-chat", options=options) for options in fields] == [0, 0]
+    assert loaded(private_stub) == {"mochi-chat": 8192}
 
 
 @pytest.mark.parametrize(
@@ -95,26 +95,33 @@ def test_what_the_model_was_trained_for_and_more_than_that_are_the_same_context(
     ],
 )
 def test_load_time_options_reload_and_sampling_options_do_not(
-    stub: StubServer, before: dict[str, Any], after: dict[str, Any], reloaded: int
+    private_stub: StubServer, before: dict[str, Any], after: dict[str, Any], reloaded: int
 ) -> None:
-    assert [reloads(stub, options=before), reloads(stub, options=after)] == [0, reloaded]
+    assert [reloads(private_stub, options=before), reloads(private_stub, options=after)] == [0, reloaded]
 
 
-def test_shift_reloads(stub: StubServer) -> None:
-    assert [reloads(stub), reloads(stub, shift=False), reloads(stub, shift=False), reloads(stub)] == [0, 1, 1, 2]
+def test_shift_reloads(private_stub: StubServer) -> None:
+    assert [
+        reloads(private_stub),
+        reloads(private_stub, shift=False),
+        reloads(private_stub, shift=False),
+        reloads(private_stub),
+    ] == [0, 1, 1, 2]
 
 
-def test_a_first_load_is_no_reload_and_an_unloaded_model_is_loaded_anew(stub: StubServer) -> None:
-    assert [reloads(stub, options={"num_ctx": 2048}, keep_alive=0), reloads(stub)] == [0, 0]
-    assert state(stub)["loads"] == 2
+def test_a_first_load_is_no_reload_and_an_unloaded_model_is_loaded_anew(private_stub: StubServer) -> None:
+    assert [reloads(private_stub, options={"num_ctx": 2048}, keep_alive=0), reloads(private_stub)] == [0, 0]
+    assert state(private_stub)["loads"] == 2
 
 
-def test_two_names_of_one_model_share_what_is_loaded(stub: StubServer) -> None:
-    send_request(stub, "POST", "/api/copy", {"source": "mochi", "destination": "other"})
-    assert [reloads(stub), reloads(stub, model="other"), reloads(stub, model="other", options={"num_ctx": 99})] == [
-        *(0, 0, 1)
-    ]
-    assert state(stub)["loads"] == 2
+def test_two_names_of_one_model_share_what_is_loaded(private_stub: StubServer) -> None:
+    send_request(private_stub, "POST", "/api/copy", {"source": "mochi", "destination": "other"})
+    assert [
+        reloads(private_stub),
+        reloads(private_stub, model="other"),
+        reloads(private_stub, model="other", options={"num_ctx": 99}),
+    ] == [*(0, 0, 1)]
+    assert state(private_stub)["loads"] == 2
 
 
 def test_the_time_of_a_load_is_in_the_reply_that_waited_for_it() -> None:

@@ -241,6 +241,6 @@ def test_embeddings_can_be_scripted_and_can_fail() -> None:
         assert (answer.json, answer.headers["retry-after"]) == ({"error": "no"}, "1")
 
 
-def test_waiting_for_what_never_comes_ends_in_a_timeout(stub: StubServer) -> None:
+def test_waiting_for_what_never_comes_ends_in_a_timeout(private_stub: StubServer) -> None:
     with pytest.raises(TimeoutError, match="last exchanges"):
-        stub.wait_for(lambda seen: len(seen) == 1, timeout=0)
+        private_stub.wait_for(lambda seen: len(seen) == 1, timeout=0)

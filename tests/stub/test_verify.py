@@ -32,8 +32,8 @@ def test_every_difference_is_told_with_its_probe(capsys: pytest.CaptureFixture[s
     assert told[-1].startswith(f"{len(told) - 1} differences")
 
 
-def test_the_model_is_made_like_the_one_there(shared: StubServer) -> None:
-    with httpx.Client(base_url=shared.url) as client:
+def test_the_model_is_made_like_the_one_there(stub: StubServer) -> None:
+    with httpx.Client(base_url=stub.url) as client:
         model = model_of(client, "mochi-native:4b")
     assert model.habit == "native"
     assert model.capabilities == ("tools", "thinking", "completion")
@@ -41,9 +41,9 @@ def test_the_model_is_made_like_the_one_there(shared: StubServer) -> None:
 
 
 def test_without_a_server_or_a_model_there_is_nothing_to_compare(
-    shared: StubServer, capsys: pytest.CaptureFixture[str]
+    stub: StubServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert verify(shared.url, "nope") == 2
+    assert verify(stub.url, "nope") == 2
     assert "does not show the model nope" in capsys.readouterr().err
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -134,22 +134,22 @@ def prompted(stub: StubServer, path: str, body: dict[str, Any]) -> int:
 
 
 @pytest.mark.parametrize("place", COUNTING)
-def test_a_prompt_has_the_tokens_of_what_it_says(shared: StubServer, place: str) -> None:
-    assert prompted(shared, place.removesuffix(" raw"), COUNTING[place]) == len("hello")
+def test_a_prompt_has_the_tokens_of_what_it_says(stub: StubServer, place: str) -> None:
+    assert prompted(stub, place.removesuffix(" raw"), COUNTING[place]) == len("hello")
 
 
-def test_roles_do_not_count_and_calls_results_and_tools_do(shared: StubServer) -> None:
+def test_roles_do_not_count_and_calls_results_and_tools_do(stub: StubServer) -> None:
     tool = {"type": "function", "function": {"name": "now"}}
     call: dict[str, Any] = {"id": "1", "type": "function", "function": {"name": "now", "arguments": '{"at":1}'}}
     asked: list[dict[str, Any]] = [{"role": "system", "content": "be kind"}, *HELLO]
     called = {"role": "assistant", "content": "so", "tool_calls": [call]}
     messages = [*asked, called, {"role": "tool", "tool_call_id": "1", "content": "noon"}]
     said = sum(map(len, ("be kind", "hello", "so", 'now{"at":1}', "noon")))
-    assert prompted(shared, "/v1/chat/completions", {"messages": messages}) == said
+    assert prompted(stub, "/v1/chat/completions", {"messages": messages}) == said
     offered = {"messages": messages, "tools": [tool]}
-    assert prompted(shared, "/v1/chat/completions", offered) == said + len(json.dumps([tool], separators=(",", ":")))
+    assert prompted(stub, "/v1/chat/completions", offered) == said + len(json.dumps([tool], separators=(",", ":")))
     call["function"]["arguments"] = {"at": 1}
-    assert prompted(shared, "/api/chat", {"messages": messages, "stream": False}) == said
+    assert prompted(stub, "/api/chat", {"messages": messages, "stream": False}) == said
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -204,25 +204,25 @@ def test_a_stop_sequence_ends_the_reply(wire: str, stop: dict[str, Any], finish:
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_nobody_scripted_is_lorem_and_echo_everywhere(shared: StubServer, wire: str) -> None:
+def test_nobody_scripted_is_lorem_and_echo_everywhere(stub: StubServer, wire: str) -> None:
     for stream in (True, False):
-        assert WIRES[wire](shared, "hello", stream=stream).text == f"{hash_sized('hello')} hello"
+        assert WIRES[wire](stub, "hello", stream=stream).text == f"{hash_sized('hello')} hello"
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_a_reason_makes_the_model_think_everywhere(shared: StubServer, wire: str) -> None:
+def test_a_reason_makes_the_model_think_everywhere(stub: StubServer, wire: str) -> None:
     asked = "What?\nReason: why not"
-    heard = WIRES[wire](shared, asked, stream=True)
+    heard = WIRES[wire](stub, asked, stream=True)
     assert heard.reasoning == heard.text == f"{hash_sized(asked)} {asked}"
 
 
 @pytest.mark.parametrize("wire", [wire for wire in WIRES if wire != "chat"])
-def test_an_instruction_block_is_obeyed_up_to_its_calls(shared: StubServer, wire: str) -> None:
+def test_an_instruction_block_is_obeyed_up_to_its_calls(stub: StubServer, wire: str) -> None:
     entries = [{"text_message": {"length": 3}}, {"tool_call": [{"name": "now", "args": {"a": 1}}]}]
     plan = {"id_message": "#", "reasoning": {"length": 2}, "messages": [*entries, {"text_message": {"length": 4}}]}
     for stream in (True, False):
         asked = f"<|instruction_start|>{json.dumps(plan)}<|instruction_end|>"
-        heard = WIRES[wire](shared, asked, stream=stream)
+        heard = WIRES[wire](stub, asked, stream=stream)
         assert (heard.reasoning, heard.text) == (f"# {lorem(2)} #", f"# {lorem(3)} #")
         assert heard.calls == [("now", {"a": 1})]
 
@@ -317,8 +317,8 @@ def test_a_failure_in_mid_stream_is_its_last_word(wire: str, path: str, ending: 
         ),
     ],
 )
-def test_an_unknown_model_is_404_in_each_providers_words(shared: StubServer, wire: str, words: str) -> None:
-    answer = send_request(shared, "POST", PATHS[wire].replace("mochi", "nope"), {**body(wire), "model": "nope"})
+def test_an_unknown_model_is_404_in_each_providers_words(stub: StubServer, wire: str, words: str) -> None:
+    answer = send_request(stub, "POST", PATHS[wire].replace("mochi", "nope"), {**body(wire), "model": "nope"})
     assert (answer.status, message_of(wire, answer)[0]) == (404, words)
 
 
@@ -326,10 +326,10 @@ def test_an_unknown_model_is_404_in_each_providers_words(shared: StubServer, wir
     "data", [b"", b"{", b"[]", b"null", b'"x"', b"\xff", b"{}", b'{"model": "mochi"}', b"[" * 5000]
 )
 @pytest.mark.parametrize("wire", [wire for wire in PATHS if wire != "ollama"])
-def test_a_body_that_cannot_be_used_is_400_in_the_providers_form(shared: StubServer, wire: str, data: bytes) -> None:
+def test_a_body_that_cannot_be_used_is_400_in_the_providers_form(stub: StubServer, wire: str, data: bytes) -> None:
     if wire == "completion" and b"model" in data:
         return  # a completion of nothing is one
-    answer = send_request(shared, "POST", PATHS[wire], data)
+    answer = send_request(stub, "POST", PATHS[wire], data)
     assert answer.status == 400
     message, kind = message_of(wire, answer)
     assert message
@@ -350,10 +350,10 @@ FIELDS = [
 
 
 @pytest.mark.parametrize("wire", [wire for wire in PATHS if wire != "ollama"])
-def test_no_value_of_any_field_brings_the_server_down(shared: StubServer, wire: str) -> None:
+def test_no_value_of_any_field_brings_the_server_down(stub: StubServer, wire: str) -> None:
     for field in FIELDS:
         for odd in ODD:
-            answer = send_request(shared, "POST", PATHS[wire], {**body(wire), field: odd})
+            answer = send_request(stub, "POST", PATHS[wire], {**body(wire), field: odd})
             assert answer.status in (200, 400, 404), (field, odd, answer.body)
             assert answer.status == 200 or message_of(wire, answer)[0]
 
@@ -367,9 +367,9 @@ def test_no_value_of_any_field_brings_the_server_down(shared: StubServer, wire: 
         ("gemini", {"functionDeclarations": [{"name": "x", "parameters": {"deep": DEEP}}]}),
     ],
 )
-def test_deep_values_are_carried_in_and_out(shared: StubServer, wire: str, tool: dict[str, Any]) -> None:
+def test_deep_values_are_carried_in_and_out(stub: StubServer, wire: str, tool: dict[str, Any]) -> None:
     plan = {"messages": [{"tool_call": [{"name": "x", "args": {"deep": DEEP}}]}]}
-    answer = post(shared, wire, f"<|instruction_start|>{json.dumps(plan)}<|instruction_end|>", tools=[tool])
+    answer = post(stub, wire, f"<|instruction_start|>{json.dumps(plan)}<|instruction_end|>", tools=[tool])
     assert answer.status == 200
     assert b"[" * 300 in answer.body
 
@@ -409,9 +409,9 @@ ANTHROPIC = {"anthropic-version": "2023-06-01"}
     ],
 )
 def test_a_client_is_answered_in_its_providers_shape(
-    shared: StubServer, path: str, headers: dict[str, str], key: str
+    stub: StubServer, path: str, headers: dict[str, str], key: str
 ) -> None:
-    answer = send_request(shared, "GET", path, headers=headers)
+    answer = send_request(stub, "GET", path, headers=headers)
     assert answer.status == 200
     assert key in answer.json
 
@@ -444,32 +444,32 @@ def test_a_client_is_answered_in_its_providers_shape(
     ],
 )
 def test_paths_and_methods_that_are_not_there_are_refused_in_the_providers_form(
-    shared: StubServer, request_line: str, headers: dict[str, str], status: int, words: str
+    stub: StubServer, request_line: str, headers: dict[str, str], status: int, words: str
 ) -> None:
     method, path = request_line.split(" ")
-    answer = send_request(shared, method, path, headers=headers)
+    answer = send_request(stub, method, path, headers=headers)
     assert (answer.status, answer.json["error"]["message"]) == (status, words)
 
 
-def test_it_tells_that_it_is_well(shared: StubServer) -> None:
-    assert send_request(shared, "GET", "/health").json == {"status": "ok"}
-    assert send_request(shared, "HEAD", "/health").status == 200
+def test_it_tells_that_it_is_well(stub: StubServer) -> None:
+    assert send_request(stub, "GET", "/health").json == {"status": "ok"}
+    assert send_request(stub, "HEAD", "/health").status == 200
 
 
 @pytest.mark.parametrize("path", [*PATHS.values(), "/v1/models", "/health"])
-def test_a_page_of_any_origin_may_ask(shared: StubServer, path: str) -> None:
+def test_a_page_of_any_origin_may_ask(stub: StubServer, path: str) -> None:
     origin = {"Origin": "https://example.com", "Access-Control-Request-Method": "POST"}
-    assert send_request(shared, "OPTIONS", path, headers=origin).status == 204
-    assert send_request(shared, "POST", path, {}, origin).headers["access-control-allow-origin"] == "*"
+    assert send_request(stub, "OPTIONS", path, headers=origin).status == 204
+    assert send_request(stub, "POST", path, {}, origin).headers["access-control-allow-origin"] == "*"
 
 
-def test_keys_are_accepted_and_appear_nowhere(stub: StubServer) -> None:
+def test_keys_are_accepted_and_appear_nowhere(private_stub: StubServer) -> None:
     headers = {"Authorization": "Bearer sk-secret", "x-api-key": "sk-secret", "x-goog-api-key": "sk-secret"}
     for wire, path in PATHS.items():
-        answer = send_request(stub, "POST", f"{path}?key=sk-secret", body(wire), headers)
+        answer = send_request(private_stub, "POST", f"{path}?key=sk-secret", body(wire), headers)
         assert answer.status == 200
         assert b"sk-secret" not in answer.body
-    assert "sk-secret" not in str(stub.exchanges())
+    assert "sk-secret" not in str(private_stub.exchanges())
 
 
 def test_models_that_are_there_to_be_inherited_from_are_not_listed() -> None:
@@ -491,17 +491,17 @@ def test_models_that_are_there_to_be_inherited_from_are_not_listed() -> None:
         ("gemini", {"tools": [{"functionDeclarations": [{"name": "now"}]}]}),
     ],
 )
-def test_a_model_without_tools_refuses_them(shared: StubServer, wire: str, field: dict[str, Any]) -> None:
+def test_a_model_without_tools_refuses_them(stub: StubServer, wire: str, field: dict[str, Any]) -> None:
     path = PATHS[wire].replace("mochi", "mochi-chat")
-    answer = send_request(shared, "POST", path, {**body(wire), "model": "mochi-chat", **field})
+    answer = send_request(stub, "POST", path, {**body(wire), "model": "mochi-chat", **field})
     assert answer.status == 400
-    assert post(shared, wire, **field).status == 200
+    assert post(stub, wire, **field).status == 200
 
 
 @pytest.mark.parametrize("wire", ["chat", "completion", "response", "message", "gemini"])
-def test_a_model_that_only_embeds_does_not_chat(shared: StubServer, wire: str) -> None:
+def test_a_model_that_only_embeds_does_not_chat(stub: StubServer, wire: str) -> None:
     answer = send_request(
-        shared, "POST", PATHS[wire].replace("mochi", "mochi-embed"), {**body(wire), "model": "mochi-embed"}
+        stub, "POST", PATHS[wire].replace("mochi", "mochi-embed"), {**body(wire), "model": "mochi-embed"}
     )
     assert answer.status in (400, 404)
     assert message_of(wire, answer)[0]
