@@ -175,9 +175,9 @@ def test_a_page_is_told_by_its_title() -> None:
     assert refused(404, b"<html>").message == "Ollama answered with status 404."
 
 
-def test_nobody_there_is_unreachable(kind: type[Sync | Async], stub: StubServer) -> None:
-    url = stub.url
-    stub.stop()
+def test_nobody_there_is_unreachable(kind: type[Sync | Async], private_stub: StubServer) -> None:
+    url = private_stub.url
+    private_stub.stop()
     with pytest.raises(OllamaUnreachable):
         kind(url).models()
     with pytest.raises(OllamaUnreachable):
@@ -190,42 +190,36 @@ class City(BaseModel):
     name: str
 
 
-def test_structured_answers_come_as_text_in_their_form() -> None:
-    async def ask(url: str) -> ChatResponse:
-        client = AsyncInstructorOllamaClient(url)
-        try:
-            return await client.structured_response("mochi", HELLO, City)
-        finally:
-            await client.aclose()
-
+async def test_structured_answers_come_as_text_in_their_form() -> None:
     with StubServer(speed=0, resolve=lambda _: Reply.of('{"name": "Oslo"}')) as stub:
-        answer = asyncio.run(ask(stub.url))
+        client = AsyncInstructorOllamaClient(stub.url)
+        answer = await client.structured_response("mochi", HELLO, City)
+        await client.aclose()
         (sent,) = [exchange.body for exchange in stub.exchanges() if exchange.path == "/api/chat"]
     assert City.model_validate_json(answer.message["content"]) == City(name="Oslo")
     assert sent is not None
     assert sent["format"]["properties"].keys() == {"name"}
 
 
-def test_what_is_loaded_is_asked_for_once_for_all_and_again_when_a_model_was_asked(stub: StubServer) -> None:
-    def times_asked() -> int:
-        return sum(exchange.path == "/api/ps" for exchange in stub.exchanges())
+async def test_loaded_models_are_requested_once_until_a_chat(private_stub: StubServer) -> None:
+    client = AsyncOllamaClient(private_stub.url)
 
-    async def ask(client: AsyncOllamaClient) -> None:
-        client.look_ahead()
-        assert await asyncio.gather(*(client.loaded_windows() for _ in range(5))) == [{}] * 5
-        client.look_ahead()
-        assert await client.loaded_windows() == {}
-        assert times_asked() == 1
-        await client.chat("mochi", HELLO, context_window=4096)
-        assert await client.loaded_windows() == {"mochi:latest": 4096}
-        assert times_asked() == 2
+    def requests() -> int:
+        return sum(exchange.path == "/api/ps" for exchange in private_stub.exchanges())
 
-        await client.chat("mochi", HELLO, context_window=4096)
-        client.look_ahead()
-        await client.chat("mochi", HELLO, context_window=8192)  # what was asked before it may be known after it
-        assert await client.loaded_windows() == {"mochi:latest": 8192}
-        await client.chat("mochi", HELLO, context_window=8192)
-        client.look_ahead()
-        await client.aclose()
+    client.look_ahead()
+    assert await asyncio.gather(*(client.loaded_windows() for _ in range(5))) == [{}] * 5
+    client.look_ahead()
+    assert await client.loaded_windows() == {}
+    assert requests() == 1
+    await client.chat("mochi", HELLO, context_window=4096)
+    assert await client.loaded_windows() == {"mochi:latest": 4096}
+    assert requests() == 2
 
-    asyncio.run(ask(AsyncOllamaClient(stub.url)))
+    await client.chat("mochi", HELLO, context_window=4096)
+    client.look_ahead()
+    await client.chat("mochi", HELLO, context_window=8192)  # a request before the chat may be answered after it
+    assert await client.loaded_windows() == {"mochi:latest": 8192}
+    await client.chat("mochi", HELLO, context_window=8192)
+    client.look_ahead()
+    await client.aclose()

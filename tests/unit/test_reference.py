@@ -2,7 +2,7 @@
 
 import re
 
-from mochi_server import MochiServerSettings, create_app, errors
+from mochi_server import MochiServerSettings, errors
 from tests import reference
 from tests.reference import FOLDER, events, routes, stub
 
@@ -33,7 +33,7 @@ def test_every_error_code_has_its_heading() -> None:
 
 
 def test_every_route_has_its_heading() -> None:
-    served = routes.operations(create_app().openapi())
+    served = routes.operations(routes.document())
     assert headings("routes.md") == [f"{method} {path}" for method, path, _ in served]
 
 
