@@ -281,16 +281,14 @@ def test_wrong_fields_are_named(own: StubServer, fields: dict[str, Any], message
     assert answer.json["error"] == {"type": "invalid_request_error", "message": message}
 
 
-def test_many_streams_of_the_async_client_do_not_mix(own: StubServer) -> None:
-    async def work() -> None:
-        async with anthropic.AsyncAnthropic(base_url=own.url, api_key="x") as client:
+@pytest.mark.parametrize("number", [10, pytest.param(50, marks=pytest.mark.slow)])
+async def test_concurrent_streams_of_the_async_client_do_not_mix(own: StubServer, number: int) -> None:
+    async with anthropic.AsyncAnthropic(base_url=own.url, api_key="x") as client:
 
-            async def one(number: int) -> None:
-                asked: Any = [{"role": "user", "content": f"question {number}"}]
-                async with client.messages.stream(model="mochi", messages=asked, max_tokens=9999) as stream:
-                    text = await stream.get_final_text()
-                assert text == f"{hash_sized(asked[0]['content'])} {asked[0]['content']}"
+        async def stream_message(text: str) -> None:
+            messages: Any = [{"role": "user", "content": text}]
+            async with client.messages.stream(model="mochi", messages=messages, max_tokens=9999) as stream:
+                answer = await stream.get_final_text()
+            assert answer == f"{hash_sized(text)} {text}"
 
-            await asyncio.gather(*(one(number) for number in range(50)))
-
-    asyncio.run(work())
+        await asyncio.gather(*(stream_message(f"question {index}") for index in range(number)))

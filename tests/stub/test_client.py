@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -38,15 +38,11 @@ def client(shared_stub: StubServer) -> Iterator[ollama.Client]:
         yield client
 
 
-def with_async_client(stub: StubServer, work: Callable[[ollama.AsyncClient], Awaitable[Any]]) -> Any:
-    async def run() -> Any:
-        client = ollama.AsyncClient(stub.url)
-        try:
-            return await work(client)
-        finally:
-            await client._client.aclose()
-
-    return asyncio.run(run())
+@pytest.fixture
+async def async_client(stub: StubServer) -> AsyncIterator[ollama.AsyncClient]:
+    client = ollama.AsyncClient(stub.url)
+    yield client
+    await client._client.aclose()
 
 
 def test_it_lists_the_models_newest_first(client: ollama.Client) -> None:
@@ -147,32 +143,26 @@ def test_an_error_in_mid_stream_is_raised_behind_the_first_pieces() -> None:
             next(stream)
 
 
-def test_the_async_client_does_it_all_too(stub: StubServer) -> None:
-    async def work(client: ollama.AsyncClient) -> None:
-        assert (await client.list()).models[0].model == "mochi:latest"
-        assert (await client.show("mochi")).capabilities == ["completion", "tools", "thinking"]
-        assert (await client.chat("mochi", HELLO)).message.content == ANSWER
-        pieces = [piece async for piece in await client.chat("mochi", HELLO, stream=True)]
-        assert "".join(piece.message.content or "" for piece in pieces) == ANSWER
-        assert (await client.generate("mochi", "hello")).response == ANSWER
-        assert len((await client.embed("mochi-embed", ["a", "b"])).embeddings) == 2
-        with pytest.raises(ollama.ResponseError):
-            await client.show("nope")
-
-    with_async_client(stub, work)
+async def test_async_client_supports_the_same_calls(async_client: ollama.AsyncClient) -> None:
+    assert (await async_client.list()).models[0].model == "mochi:latest"
+    assert (await async_client.show("mochi")).capabilities == ["completion", "tools", "thinking"]
+    assert (await async_client.chat("mochi", HELLO)).message.content == ANSWER
+    pieces = [piece async for piece in await async_client.chat("mochi", HELLO, stream=True)]
+    assert "".join(piece.message.content or "" for piece in pieces) == ANSWER
+    assert (await async_client.generate("mochi", "hello")).response == ANSWER
+    assert len((await async_client.embed("mochi-embed", ["a", "b"])).embeddings) == 2
+    with pytest.raises(ollama.ResponseError):
+        await async_client.show("nope")
 
 
-def test_many_streams_at_once_do_not_mix(stub: StubServer) -> None:
-    async def work(client: ollama.AsyncClient) -> None:
-        async def one(number: int) -> None:
-            asked = f"question {number}"
-            stream = await client.chat("mochi", [{"role": "user", "content": asked}], stream=True)
-            text = "".join([piece.message.content or "" async for piece in stream])
-            assert text == f"{hash_sized(asked)} {asked}"
+@pytest.mark.parametrize("number", [10, pytest.param(100, marks=pytest.mark.slow)])
+async def test_concurrent_streams_do_not_mix(async_client: ollama.AsyncClient, number: int) -> None:
+    async def stream_message(text: str) -> None:
+        stream = await async_client.chat("mochi", [{"role": "user", "content": text}], stream=True)
+        answer = "".join([piece.message.content or "" async for piece in stream])
+        assert answer == f"{hash_sized(text)} {text}"
 
-        await asyncio.gather(*(one(number) for number in range(100)))
-
-    with_async_client(stub, work)
+    await asyncio.gather(*(stream_message(f"question {index}") for index in range(number)))
 
 
 def test_a_tool_loop_ends(client: ollama.Client) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from mochi_server import MochiServerSettings
 from mochi_stub import StubServer
+from tests.stub.commands import call_command
 from tests.support.server import RunningServer
 
 ROOT = Path(__file__).parents[2]
@@ -90,13 +91,12 @@ def test_the_health_check_of_the_server_needs_no_key(tmp_path: Path, private_stu
     assert dead.returncode != 0
 
 
-def test_what_the_container_runs_is_understood_and_the_port_comes_from_the_environment() -> None:
+def test_container_command_takes_its_port_from_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert json.loads(value("stub", "ENTRYPOINT")) == ["mochi-stub"]
     assert environment()["PORT"] == value("stub", "EXPOSE")
-    command = [sys.executable, "-m", "mochi_stub", *json.loads(value("stub", "CMD"))]
     with StubServer(host="0.0.0.0") as taken:  # noqa: S104 - as in the container
-        env = {**os.environ, "PORT": str(taken.port)}
-        ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=20, check=False)
+        monkeypatch.setenv("PORT", str(taken.port))
+        ran = call_command(*json.loads(value("stub", "CMD")))
     assert f"cannot listen on 0.0.0.0:{taken.port}" in ran.stderr
 
 

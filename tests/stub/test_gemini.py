@@ -296,17 +296,14 @@ def test_wrong_fields_are_named(own: StubServer, fields: dict[str, Any], message
 
 # the client itself derives a class from aiohttp's session
 @pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning")
-def test_many_streams_of_the_async_client_do_not_mix(own: StubServer) -> None:
-    async def work() -> None:
-        with gemini_client(own) as both:
-            async with both.aio as client:
+@pytest.mark.parametrize("number", [10, pytest.param(20, marks=pytest.mark.slow)])
+async def test_concurrent_streams_of_the_async_client_do_not_mix(own: StubServer, number: int) -> None:
+    with gemini_client(own) as both:
+        async with both.aio as client:
 
-                async def one(number: int) -> None:
-                    asked = f"question {number}"
-                    stream = await client.models.generate_content_stream(model="mochi", contents=asked)
-                    text = "".join([chunk.text or "" async for chunk in stream])
-                    assert text == f"{hash_sized(asked)} {asked}"
+            async def stream_message(text: str) -> None:
+                stream = await client.models.generate_content_stream(model="mochi", contents=text)
+                answer = "".join([chunk.text or "" async for chunk in stream])
+                assert answer == f"{hash_sized(text)} {text}"
 
-                await asyncio.gather(*(one(number) for number in range(20)))
-
-    asyncio.run(work())
+            await asyncio.gather(*(stream_message(f"question {index}") for index in range(number)))

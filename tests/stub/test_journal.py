@@ -24,11 +24,12 @@ def state(stub: StubServer) -> dict[str, Any]:
     return found
 
 
-def test_the_journal_tells_what_was_asked_and_how_it_went(private_stub: StubServer) -> None:
-    send_message(private_stub, "hello", stream=False)
-    send_message(private_stub, "x" * 30, options={"num_ctx": 20}, stream=False)
-    send_message(private_stub, "hello", "nope")
-    first, second, third = rows(private_stub)
+def test_the_journal_tells_what_was_asked_and_how_it_went() -> None:
+    with StubServer(speed=0) as truncating:
+        send_message(truncating, "hello", stream=False)
+        send_message(truncating, "x" * 30, options={"num_ctx": 20}, stream=False)
+        send_message(truncating, "hello", "nope")
+        first, second, third = rows(truncating)
     assert (first["path"], first["model"], first["status"], first["outcome"]) == ("/api/chat", "mochi", 200, "finished")
     assert (first["num_ctx"], first["reload"], first["truncated"], first["prompt_tokens"]) == (4096, False, False, 5)
     assert first["rule"]

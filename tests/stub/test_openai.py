@@ -400,16 +400,14 @@ def test_embeddings_can_fail_and_need_an_input(client: openai.OpenAI) -> None:
         other.embeddings.create(model="mochi-embed", input="x")
 
 
-def test_many_streams_of_the_async_client_do_not_mix(own: StubServer) -> None:
-    async def work() -> None:
-        async with openai.AsyncOpenAI(base_url=f"{own.url}/v1", api_key="x") as client:
+@pytest.mark.parametrize("number", [10, pytest.param(50, marks=pytest.mark.slow)])
+async def test_concurrent_streams_of_the_async_client_do_not_mix(own: StubServer, number: int) -> None:
+    async with openai.AsyncOpenAI(base_url=f"{own.url}/v1", api_key="x") as client:
 
-            async def one(number: int) -> None:
-                asked: Any = [{"role": "user", "content": f"question {number}"}]
-                stream = await client.chat.completions.create(model="mochi", messages=asked, stream=True)
-                text = "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
-                assert text == f"{hash_sized(asked[0]['content'])} {asked[0]['content']}"
+        async def stream_message(text: str) -> None:
+            messages: Any = [{"role": "user", "content": text}]
+            stream = await client.chat.completions.create(model="mochi", messages=messages, stream=True)
+            answer = "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
+            assert answer == f"{hash_sized(text)} {text}"
 
-            await asyncio.gather(*(one(number) for number in range(50)))
-
-    asyncio.run(work())
+        await asyncio.gather(*(stream_message(f"question {index}") for index in range(number)))

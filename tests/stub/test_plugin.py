@@ -1,7 +1,8 @@
-"""The pytest fixture `mochi_stub`, and a test run that uses it as a stranger would."""
+"""The pytest fixture `mochi_stub`, and a test run of another project that uses it."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -17,7 +18,7 @@ from tests.stub.requests import send_message
 
 __all__ = ["mochi_stub"]
 
-STRANGERS = """
+OTHER_PROJECT = """
 import json
 from urllib.request import Request, urlopen
 
@@ -79,13 +80,14 @@ def test_a_server_is_there_in_less_than_a_tenth_of_a_second() -> None:
     assert min(took) < 0.1
 
 
-@pytest.mark.parametrize("workers", ["0", "2"])
-def test_a_strangers_tests_run_alone_and_side_by_side(tmp_path: Path, workers: str) -> None:
+@pytest.mark.parametrize("options", [(), pytest.param(("-p", "xdist", "-n", "2"), marks=pytest.mark.slow)])
+def test_fixture_works_in_another_test_run(tmp_path: Path, options: tuple[str, ...]) -> None:
     (tmp_path / "conftest.py").write_text("from mochi_stub.pytest_plugin import mochi_stub\n")
-    (tmp_path / "test_strangers.py").write_text(STRANGERS)
-    command = [sys.executable, "-m", "pytest", "-q", "-n", workers, "-W", "error", "-p", "no:cacheprovider"]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
-    assert (ran.returncode, "6 passed" in ran.stdout) == (0, True), ran.stdout
+    (tmp_path / "test_other_project.py").write_text(OTHER_PROJECT)
+    command = [sys.executable, "-m", "pytest", "-q", *options, "-W", "error", "-p", "no:cacheprovider"]
+    env = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # the plugins of this project would be loaded
+    ran = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert (ran.returncode, "6 passed" in ran.stdout) == (0, True), ran.stdout + ran.stderr
 
 
 def test_the_plugin_loads_nothing_until_the_fixture_is_used() -> None:

@@ -61,14 +61,15 @@ def recording(upstream: StubServer, folder: Path) -> Iterator[StubServer]:
         yield stub
 
 
-@pytest.fixture
-def folder(tmp_path: Path, stub: StubServer) -> Path:
-    """Recordings of all the requests."""
-    with recording(stub, tmp_path / "made") as recorder:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, shared_stub: StubServer) -> Path:
+    """Recordings of all the requests. Tests only read them."""
+    made = tmp_path_factory.mktemp("recordings") / "made"
+    with recording(shared_stub, made) as recorder:
         for method, path, body in REQUESTS:
-            passed, direct = send_request(recorder, method, path, body), send_request(stub, method, path, body)
+            passed, direct = send_request(recorder, method, path, body), send_request(shared_stub, method, path, body)
             assert (passed.status, passed.body) == (direct.status, direct.body)
-    return tmp_path / "made"
+    return made
 
 
 def replaying(folder: Path) -> StubServer:

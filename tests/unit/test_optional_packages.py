@@ -26,7 +26,7 @@ STATEMENTS = [
 ]
 LOADED = """
 def loaded(*packages):
-    return sorted(name for name in sys.modules if name.partition(".")[0] in packages or name in packages)
+    return sorted(name for name in sys.modules if name.partition(".")[0] in packages)
 """
 SERVE = """
 import asyncio
