@@ -60,7 +60,7 @@ def error(stub: StubServer, body: Any, path: str = "/api/chat") -> tuple[int, st
         (b"[]", "json: cannot unmarshal array into Go value of type api.ChatRequest"),
     ],
 )
-def test_what_is_no_json_is_refused_in_gos_words(stub: StubServer, body: bytes, text: str) -> None:
+def test_invalid_json_is_refused_with_the_message_of_go(stub: StubServer, body: bytes, text: str) -> None:
     assert error(stub, body) == (400, text)
 
 
@@ -82,7 +82,7 @@ def test_what_is_no_json_is_refused_in_gos_words(stub: StubServer, body: bytes, 
         ({"stream": 1, "tools": 2}, ("number", "stream", "bool")),
     ],
 )
-def test_a_wrong_type_names_its_field(stub: StubServer, fields: dict[str, Any], wrong: tuple[str, str, str]) -> None:
+def test_wrong_type_names_its_field(stub: StubServer, fields: dict[str, Any], wrong: tuple[str, str, str]) -> None:
     assert error(stub, {"model": "mochi", **fields}) == (400, FIELD.format(*wrong))
 
 
@@ -113,7 +113,7 @@ def test_a_wrong_type_names_its_field(stub: StubServer, fields: dict[str, Any], 
         ({"top_logprobs": -1}, 400, "top_logprobs must be between 0 and 20"),
     ],
 )
-def test_a_wrong_value_is_told_in_ollamas_words(
+def test_wrong_value_has_the_message_of_ollama(
     stub: StubServer, fields: dict[str, Any], status: int, text: str
 ) -> None:
     assert error(stub, {"model": "mochi", "messages": HI, **fields}) == (status, text)
@@ -140,7 +140,7 @@ def test_a_wrong_value_is_told_in_ollamas_words(
         {"model": "mochi", "messages": [{"role": "wizard", "content": "x"}, *HI], "stream": False, "think": "max"},
     ],
 )
-def test_what_looks_odd_is_taken(stub: StubServer, body: dict[str, Any]) -> None:
+def test_unusual_but_valid_bodies_are_accepted(stub: StubServer, body: dict[str, Any]) -> None:
     answer = send_request(stub, "POST", "/api/chat", body)
     assert answer.status == 200
     assert answer.json["message"]["content"].endswith(" hi")
@@ -148,23 +148,23 @@ def test_what_looks_odd_is_taken(stub: StubServer, body: dict[str, Any]) -> None
 
 
 @pytest.mark.parametrize("tail", [b"x", b"{}", b" trailing garbage", b"\x00"])
-def test_what_follows_the_first_value_is_ignored(stub: StubServer, tail: bytes) -> None:
+def test_data_after_the_first_json_value_is_ignored(stub: StubServer, tail: bytes) -> None:
     body = json.dumps({"model": "mochi", "messages": HI, "stream": False}).encode() + tail
     assert send_request(stub, "POST", "/api/chat", body).json["message"]["content"].endswith(" hi")
 
 
-def test_a_number_out_of_range_is_refused(stub: StubServer) -> None:
+def test_number_out_of_range_is_refused(stub: StubServer) -> None:
     told = error(stub, b'{"model":"mochi","options":{"num_ctx":1e999}}')
     assert told == (400, FIELD.format("number", "options", "float64"))
 
 
-def test_bytes_that_are_no_unicode_are_replaced(stub: StubServer) -> None:
+def test_invalid_unicode_is_replaced(stub: StubServer) -> None:
     for raw in (b"\xff", b"\\ud800"):
         body = b'{"model":"mochi","stream":false,"messages":[{"role":"user","content":"a' + raw + b'z"}]}'
         assert send_request(stub, "POST", "/api/chat", body).json["message"]["content"].endswith(" a\ufffdz")
 
 
-def test_a_body_nested_too_deep_is_refused(stub: StubServer) -> None:
+def test_deeply_nested_body_is_refused(stub: StubServer) -> None:
     assert error(stub, b"[" * 100_000 + b"]" * 100_000) == (400, "exceeded max depth")
 
 
@@ -198,13 +198,13 @@ def test_huge_message_is_echoed(stub: StubServer, size: int) -> None:
         ),
     ],
 )
-def test_other_routes_refuse_in_words_of_their_own(
+def test_other_routes_have_their_own_messages(
     stub: StubServer, path: str, body: dict[str, Any], status: int, text: str
 ) -> None:
     assert error(stub, body, path) == (status, text)
 
 
-def test_the_first_check_that_fails_is_the_one_that_is_told(stub: StubServer) -> None:
+def test_checks_run_in_the_order_of_ollama(stub: StubServer) -> None:
     body: dict[str, Any] = {
         "model": "nope",
         "messages": HI,
@@ -241,4 +241,4 @@ def test_large_invalid_json_is_refused_in_linear_time(piece: bytes, size: int) -
     began = time.process_time()
     with pytest.raises(BadJSON, match="invalid character 'x' looking for beginning of value"):
         loads(b'{"messages":[' + piece * (size // len(piece)) + b"x]}")
-    assert time.process_time() - began < 8 * size / 10_000_000  # a walk over every token took several times as long
+    assert time.process_time() - began < max(1, 8 * size / 10_000_000)  # a walk over all tokens is slower

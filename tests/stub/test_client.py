@@ -45,7 +45,7 @@ async def async_client(stub: StubServer) -> AsyncIterator[ollama.AsyncClient]:
     await client._client.aclose()
 
 
-def test_it_lists_the_models_newest_first(client: ollama.Client) -> None:
+def test_models_are_listed_newest_first(client: ollama.Client) -> None:
     models = client.list().models
     assert [model.model for model in models][:2] == ["mochi:latest", "mochi-chat:latest"]
     moments = [model.modified_at for model in models if model.modified_at]
@@ -64,14 +64,14 @@ def test_it_lists_the_models_newest_first(client: ollama.Client) -> None:
         ("mochi-embed", ["embedding"], 2048),
     ],
 )
-def test_it_shows_what_a_model_can_do(client: ollama.Client, name: str, capabilities: list[str], length: int) -> None:
+def test_model_capabilities_are_shown(client: ollama.Client, name: str, capabilities: list[str], length: int) -> None:
     shown = client.show(name)
     assert shown.capabilities == capabilities
     assert shown.modelinfo
     assert shown.modelinfo[f"{shown.modelinfo['general.architecture']}.context_length"] == length
 
 
-def test_it_chats_whole_and_in_a_stream(client: ollama.Client) -> None:
+def test_chat_works_whole_and_streamed(client: ollama.Client) -> None:
     whole = client.chat("mochi", HELLO)
     pieces = list(client.chat("mochi", HELLO, stream=True))
     assert whole.message.content == "".join(piece.message.content or "" for piece in pieces) == ANSWER
@@ -79,14 +79,14 @@ def test_it_chats_whole_and_in_a_stream(client: ollama.Client) -> None:
     assert whole.done_reason == pieces[-1].done_reason == "stop"
 
 
-def test_it_generates_whole_and_in_a_stream(client: ollama.Client) -> None:
+def test_generate_works_whole_and_streamed(client: ollama.Client) -> None:
     whole = client.generate("mochi", "hello")
     assert whole.response == "".join(piece.response or "" for piece in client.generate("mochi", "hello", stream=True))
     assert whole.response == ANSWER
     assert whole.context == [ord(character) for character in f"hello{ANSWER}"]
 
 
-def test_generating_goes_on_from_an_earlier_context(client: ollama.Client) -> None:
+def test_generate_continues_from_an_earlier_context(client: ollama.Client) -> None:
     first = client.generate("mochi", "hello")
     second = client.generate("mochi", "more", context=first.context)
     assert first.context
@@ -95,7 +95,7 @@ def test_generating_goes_on_from_an_earlier_context(client: ollama.Client) -> No
     assert second.prompt_eval_count == len(first.context) + len("more")
 
 
-def test_it_embeds_close_texts_close_together(client: ollama.Client) -> None:
+def test_embeddings_of_similar_texts_are_similar(client: ollama.Client) -> None:
     texts = ["the cat sat on the mat", "a cat is sitting on the mat", "quarterly revenue grew"]
     cat, same, other = client.embed("mochi-embed", texts).embeddings
     assert len(cat) == 768
@@ -105,13 +105,13 @@ def test_it_embeds_close_texts_close_together(client: ollama.Client) -> None:
     )
 
 
-def test_embeddings_can_be_shorter(client: ollama.Client) -> None:
+def test_embeddings_can_be_shortened(client: ollama.Client) -> None:
     (vector,) = client.embed("mochi-embed", "hello", dimensions=16).embeddings
     assert len(vector) == 16
     assert sum(value * value for value in vector) == pytest.approx(1, abs=1e-5)
 
 
-def test_it_sees_which_models_run(private_stub: StubServer) -> None:
+def test_running_models_are_listed(private_stub: StubServer) -> None:
     with connected(private_stub) as client:
         assert client.ps().models == []
         client.chat("mochi", HELLO)
@@ -126,7 +126,7 @@ def test_it_sees_which_models_run(private_stub: StubServer) -> None:
         assert client.ps().models == []
 
 
-def test_errors_carry_status_and_text(client: ollama.Client) -> None:
+def test_errors_have_status_and_text(client: ollama.Client) -> None:
     with pytest.raises(ollama.ResponseError, match=r"^model 'nope' not found") as caught:
         client.chat("nope", HELLO)
     assert caught.value.status_code == 404
@@ -134,7 +134,7 @@ def test_errors_carry_status_and_text(client: ollama.Client) -> None:
         list(client.chat("mochi-chat", HELLO, think=True, stream=True))
 
 
-def test_an_error_in_mid_stream_is_raised_behind_the_first_pieces() -> None:
+def test_error_in_mid_stream_is_raised_after_first_chunks() -> None:
     reply = Reply([Text(("one",)), Failure("kaput")])
     with StubServer(resolve=lambda _: reply, speed=0) as stub, connected(stub) as client:
         stream = iter(client.chat("mochi", HELLO, stream=True))
@@ -165,7 +165,7 @@ async def test_concurrent_streams_do_not_mix(async_client: ollama.AsyncClient, n
     await asyncio.gather(*(stream_message(f"question {index}") for index in range(number)))
 
 
-def test_a_tool_loop_ends(client: ollama.Client) -> None:
+def test_tool_loop_ends(client: ollama.Client) -> None:
     plan = '<|instruction_start|>{"messages":[{"tool_call":[{"name":"now","args":{}}]}]}<|instruction_end|>'
     messages: list[Any] = [{"role": "user", "content": plan}]
     tools = [{"type": "function", "function": {"name": "now", "description": "", "parameters": {"type": "object"}}}]

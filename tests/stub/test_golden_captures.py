@@ -54,12 +54,12 @@ def exchange(stub: StubServer, method: str, path: str, body: str) -> tuple[HTTPR
         connection.close()
 
 
-def test_the_file_is_read_to_its_end() -> None:
+def test_all_captures_are_read() -> None:
     assert len(CAPTURES) == 136
     assert len(REPRODUCED) == 101
 
 
-def test_everything_that_is_skipped_stands_in_the_table() -> None:
+def test_table_names_only_existing_captures() -> None:
     titles = {capture.title for capture in CAPTURES}
     assert set(DIFFERENT) <= titles
     assert {title for title, _ in BEFORE} <= titles

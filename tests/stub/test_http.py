@@ -24,14 +24,14 @@ PATHS = ("/api/version", "/api/status", "/api/tags", "/api/ps")
         ("GET", "/ollama/api/generate", "POST"),
     ],
 )
-def test_a_known_path_with_another_method_is_405(stub: StubServer, method: str, path: str, allow: str) -> None:
+def test_known_path_with_another_method_is_405(stub: StubServer, method: str, path: str, allow: str) -> None:
     answer = send_request(stub, method, path)
     assert (answer.status, answer.headers["allow"], answer.headers["content-type"]) == (405, allow, "text/plain")
     assert answer.body == (b"" if method == "HEAD" else b"405 method not allowed")
 
 
 @pytest.mark.parametrize("path", ["/api", "/api/chat/x", "/api/tags//", "/ollama/x", "/%E9", "/v2/models"])
-def test_an_unknown_path_is_404(stub: StubServer, path: str) -> None:
+def test_unknown_path_is_404(stub: StubServer, path: str) -> None:
     answer = send_request(stub, "GET", path)
     assert (answer.status, answer.body) == (404, b"404 page not found")
 
@@ -46,19 +46,19 @@ def test_an_unknown_path_is_404(stub: StubServer, path: str) -> None:
         ("POST", "/api/chat/", 307, "/api/chat"),
     ],
 )
-def test_a_slash_too_many_is_redirected(stub: StubServer, method: str, path: str, status: int, location: str) -> None:
+def test_extra_slash_is_redirected(stub: StubServer, method: str, path: str, status: int, location: str) -> None:
     answer = send_request(stub, method, path)
     assert (answer.status, answer.headers["location"]) == (status, location)
     assert (b"Moved Permanently" in answer.body) == (method == "GET")
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_everything_is_served_under_ollama_too(stub: StubServer, path: str) -> None:
+def test_routes_are_also_served_below_ollama(stub: StubServer, path: str) -> None:
     assert send_request(stub, "GET", f"/ollama{path}").body == send_request(stub, "GET", path).body
 
 
 @pytest.mark.parametrize("path", ["/ollama", "/"])
-def test_the_root_says_that_it_runs(stub: StubServer, path: str) -> None:
+def test_root_reports_that_the_server_runs(stub: StubServer, path: str) -> None:
     assert send_request(stub, "GET", path).body == b"Ollama is running"
 
 
@@ -71,7 +71,7 @@ def test_head_has_the_headers_of_get_and_no_body(stub: StubServer) -> None:
         assert head.headers.get("content-length") == get.headers.get("content-length") == declared
 
 
-def test_bodies_beyond_gos_buffer_come_in_chunks() -> None:
+def test_large_bodies_use_chunked_encoding() -> None:
     with StubServer(models=[Model(f"model-{number}") for number in range(9)]) as stub:
         head, get = send_request(stub, "HEAD", "/api/tags"), send_request(stub, "GET", "/api/tags")
     assert len(get.body) > 2048
@@ -79,14 +79,14 @@ def test_bodies_beyond_gos_buffer_come_in_chunks() -> None:
     assert not {"transfer-encoding", "content-length"} & head.headers.keys()
 
 
-def test_any_origin_may_ask(stub: StubServer) -> None:
+def test_requests_of_any_origin_are_allowed(stub: StubServer) -> None:
     origin = {"Origin": "https://example.com"}
     assert send_request(stub, "GET", "/api/tags", headers=origin).headers["access-control-allow-origin"] == "*"
     assert send_request(stub, "GET", "/nope", headers=origin).headers["access-control-allow-origin"] == "*"
     assert "access-control-allow-origin" not in send_request(stub, "GET", "/api/tags").headers
 
 
-def test_a_preflight_is_granted(stub: StubServer) -> None:
+def test_preflight_request_is_allowed(stub: StubServer) -> None:
     asked = {
         "Origin": "https://example.com",
         "Access-Control-Request-Method": "POST",
@@ -103,14 +103,14 @@ def test_authorization_is_accepted_and_ignored(stub: StubServer) -> None:
     assert send_request(stub, "GET", "/api/tags", headers={"Authorization": "Bearer x"}).status == 200
 
 
-def test_an_upgrade_is_declined_by_answering(stub: StubServer) -> None:
+def test_upgrade_is_ignored_and_the_request_answered(stub: StubServer) -> None:
     headers = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAMAAABkAAQAoAAA"}
     assert send_request(stub, "GET", "/api/version", headers=headers).status == 200
     asked = {"model": "map", "stream": False, "messages": [{"role": "user", "content": "hello"}]}
     assert send_request(stub, "POST", "/api/chat", asked, headers).json["message"]["content"] == "Hi there!"
 
 
-def test_the_next_request_on_the_connection_of_a_declined_upgrade_is_answered(stub: StubServer) -> None:
+def test_connection_works_after_an_ignored_upgrade(stub: StubServer) -> None:
     wish = b"POST /api/show HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: h2c\r\nContent-Length: 15\r\n\r\n"
     closing = b"GET /api/version HTTP/1.1\r\nHost: x\r\nConnection: upgrade, close\r\nUpgrade: websocket\r\n\r\n"
     with raw_connection(stub, wish + b'{"model":"map"}' + closing) as connection:
@@ -119,18 +119,18 @@ def test_the_next_request_on_the_connection_of_a_declined_upgrade_is_answered(st
     assert answered.endswith(b'{"version":"0.33.0"}')
 
 
-def test_there_is_no_tunnel(stub: StubServer) -> None:
+def test_connect_method_is_refused(stub: StubServer) -> None:
     with raw_connection(stub, b"CONNECT x:80 HTTP/1.1\r\nHost: x\r\n\r\n") as connection:
         assert connection.makefile("rb").read().startswith(b"HTTP/1.1 400")
 
 
-def test_what_is_no_http_harms_nobody(stub: StubServer) -> None:
+def test_invalid_http_does_not_stop_the_server(stub: StubServer) -> None:
     with raw_connection(stub, b"\x16\x03\x01 garbage\r\n\r\n") as connection:
         assert connection.recv(64).startswith(b"HTTP/1.1 400")
     assert send_request(stub, "GET", "/").status == 200
 
 
-def test_a_client_that_goes_before_its_body_is_complete_leaves_no_trace(private_stub: StubServer) -> None:
+def test_disconnect_before_the_whole_body_is_not_recorded(private_stub: StubServer) -> None:
     with raw_connection(
         private_stub, b"POST /api/chat HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"
     ) as connection:
@@ -139,7 +139,7 @@ def test_a_client_that_goes_before_its_body_is_complete_leaves_no_trace(private_
     assert [exchange.path for exchange in private_stub.exchanges()] == ["/"]
 
 
-def test_the_journal_keeps_what_was_asked(private_stub: StubServer) -> None:
+def test_journal_keeps_the_requests(private_stub: StubServer) -> None:
     send_request(private_stub, "POST", "/ollama/api/show", {"model": "mochi"})
     send_request(private_stub, "POST", "/api/show", b"{")
     first, second = private_stub.exchanges()

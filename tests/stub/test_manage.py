@@ -22,7 +22,7 @@ def statuses(stub: StubServer, path: str, body: Any) -> list[str]:
     return [line.get("status") or line["error"] for line in send_request(stub, "POST", path, body).lines]
 
 
-def test_a_copy_is_the_same_model_under_another_name(private_stub: StubServer) -> None:
+def test_copy_is_the_same_model_with_another_name(private_stub: StubServer) -> None:
     assert (
         send_request(private_stub, "POST", "/api/copy", {"source": "mochi", "destination": "me/mine:1"}).status == 200
     )
@@ -31,7 +31,7 @@ def test_a_copy_is_the_same_model_under_another_name(private_stub: StubServer) -
     assert send_request(private_stub, "POST", "/api/chat", {"model": "me/mine:1", "messages": []}).status == 200
 
 
-def test_a_deleted_model_is_gone_from_every_wire_and_can_be_pulled_again(private_stub: StubServer) -> None:
+def test_deleted_model_can_be_pulled_again(private_stub: StubServer) -> None:
     assert send_request(private_stub, "DELETE", "/api/delete", {"model": "mochi"}).status == 200
     assert "mochi" not in names(private_stub)
     assert send_request(private_stub, "POST", "/api/show", {"model": "mochi"}).status == 404
@@ -45,14 +45,14 @@ def test_a_deleted_model_is_gone_from_every_wire_and_can_be_pulled_again(private
     assert "mochi" in names(private_stub)
 
 
-def test_what_is_there_already_is_pulled_in_one_line_for_each_layer(private_stub: StubServer) -> None:
+def test_pull_of_an_existing_model_has_a_line_for_each_layer(private_stub: StubServer) -> None:
     lines = send_request(private_stub, "POST", "/api/pull", {"model": "mochi"}).lines
     digests = [line["digest"] for line in lines if "digest" in line]
     assert len(digests) == len(set(digests)) == 3
     assert all(line["completed"] == line["total"] for line in lines if "digest" in line)
 
 
-def test_a_pull_whose_client_goes_brings_nothing() -> None:
+def test_pull_stops_when_its_client_disconnects() -> None:
     with StubServer(speed=0.1) as stub:
         send_request(stub, "DELETE", "/api/delete", {"model": "mochi"})
         with open_stream(stub, "/api/pull", {"model": "mochi"}) as response:
@@ -72,7 +72,7 @@ def test_a_pull_whose_client_goes_brings_nothing() -> None:
         ),
     ],
 )
-def test_a_pull_of_what_is_not_to_be_had_fails_in_the_stream(private_stub: StubServer, body: Any, text: str) -> None:
+def test_pull_of_an_unknown_model_fails_in_the_stream(private_stub: StubServer, body: Any, text: str) -> None:
     assert statuses(private_stub, "/api/pull", body) == ["pulling manifest", text]
     whole = send_request(private_stub, "POST", "/api/pull", {**body, "stream": False})
     assert (whole.status, whole.json) == (500, {"error": text})
@@ -82,19 +82,19 @@ def test_a_pull_of_what_is_not_to_be_had_fails_in_the_stream(private_stub: StubS
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"[]", b'{"model":5}', b'{"model":"a b"}', b'{"source":"a","destination":"/"}']
 )
-def test_wrong_bodies_are_400(private_stub: StubServer, path: str, body: bytes) -> None:
+def test_invalid_bodies_are_400(private_stub: StubServer, path: str, body: bytes) -> None:
     refused = send_request(private_stub, "POST", path, body)
     assert refused.status == 400
     assert refused.json["error"]
 
 
-def test_deleting_needs_a_name_that_is_one(private_stub: StubServer) -> None:
+def test_delete_needs_a_valid_name(private_stub: StubServer) -> None:
     refused = send_request(private_stub, "DELETE", "/api/delete", {"model": "a b"})
     assert (refused.status, refused.json) == (400, {"error": 'name "a b" is invalid'})
     assert send_request(private_stub, "DELETE", "/api/delete").status == 400
 
 
-def test_a_push_needs_a_model_and_a_namespace_of_ones_own(private_stub: StubServer) -> None:
+def test_push_needs_a_model_and_a_namespace(private_stub: StubServer) -> None:
     assert "not authorized" in statuses(private_stub, "/api/push", {"model": "mochi"})[-1]
     assert statuses(private_stub, "/api/push", {"model": "me/none"})[-1] == 'model "me/none:latest" not found'
     send_request(private_stub, "POST", "/api/copy", {"source": "mochi", "destination": "me/mine"})
@@ -105,7 +105,7 @@ def test_a_push_needs_a_model_and_a_namespace_of_ones_own(private_stub: StubServ
     }
 
 
-def test_a_created_model_has_what_it_was_made_of(private_stub: StubServer) -> None:
+def test_created_model_has_the_given_parts(private_stub: StubServer) -> None:
     body = {"model": "mine", "from": "mochi", "system": "S", "parameters": {"num_ctx": 512}, "license": ["L1", "L2"]}
     created = statuses(private_stub, "/api/create", body)
     assert [line.partition(" sha256")[0] for line in created] == [
@@ -120,7 +120,7 @@ def test_a_created_model_has_what_it_was_made_of(private_stub: StubServer) -> No
     assert send_request(private_stub, "GET", "/api/ps").json["models"][0]["context_length"] == 512
 
 
-def test_a_model_is_created_from_blobs_that_were_sent(private_stub: StubServer) -> None:
+def test_model_is_created_from_uploaded_blobs(private_stub: StubServer) -> None:
     body = {"model": "mine", "files": {"model.gguf": DIGEST}}
     missing = statuses(private_stub, "/api/create", body)
     assert missing[0] == "parsing GGUF"
@@ -136,7 +136,7 @@ def test_a_model_is_created_from_blobs_that_were_sent(private_stub: StubServer) 
     assert "mine" in names(private_stub)
 
 
-def test_a_digest_that_is_none_is_refused(private_stub: StubServer) -> None:
+def test_invalid_digest_is_refused(private_stub: StubServer) -> None:
     for digest in ("xyz", "sha256:12", "sha1:" + "0" * 64):
         assert send_request(private_stub, "HEAD", f"/api/blobs/{digest}").status == 400
         assert send_request(private_stub, "POST", f"/api/blobs/{digest}", b"x").json == {
@@ -146,7 +146,7 @@ def test_a_digest_that_is_none_is_refused(private_stub: StubServer) -> None:
     assert (refused.status, refused.json) == (400, {"error": "invalid digest format"})
 
 
-def test_the_line_of_an_unclosed_action_is_told(private_stub: StubServer) -> None:
+def test_template_error_names_its_line(private_stub: StubServer) -> None:
     body = {"model": "z", "from": "mochi", "template": "{{ .System }}\n{{ .Bad"}
     assert statuses(private_stub, "/api/create", body) == ["template error: template: :2: unclosed action"]
     assert send_request(private_stub, "POST", "/api/create", {**body, "stream": False}).status == 400
@@ -160,17 +160,17 @@ def test_the_line_of_an_unclosed_action_is_told(private_stub: StubServer) -> Non
         ({"parameters": {"num_ctx": "x"}}, 'option "num_ctx" must be of type integer'),
     ],
 )
-def test_a_model_is_not_created_of_what_is_wrong(private_stub: StubServer, wrong: Any, text: str) -> None:
+def test_invalid_model_is_not_created(private_stub: StubServer, wrong: Any, text: str) -> None:
     refused = send_request(private_stub, "POST", "/api/create", {"model": "z", "from": "mochi", **wrong})
     assert (refused.status, refused.json) == (400, {"error": text})
 
 
-def test_creating_from_an_unknown_model_tries_to_pull_it(private_stub: StubServer) -> None:
+def test_create_from_an_unknown_model_tries_to_pull_it(private_stub: StubServer) -> None:
     tried = statuses(private_stub, "/api/create", {"model": "z", "from": "nope"})
     assert tried == ["pulling manifest", "pull model manifest: file does not exist"]
 
 
-def test_two_servers_make_the_same_model_of_the_same_request() -> None:
+def test_same_request_creates_the_same_model() -> None:
     shown = []
     for _ in range(2):
         with StubServer(speed=0) as stub:

@@ -33,16 +33,16 @@ def unheld_promises(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_test_that_the_docs_name_exists(page: Path) -> None:
+def test_tests_named_in_the_docs_exist(page: Path) -> None:
     assert missing_tests(page.read_text()) == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_promise_names_a_test(page: Path) -> None:
+def test_promises_name_a_test(page: Path) -> None:
     assert unheld_promises(page.read_text()) == []
 
 
-def test_a_promise_that_nothing_holds_is_found() -> None:
+def test_promise_without_a_test_is_found() -> None:
     held = "- one\n  (`tests/unit/test_promises.py::gone`)\n"
     text = f"# A\n- no promise\n\n## Promises\n\n{held}- two\n  lines\n\n# B\n- x\n"
     assert missing_tests(text) == ["tests/unit/test_promises.py::gone"]
@@ -50,5 +50,5 @@ def test_a_promise_that_nothing_holds_is_found() -> None:
     assert missing_tests("`tests/unit/no_such_file.py::test_x`") == ["tests/unit/no_such_file.py::test_x"]
 
 
-def test_the_security_page_promises_something() -> None:
+def test_security_page_names_tests() -> None:
     assert len(TEST.findall((ROOT / "docs" / "security.md").read_text())) > 20
