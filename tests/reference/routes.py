@@ -28,7 +28,8 @@ def routes_page() -> str:
 @cache
 def document() -> dict[str, Any]:
     """Return the OpenAPI document of the server."""
-    return create_app().openapi()
+    made: dict[str, Any] = create_app().openapi()
+    return made
 
 
 def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:

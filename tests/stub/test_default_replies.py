@@ -1,4 +1,4 @@
-"""What a model says that nobody has scripted: filler text, the echo, the reason, and instruction blocks."""
+"""Default replies of a model: filler text, the echo, the reason, and instruction blocks."""
 
 from __future__ import annotations
 

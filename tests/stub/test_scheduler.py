@@ -47,7 +47,7 @@ class Held:
 
 @contextmanager
 def open_request(stub: StubServer, text: str, model: str = "a", **fields: Any) -> Iterator[HTTPConnection]:
-    """A chat whose request was read by the stub; nobody waits for its answer yet."""
+    """Send a chat and yield its connection when the stub has read the request."""
     before = len(stub.exchanges())
     body = {"model": model, "messages": [{"role": "user", "content": text}], **fields}
     with closing(HTTPConnection(stub.host, stub.port, timeout=10)) as connection:

@@ -1,4 +1,4 @@
-"""So many at a time, in the order in which they came, whoever of them leaves."""
+"""Slots of a model: a limited number at a time, in order of arrival, also if a waiter is cancelled."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def test_released_slot_goes_to_the_next_waiter() -> None:
     first, second = await waiting(slots, 2)
     assert slots.waiting == 2
     slots.release()
-    assert not slots.take()  # nobody overtakes
+    assert not slots.take()  # the waiters go first
     await first
     assert not second.done()
     slots.release()

@@ -1,4 +1,4 @@
-"""What lists hold of a session is what the document says: stores write it, and nobody checks it again."""
+"""List entries have the fields of the documented model. Stores write them and nothing validates them again."""
 
 from mochi_server.models.sessions import Session
 from mochi_server.sessions.session import LISTED

@@ -84,7 +84,7 @@ def unspeakable() -> str:
 
 
 async def cancel_itself() -> str:
-    """Be cancelled, by nobody of ours."""
+    """Raise a cancellation that the server did not request."""
     raise asyncio.CancelledError
 
 
