@@ -11,7 +11,6 @@ from mochi_stub import DEFAULT_MODELS, Failure, Prompt, Reply, StubServer
 from mochi_stub.verify import model_of, verify
 from tests.support.raw_ollama import RawOllama
 
-
 MODELS = [model.name for model in DEFAULT_MODELS]
 
 
