@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 from mochi_server import create_app
@@ -21,8 +22,14 @@ Any route may also refuse a request before it is looked at: see [`UNAUTHORIZED`]
 
 
 def routes_page() -> str:
-    document = create_app().openapi()
-    return page("Routes", INTRODUCTION, [_section(document, *one) for one in operations(document)])
+    return page("Routes", INTRODUCTION, [_section(document(), *one) for one in operations(document())])
+
+
+@cache
+def document() -> dict[str, Any]:
+    """Return the OpenAPI document of the server."""
+    made: dict[str, Any] = create_app().openapi()
+    return made
 
 
 def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:

@@ -1,4 +1,4 @@
-"""The providers' official clients, connected to a stub, and what they heard in words that all share."""
+"""The providers' official clients, connected to a stub, and what they received in words that all share."""
 
 from __future__ import annotations
 
@@ -6,21 +6,30 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
-
-import anthropic
-import ollama
-import openai
-from google import genai
-from google.genai import types
+from typing import TYPE_CHECKING, Any
 
 from mochi_stub import Prompt, Reply, StubServer
+from tests.support.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import anthropic
+    import ollama
+    import openai
+    from google import genai
+    from google.genai import types
+else:
+    anthropic = LazyModule("anthropic")
+    ollama = LazyModule("ollama")
+    openai = LazyModule("openai")
+    genai = LazyModule("google.genai")
+    types = LazyModule("google.genai.types")
+
 
 MODEL = "mochi"
 
 
 @contextmanager
-def saying(reply: Reply | Callable[[Prompt], Reply | None]) -> Iterator[StubServer]:
+def stub_replying(reply: Reply | Callable[[Prompt], Reply | None]) -> Iterator[StubServer]:
     """A stub whose models always give that reply."""
     with StubServer(resolve=reply if callable(reply) else lambda _: reply, speed=0) as stub:
         yield stub
@@ -47,7 +56,7 @@ def gemini_client(stub: StubServer, version: str | None = None) -> Iterator[gena
 
 
 @dataclass
-class Heard:
+class ClientReply:
     """What a client made of a reply."""
 
     text: str = ""
@@ -57,92 +66,92 @@ class Heard:
     usage: tuple[int, int] | None = None
 
 
-def hear_ollama(stub: StubServer, text: str, *, stream: bool, **options: Any) -> Heard:
+def ollama_reply(stub: StubServer, text: str, *, stream: bool, **options: Any) -> ClientReply:
     client = ollama.Client(stub.url)
     try:
         messages = [{"role": "user", "content": text}]
         tools = [{"type": "function", "function": {"name": "now", "parameters": {"type": "object"}}}]
         chat: Any = client.chat
         answer = chat(MODEL, messages, stream=stream, tools=tools, options=options)
-        heard = Heard()
+        received = ClientReply()
         for chunk in answer if stream else [answer]:
-            heard.text += chunk.message.content or ""
-            heard.reasoning += chunk.message.thinking or ""
-            heard.calls += [(c.function.name, c.function.arguments) for c in chunk.message.tool_calls or ()]
-            heard.finish = chunk.done_reason
-            heard.usage = (chunk.prompt_eval_count, chunk.eval_count)
-        return heard
+            received.text += chunk.message.content or ""
+            received.reasoning += chunk.message.thinking or ""
+            received.calls += [(c.function.name, c.function.arguments) for c in chunk.message.tool_calls or ()]
+            received.finish = chunk.done_reason
+            received.usage = (chunk.prompt_eval_count, chunk.eval_count)
+        return received
     finally:
         client._client.close()
 
 
-def hear_chat(stub: StubServer, text: str, *, stream: bool, **options: Any) -> Heard:
+def chat_reply(stub: StubServer, text: str, *, stream: bool, **options: Any) -> ClientReply:
     """OpenAI's chat completions."""
     asked: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content": text}], **options}
     with openai_client(stub) as client:
         if not stream:
             return _whole_chat(client.chat.completions.create(**asked))
-        heard = Heard()
+        received = ClientReply()
         calls: dict[int, tuple[str, str]] = {}
         for chunk in client.chat.completions.create(**asked, stream=True, stream_options={"include_usage": True}):
             if chunk.usage:
-                heard.usage = (chunk.usage.prompt_tokens, chunk.usage.completion_tokens)
+                received.usage = (chunk.usage.prompt_tokens, chunk.usage.completion_tokens)
             for choice in chunk.choices:
-                heard.text += choice.delta.content or ""
-                heard.reasoning += getattr(choice.delta, "reasoning", "")
-                heard.finish = choice.finish_reason
+                received.text += choice.delta.content or ""
+                received.reasoning += getattr(choice.delta, "reasoning", "")
+                received.finish = choice.finish_reason
                 for call in choice.delta.tool_calls or ():
                     name, arguments = calls.get(call.index, ("", ""))
                     calls[call.index] = (name + (call.function.name or ""), arguments + call.function.arguments)
-        heard.calls = [(name, json.loads(arguments)) for name, arguments in calls.values()]
-        return heard
+        received.calls = [(name, json.loads(arguments)) for name, arguments in calls.values()]
+        return received
 
 
-def _whole_chat(answer: Any) -> Heard:
+def _whole_chat(answer: Any) -> ClientReply:
     (choice,) = answer.choices
     calls = [(c.function.name, json.loads(c.function.arguments)) for c in choice.message.tool_calls or ()]
     reasoning = getattr(choice.message, "reasoning", "")
     assert reasoning == getattr(choice.message, "reasoning_content", "")
     usage = (answer.usage.prompt_tokens, answer.usage.completion_tokens)
-    return Heard(choice.message.content or "", reasoning, calls, choice.finish_reason, usage)
+    return ClientReply(choice.message.content or "", reasoning, calls, choice.finish_reason, usage)
 
 
-def hear_response(stub: StubServer, text: str, *, stream: bool, **options: Any) -> Heard:
+def response_reply(stub: StubServer, text: str, *, stream: bool, **options: Any) -> ClientReply:
     """OpenAI's Responses API; a stream is put together from its deltas."""
     asked: dict[str, Any] = {"model": MODEL, "input": text, **options}
     with openai_client(stub) as client:
         if not stream:
             return _whole_response(client.responses.create(**asked))
-        heard, arguments = Heard(), ""
+        received, arguments = ClientReply(), ""
         for event in client.responses.create(**asked, stream=True):
             if event.type == "response.output_text.delta":
-                heard.text += event.delta
+                received.text += event.delta
             elif event.type == "response.reasoning_summary_text.delta":
-                heard.reasoning += event.delta
+                received.reasoning += event.delta
             elif event.type == "response.function_call_arguments.delta":
                 arguments += event.delta
             elif event.type == "response.output_item.done" and event.item.type == "function_call":
-                heard.calls.append((event.item.name, json.loads(arguments)))
+                received.calls.append((event.item.name, json.loads(arguments)))
                 arguments = ""
             elif event.type in ("response.completed", "response.incomplete"):
                 end = _whole_response(event.response)
-                assert (end.text, end.reasoning, end.calls) == (heard.text, heard.reasoning, heard.calls)
-                heard.finish, heard.usage = end.finish, end.usage
-        return heard
+                assert (end.text, end.reasoning, end.calls) == (received.text, received.reasoning, received.calls)
+                received.finish, received.usage = end.finish, end.usage
+        return received
 
 
-def _whole_response(answer: Any) -> Heard:
-    heard = Heard(answer.output_text, usage=(answer.usage.input_tokens, answer.usage.output_tokens))
+def _whole_response(answer: Any) -> ClientReply:
+    received = ClientReply(answer.output_text, usage=(answer.usage.input_tokens, answer.usage.output_tokens))
     for item in answer.output:
         if item.type == "reasoning":
-            heard.reasoning += "".join(part.text for part in item.summary)
+            received.reasoning += "".join(part.text for part in item.summary)
         elif item.type == "function_call":
-            heard.calls.append((item.name, json.loads(item.arguments)))
-    heard.finish = answer.incomplete_details.reason if answer.incomplete_details else answer.status
-    return heard
+            received.calls.append((item.name, json.loads(item.arguments)))
+    received.finish = answer.incomplete_details.reason if answer.incomplete_details else answer.status
+    return received
 
 
-def hear_message(stub: StubServer, text: str, *, stream: bool, **options: Any) -> Heard:
+def message_reply(stub: StubServer, text: str, *, stream: bool, **options: Any) -> ClientReply:
     """Anthropic's messages."""
     asked: dict[str, Any] = {
         "model": MODEL,
@@ -156,18 +165,18 @@ def hear_message(stub: StubServer, text: str, *, stream: bool, **options: Any) -
                 message: Any = events.get_final_message()
         else:
             message = client.messages.create(**asked)
-    heard = Heard(finish=message.stop_reason, usage=(message.usage.input_tokens, message.usage.output_tokens))
+    received = ClientReply(finish=message.stop_reason, usage=(message.usage.input_tokens, message.usage.output_tokens))
     for block in message.content:
         if block.type == "text":
-            heard.text += block.text
+            received.text += block.text
         elif block.type == "thinking":
-            heard.reasoning += block.thinking
+            received.reasoning += block.thinking
         else:
-            heard.calls.append((block.name, block.input))
-    return heard
+            received.calls.append((block.name, block.input))
+    return received
 
 
-def hear_gemini(stub: StubServer, text: str, *, stream: bool, **options: Any) -> Heard:
+def gemini_reply(stub: StubServer, text: str, *, stream: bool, **options: Any) -> ClientReply:
     """Gemini, asked for its thoughts."""
     config = types.GenerateContentConfig(thinking_config=types.ThinkingConfig(include_thoughts=True), **options)
     with gemini_client(stub) as client:
@@ -175,17 +184,17 @@ def hear_gemini(stub: StubServer, text: str, *, stream: bool, **options: Any) ->
             answers = list(client.models.generate_content_stream(model=MODEL, contents=text, config=config))
         else:
             answers = [client.models.generate_content(model=MODEL, contents=text, config=config)]
-    heard = Heard()
+    received = ClientReply()
     for answer in answers:
         (candidate,) = answer.candidates or []
         for part in (candidate.content and candidate.content.parts) or ():
             if part.function_call:
-                heard.calls.append((part.function_call.name or "", part.function_call.args or {}))
+                received.calls.append((part.function_call.name or "", part.function_call.args or {}))
             elif part.thought:
-                heard.reasoning += part.text or ""
+                received.reasoning += part.text or ""
             else:
-                heard.text += part.text or ""
-        heard.finish = candidate.finish_reason.value if candidate.finish_reason else None
+                received.text += part.text or ""
+        received.finish = candidate.finish_reason.value if candidate.finish_reason else None
         usage = answer.usage_metadata
-        heard.usage = (usage.prompt_token_count or 0, usage.candidates_token_count or 0) if usage else None
-    return heard
+        received.usage = (usage.prompt_token_count or 0, usage.candidates_token_count or 0) if usage else None
+    return received

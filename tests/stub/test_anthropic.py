@@ -5,16 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anthropic
 import pytest
 from pydantic import BaseModel
 
 from mochi_stub import Cut, Failure, Model, Prompt, Reply, StubServer, Text, ToolCall, Usage
 from mochi_stub.lorem import hash_sized
-from tests.stub.clients import anthropic_client, saying
+from tests.stub.clients import anthropic_client, stub_replying
 from tests.stub.requests import send_request
+from tests.support.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import anthropic
+else:
+    anthropic = LazyModule("anthropic")
+
 
 HELLO: Any = [{"role": "user", "content": "hello"}]
 TOOLS: Any = [{"name": "now", "description": "the time", "input_schema": {"type": "object"}}]
@@ -45,9 +51,9 @@ def events(stub: StubServer, **fields: Any) -> list[tuple[str, Any]]:
     return found
 
 
-def test_a_stream_has_its_events_in_order() -> None:
+def test_stream_sends_its_events_in_order() -> None:
     calls = [ToolCall("read_file", {"path": "/src/main.js"}, id="toolu_mine"), ToolCall("now")]
-    with saying(Reply.of(("one", " two"), reasoning=("hm",), tool_calls=calls)) as stub:
+    with stub_replying(Reply.of(("one", " two"), reasoning=("hm",), tool_calls=calls)) as stub:
         stream = events(stub)
     assert [(name, data.get("index")) for name, data in stream] == [
         ("message_start", None),
@@ -85,9 +91,9 @@ def test_a_stream_has_its_events_in_order() -> None:
     assert stream[-2][1]["delta"] == {"stop_reason": "tool_use", "stop_sequence": None}
 
 
-def test_usage_tells_of_the_cache() -> None:
+def test_usage_includes_cached_tokens() -> None:
     usage = Usage(input=500, output=1000, reasoning=2000, cache_read=10, cache_creation=5)
-    with saying(Reply.of("text", usage=usage)) as stub, anthropic_client(stub) as client:
+    with stub_replying(Reply.of("text", usage=usage)) as stub, anthropic_client(stub) as client:
         whole = client.messages.create(model="mochi", messages=HELLO, max_tokens=9999).usage
         stream = events(stub)
     assert (whole.input_tokens, whole.output_tokens) == (500, 1000)
@@ -101,7 +107,7 @@ def test_usage_tells_of_the_cache() -> None:
     }
 
 
-def test_the_stop_sequence_that_ended_it_is_named(client: anthropic.Anthropic) -> None:
+def test_matched_stop_sequence_is_named(client: anthropic.Anthropic) -> None:
     asked: Any = {"model": "mochi", "messages": HELLO, "max_tokens": 999, "stop_sequences": ["never", "ipsum"]}
     message = client.messages.create(**asked)
     assert (message.stop_reason, message.stop_sequence) == ("stop_sequence", "ipsum")
@@ -109,7 +115,7 @@ def test_the_stop_sequence_that_ended_it_is_named(client: anthropic.Anthropic) -
         assert stream.get_final_message().stop_sequence == "ipsum"
 
 
-def test_a_tool_loop_ends(client: anthropic.Anthropic) -> None:
+def test_tool_loop_ends(client: anthropic.Anthropic) -> None:
     plan = {"messages": [{"tool_call": [{"name": "now", "args": {"a": 1}}]}]}
     messages: Any = [{"role": "user", "content": f"<|instruction_start|>{json.dumps(plan)}<|instruction_end|>"}]
     asked: Any = {"model": "mochi", "messages": messages, "tools": TOOLS, "max_tokens": 9999}
@@ -129,12 +135,12 @@ class Person(BaseModel):
     age: int
 
 
-def test_a_schema_is_answered_with_what_fits_it(client: anthropic.Anthropic) -> None:
+def test_answer_matches_the_schema(client: anthropic.Anthropic) -> None:
     parsed = client.messages.parse(model="mochi", messages=HELLO, max_tokens=9999, output_format=Person).parsed_output
     assert isinstance(parsed, Person)
 
 
-def test_messages_of_every_kind_reach_the_model() -> None:
+def test_messages_of_all_kinds_reach_the_model() -> None:
     seen: list[Prompt] = []
 
     def resolve(prompt: Prompt) -> Reply:
@@ -162,7 +168,7 @@ def test_messages_of_every_kind_reach_the_model() -> None:
     ]
     system: Any = [{"type": "text", "text": "be kind", "cache_control": {"type": "ephemeral"}}]
     asked: Any = {"model": "mochi", "messages": messages, "max_tokens": 2048, "tools": TOOLS}
-    with saying(resolve) as stub, anthropic_client(stub) as client:
+    with stub_replying(resolve) as stub, anthropic_client(stub) as client:
         sampling = {"stop_sequences": ["x"], "temperature": 0.5, "top_k": 3}
         client.messages.create(**asked, system=system, extra_body=sampling)
         client.messages.create(**asked, thinking={"type": "disabled"}, tool_choice={"type": "none"})
@@ -183,13 +189,13 @@ def test_messages_of_every_kind_reach_the_model() -> None:
     ]
 
 
-def test_it_counts_as_many_tokens_as_a_message_costs(client: anthropic.Anthropic) -> None:
+def test_token_count_equals_the_usage_of_the_message(client: anthropic.Anthropic) -> None:
     asked: Any = {"model": "mochi", "messages": HELLO, "system": "be kind", "tools": TOOLS}
     counted = client.messages.count_tokens(**asked).input_tokens
     assert counted == client.messages.create(**asked, max_tokens=9999).usage.input_tokens
 
 
-def test_it_lists_and_shows_models() -> None:
+def test_models_are_listed_and_shown() -> None:
     with StubServer(models=[Model("claude-3-opus"), Model("other")], speed=0) as stub, anthropic_client(stub) as client:
         assert [model.id for model in client.models.list()] == ["claude-3-opus", "other"]
         assert client.models.retrieve("claude-3-opus").display_name == "claude-3-opus"
@@ -197,7 +203,7 @@ def test_it_lists_and_shows_models() -> None:
             client.models.retrieve("nope")
 
 
-def test_errors_are_raised_as_the_clients_own() -> None:
+def test_errors_are_raised_as_errors_of_the_client() -> None:
     def resolve(prompt: Prompt) -> Reply:
         return Reply([Failure("no", int(prompt.user_text))])
 
@@ -209,7 +215,7 @@ def test_errors_are_raised_as_the_clients_own() -> None:
         500: (anthropic.InternalServerError, "api_error"),
         529: (anthropic.InternalServerError, "overloaded_error"),
     }
-    with saying(resolve) as stub, anthropic_client(stub) as client:
+    with stub_replying(resolve) as stub, anthropic_client(stub) as client:
         for status, (kind, name) in kinds.items():
             for stream in (True, False):
                 messages: Any = [{"role": "user", "content": str(status)}]
@@ -221,19 +227,19 @@ def test_errors_are_raised_as_the_clients_own() -> None:
                 assert caught.value.response.headers.get("retry-after") == ("1" if status == 429 else None)
 
 
-def test_a_failure_in_mid_stream_is_raised_behind_the_first_pieces() -> None:
-    with saying(Reply([Text(("one",)), Failure("come back", 529)])) as stub, anthropic_client(stub) as client:
+def test_failure_in_mid_stream_is_raised_after_first_chunks() -> None:
+    with stub_replying(Reply([Text(("one",)), Failure("come back", 529)])) as stub, anthropic_client(stub) as client:
         stream = iter(client.messages.create(model="mochi", messages=HELLO, max_tokens=9, stream=True))
-        heard = [next(stream).type for _ in range(3)]
-        assert heard == ["message_start", "content_block_start", "content_block_delta"]
+        received = [next(stream).type for _ in range(3)]
+        assert received == ["message_start", "content_block_start", "content_block_delta"]
         with pytest.raises(anthropic.APIStatusError, match="come back"):
             next(stream)
         name, data = events(stub)[-1]
     assert (name, data["error"]) == ("error", {"type": "overloaded_error", "message": "come back"})
 
 
-def test_a_cut_ends_the_stream_without_a_stop() -> None:
-    with saying(Reply([Text(("one",)), Cut()])) as stub:
+def test_cut_ends_the_stream_without_a_stop_event() -> None:
+    with stub_replying(Reply([Text(("one",)), Cut()])) as stub:
         assert [name for name, _ in events(stub)][-1] == "content_block_delta"
 
 
@@ -267,7 +273,7 @@ def test_a_cut_ends_the_stream_without_a_stop() -> None:
         ),
     ],
 )
-def test_wrong_fields_are_named(own: StubServer, fields: dict[str, Any], message: str) -> None:
+def test_invalid_fields_are_named(own: StubServer, fields: dict[str, Any], message: str) -> None:
     body = {"model": "mochi", "messages": HELLO, "max_tokens": 9, **fields}
     answer = send_request(own, "POST", "/v1/messages", body)
     assert answer.status == 400
@@ -275,16 +281,14 @@ def test_wrong_fields_are_named(own: StubServer, fields: dict[str, Any], message
     assert answer.json["error"] == {"type": "invalid_request_error", "message": message}
 
 
-def test_many_streams_of_the_async_client_do_not_mix(own: StubServer) -> None:
-    async def work() -> None:
-        async with anthropic.AsyncAnthropic(base_url=own.url, api_key="x") as client:
+@pytest.mark.parametrize("number", [10, pytest.param(50, marks=pytest.mark.slow)])
+async def test_concurrent_streams_of_the_async_client_do_not_mix(own: StubServer, number: int) -> None:
+    async with anthropic.AsyncAnthropic(base_url=own.url, api_key="x") as client:
 
-            async def one(number: int) -> None:
-                asked: Any = [{"role": "user", "content": f"question {number}"}]
-                async with client.messages.stream(model="mochi", messages=asked, max_tokens=9999) as stream:
-                    text = await stream.get_final_text()
-                assert text == f"{hash_sized(asked[0]['content'])} {asked[0]['content']}"
+        async def stream_message(text: str) -> None:
+            messages: Any = [{"role": "user", "content": text}]
+            async with client.messages.stream(model="mochi", messages=messages, max_tokens=9999) as stream:
+                answer = await stream.get_final_text()
+            assert answer == f"{hash_sized(text)} {text}"
 
-            await asyncio.gather(*(one(number) for number in range(50)))
-
-    asyncio.run(work())
+        await asyncio.gather(*(stream_message(f"question {index}") for index in range(number)))

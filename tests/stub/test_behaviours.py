@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import ollama
-import openai
 import pytest
 
 from mochi_stub import Message, Pace, Pause, Prompt, Reply, StubServer, Text
@@ -22,6 +19,12 @@ from mochi_stub.resolve import resolve
 from mochi_stub.tasks import task_answer
 from tests.stub.requests import contents, send_message, send_request
 from tests.stub.validity import problems
+from tests.support.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import ollama
+else:
+    ollama = LazyModule("ollama")
 
 PHRASE = "THIS IS A TEST OF MINI-MEDIATOR'S AUTOCOMPLETE SYSTEM."
 
@@ -34,60 +37,53 @@ def reply_to(text: str, model: str, **fields: Any) -> Reply:
     return resolve(prompted(text, model, **fields), packaged())
 
 
-def test_plain_models_stand_first_and_every_behaviour_behind_them(shared: StubServer) -> None:
-    names = [model["name"].removesuffix(":latest") for model in send_request(shared, "GET", "/api/tags").json["models"]]
+def test_plain_models_are_listed_before_special_models(stub: StubServer) -> None:
+    names = [model["name"].removesuffix(":latest") for model in send_request(stub, "GET", "/api/tags").json["models"]]
     assert names[:5] == ["mochi", "mochi-chat", "mochi-long", "mochi-native:4b", "mochi-embed"]
     assert names[5:] == [model.name for model in packaged().models]
 
 
-def test_a_mirror_shows_the_request(shared: StubServer) -> None:
+def test_mirror_returns_the_request(stub: StubServer) -> None:
     body = {"model": "mirror", "stream": False, "messages": [{"role": "user", "content": "hé"}], "unknown": [1]}
     places: dict[str, Callable[[Any], str]] = {
         "/api/chat": lambda answer: answer["message"]["content"],
         "/v1/chat/completions": lambda answer: answer["choices"][0]["message"]["content"],
     }
     for path, told in places.items():
-        assert json.loads(told(send_request(shared, "POST", path, body).json)) == body
+        assert json.loads(told(send_request(stub, "POST", path, body).json)) == body
 
 
-def test_a_map_answers_given_messages(shared: StubServer) -> None:
+def test_map_answers_configured_messages(stub: StubServer) -> None:
     for said, answer in (("hello", "Hi there!"), ("What is 2+2?", "4"), ("9+10=", PHRASE), ("else", "else")):
-        assert send_message(shared, said, "map", stream=False).json["message"]["content"] == answer
+        assert send_message(stub, said, "map", stream=False).json["message"]["content"] == answer
 
 
-def test_reasoning_stands_between_tags_or_beside_the_text(shared: StubServer) -> None:
-    tagged = send_message(shared, "What is 2+2?", "think-tags", stream=False).json["message"]
+def test_reasoning_is_in_tags_or_in_its_own_field(stub: StubServer) -> None:
+    tagged = send_message(stub, "What is 2+2?", "think-tags", stream=False).json["message"]
     assert tagged["content"] == "<think>Two and two make four.</think>\n\n4"
     assert "thinking" not in tagged
-    assert send_message(shared, "hello you", "thinker", stream=False).json["message"]["content"] == "hello you"
-    assert (
-        send_message(shared, "hello you", "thinker", stream=False).json["message"]["thinking"].startswith("I was told")
-    )
+    assert send_message(stub, "hello you", "thinker", stream=False).json["message"]["content"] == "hello you"
+    assert send_message(stub, "hello you", "thinker", stream=False).json["message"]["thinking"].startswith("I was told")
 
 
-def test_a_refusal_for_the_rate_says_when_to_come_again(shared: StubServer) -> None:
+def test_rate_limit_error_has_retry_after(stub: StubServer) -> None:
     for path in ("/api/chat", "/v1/chat/completions"):
         body = {"model": "rate-limited", "messages": [{"role": "user", "content": "x"}]}
-        answer = send_request(shared, "POST", path, body)
+        answer = send_request(stub, "POST", path, body)
         assert (answer.status, answer.headers["retry-after"]) == (429, "2")
         assert answer.headers["x-ratelimit-remaining-requests"] == "0"
-    with (
-        openai.OpenAI(base_url=f"{shared.url}/v1", api_key="x", max_retries=0) as client,
-        pytest.raises(openai.RateLimitError, match="Rate limit exceeded"),
-    ):
-        client.chat.completions.create(model="rate-limited", messages=[{"role": "user", "content": "x"}])
 
 
-def test_a_failure_may_come_in_mid_stream(shared: StubServer) -> None:
-    lines = send_message(shared, "tell me more", "rate-limited-midway").lines
+def test_rate_limit_can_occur_in_mid_stream(stub: StubServer) -> None:
+    lines = send_message(stub, "tell me more", "rate-limited-midway").lines
     assert [len(line["message"]["content"]) for line in lines[:-1]] == [40, 40]
     assert lines[-1] == {"error": "Rate limit exceeded"}
-    whole = send_message(shared, "tell me more", "rate-limited-midway", stream=False)
+    whole = send_message(stub, "tell me more", "rate-limited-midway", stream=False)
     assert (whole.status, whole.headers["retry-after"]) == (429, "2")
 
 
-def test_a_stream_may_end_without_its_end(shared: StubServer) -> None:
-    lines = send_message(shared, "tell me more", "cut-stream").lines
+def test_stream_can_end_without_its_last_chunk(stub: StubServer) -> None:
+    lines = send_message(stub, "tell me more", "cut-stream").lines
     assert [len(line["message"]["content"]) for line in lines] == [4, 4, 4]
     assert not any(line["done"] for line in lines)
 
@@ -100,15 +96,15 @@ def test_a_stream_may_end_without_its_end(shared: StubServer) -> None:
         ("finish-content-filter", "content_filter", "content_filter"),
     ],
 )
-def test_finishes_differ(shared: StubServer, model: str, ollama_s: str, openai_s: str) -> None:
-    assert send_message(shared, "hello", model).lines[-1]["done_reason"] == ollama_s
+def test_finish_reasons_differ_by_model(stub: StubServer, model: str, ollama_s: str, openai_s: str) -> None:
+    assert send_message(stub, "hello", model).lines[-1]["done_reason"] == ollama_s
     body = {"model": model, "messages": [{"role": "user", "content": "hello"}]}
-    assert send_request(shared, "POST", "/v1/chat/completions", body).json["choices"][0]["finish_reason"] == openai_s
+    assert send_request(stub, "POST", "/v1/chat/completions", body).json["choices"][0]["finish_reason"] == openai_s
 
 
-def test_tokens_come_four_characters_at_a_time_and_chunks_ten_times_as_many(shared: StubServer) -> None:
+def test_tokens_have_4_and_chunks_40_characters(stub: StubServer) -> None:
     for model, size in (("token-stream", 4), ("chunky-stream", 40)):
-        sizes = {len(line["message"]["content"]) for line in send_message(shared, "hello", model).lines[:-2]}
+        sizes = {len(line["message"]["content"]) for line in send_message(stub, "hello", model).lines[:-2]}
         assert sizes <= {size, *range(1, size)}
         assert size in sizes
 
@@ -126,25 +122,22 @@ class Clock:
         self.time += seconds + 0.0004
 
 
-def played(reply: Reply) -> list[tuple[float, Piece]]:
-    async def play() -> list[tuple[float, Piece]]:
-        clock = Clock()
-        return [(clock.time, piece) async for batch in paced(pieces(reply), clock, 1) for piece in batch]
-
-    return asyncio.run(play())
+async def played(reply: Reply) -> list[tuple[float, Piece]]:
+    clock = Clock()
+    return [(clock.time, piece) async for batch in paced(pieces(reply), clock, 1) for piece in batch]
 
 
 @pytest.mark.parametrize("model", ["token-stream", "chunky-stream", "slow-stream"])
-def test_the_pace_is_that_of_the_formula_within_three_percent(model: str) -> None:
+async def test_pace_follows_the_formula_within_three_percent(model: str) -> None:
     rate = 2 if model == "slow-stream" else 20
     for text in ("short", "a question", "another question that is longer"):
         reply = reply_to(text, model)
         expected = (len(reply.text) / 4) / rate
-        assert played(reply)[-1][0] == pytest.approx(expected, rel=0.03)
+        assert (await played(reply))[-1][0] == pytest.approx(expected, rel=0.03)
         assert planned_end(reply) / 1e9 == pytest.approx(expected, rel=0.001)
 
 
-def test_jitter_moves_chunks_within_their_own_time_the_same_each_time() -> None:
+def test_jitter_is_deterministic_and_keeps_the_order() -> None:
     steady = Reply([Text(lorem(40))], pace=Pace(4, 80))
     uneven = Reply([Text(lorem(40))], pace=Pace(4, 80, jitter=0.5, seed=1))
     due, moved = ([piece.due for piece in pieces(reply)] for reply in (steady, uneven))
@@ -155,38 +148,38 @@ def test_jitter_moves_chunks_within_their_own_time_the_same_each_time() -> None:
     assert len({planned - actual for planned, actual in zip(due, moved, strict=True)}) > 10
 
 
-def test_a_paused_stream_pauses_and_resumes() -> None:
+async def test_paused_stream_pauses_and_resumes() -> None:
     reply = reply_to("tell me more", "paused-stream")
-    moments = [moment for moment, _ in played(reply)]
+    moments = [moment for moment, _ in await played(reply)]
     gaps = [later - earlier for earlier, later in pairwise(moments)]
     assert gaps[1] == pytest.approx(10 + 40 / 300, abs=0.01)
     assert max(gaps[:1] + gaps[2:]) < 0.2
-    assert "".join(piece.value for _, piece in played(reply)) == reply_to("tell me more", "mochi").text
+    assert "".join(piece.value for _, piece in (await played(reply))) == reply_to("tell me more", "mochi").text
 
 
-def test_speed_shortens_a_pause_too() -> None:
+def test_speed_also_shortens_pauses() -> None:
     with StubServer(speed=0) as stub:
         assert send_message(stub, "tell me more", "paused-stream").lines[-1]["done"]
     assert planned_end(Reply([Pause(2), Text("one two")])) == 2_040_000_000
 
 
-def test_embeddings_are_long_and_near_where_words_are_shared(shared: StubServer) -> None:
+def test_embeddings_of_similar_texts_are_similar(stub: StubServer) -> None:
     texts = ["the cat sat on the mat", "on the mat the cat sat down", "quarterly revenue grew again"]
-    cat, same, other = send_request(shared, "POST", "/api/embed", {"model": "embed", "input": texts}).json["embeddings"]
+    cat, same, other = send_request(stub, "POST", "/api/embed", {"model": "embed", "input": texts}).json["embeddings"]
     assert len(cat) == 768
     near, far = (sum(a * b for a, b in zip(cat, one, strict=True)) for one in (same, other))
     assert near > far + 0.2
-    short = send_request(shared, "POST", "/v1/embeddings", {"model": "embed", "input": "x", "dimensions": 256}).json
+    short = send_request(stub, "POST", "/v1/embeddings", {"model": "embed", "input": "x", "dimensions": 256}).json
     vector = short["data"][0]["embedding"]
     assert len(vector) == 256
     assert sum(value * value for value in vector) == pytest.approx(1, abs=1e-5)
 
 
 @pytest.mark.parametrize("length", [8, 64, 256])
-def test_a_vector_that_is_cut_keeps_its_meaning(shared: StubServer, length: int) -> None:
+def test_truncated_embeddings_keep_similarity(stub: StubServer, length: int) -> None:
     texts = ["the cat sat on the mat", "on the mat the cat sat down", "quarterly revenue grew again", "x"]
     asked = {"model": "embed", "input": texts, "dimensions": length}
-    vectors = send_request(shared, "POST", "/api/embed", asked).json["embeddings"]
+    vectors = send_request(stub, "POST", "/api/embed", asked).json["embeddings"]
     assert [len(vector) for vector in vectors] == [length] * 4
     for vector in vectors:
         assert sum(value * value for value in vector) == pytest.approx(1, abs=1e-5)
@@ -194,18 +187,19 @@ def test_a_vector_that_is_cut_keeps_its_meaning(shared: StubServer, length: int)
     assert near > far + 0.2
 
 
-def test_a_vector_of_noughts_can_be_had(shared: StubServer) -> None:
-    (vector,) = send_request(shared, "POST", "/api/embed", {"model": "embed-zero", "input": "x"}).json["embeddings"]
+def test_embedding_model_can_return_zero_vectors(stub: StubServer) -> None:
+    (vector,) = send_request(stub, "POST", "/api/embed", {"model": "embed-zero", "input": "x"}).json["embeddings"]
     assert vector == [0] * 768
-    data = send_request(shared, "POST", "/v1/embeddings", {"model": "embed-zero", "input": "x"}).json["data"]
+    data = send_request(stub, "POST", "/v1/embeddings", {"model": "embed-zero", "input": "x"}).json["data"]
     assert data[0]["embedding"] == [0] * 768
 
 
-def test_many_at_once_get_what_one_gets(shared: StubServer) -> None:
-    asked = [(f"question {n % 20}", ["map", "thinker", "task", "mirror", "weirdo"][n % 5]) for n in range(100)]
-    alone = [send_message(shared, *one).body for one in asked]
+@pytest.mark.parametrize("number", [25, pytest.param(100, marks=pytest.mark.slow)])
+def test_concurrent_requests_get_the_same_answers(stub: StubServer, number: int) -> None:
+    asked = [(f"question {n % 20}", ["map", "thinker", "task", "mirror", "weirdo"][n % 5]) for n in range(number)]
+    alone = [send_message(stub, *one).body for one in asked]
     with ThreadPoolExecutor(16) as pool:
-        assert list(pool.map(lambda one: send_message(shared, *one).body, asked)) == alone
+        assert list(pool.map(lambda one: send_message(stub, *one).body, asked)) == alone
 
 
 OBJECT = {
@@ -215,29 +209,29 @@ OBJECT = {
 }
 
 
-def test_a_format_shapes_the_reply_on_every_wire(shared: StubServer) -> None:
-    native = json.loads(send_message(shared, "hello", format=OBJECT, stream=False).json["message"]["content"])
+def test_format_shapes_the_reply_on_every_api(stub: StubServer) -> None:
+    native = json.loads(send_message(stub, "hello", format=OBJECT, stream=False).json["message"]["content"])
     assert problems(OBJECT, native, OBJECT) == []
     messages = [{"role": "user", "content": "hello"}]
     wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": OBJECT}}
     body = {"model": "mochi", "messages": messages, "response_format": wanted}
-    told = send_request(shared, "POST", "/v1/chat/completions", body).json["choices"][0]["message"]["content"]
+    told = send_request(stub, "POST", "/v1/chat/completions", body).json["choices"][0]["message"]["content"]
     assert json.loads(told) == native
     gemini = {
         "contents": [{"role": "user", "parts": [{"text": "hello"}]}],
         "generationConfig": {"responseMimeType": "application/json", "responseJsonSchema": OBJECT},
     }
-    answer = send_request(shared, "POST", "/v1beta/models/mochi:generateContent", gemini).json
+    answer = send_request(stub, "POST", "/v1beta/models/mochi:generateContent", gemini).json
     assert json.loads(answer["candidates"][0]["content"]["parts"][0]["text"]) == native
 
 
-def test_json_without_a_schema_is_an_object(shared: StubServer) -> None:
-    told = send_message(shared, "hello", format="json", stream=False).json["message"]["content"]
+def test_json_format_without_schema_returns_an_object(stub: StubServer) -> None:
+    told = send_message(stub, "hello", format="json", stream=False).json["message"]["content"]
     assert json.loads(told)["response"].endswith(" hello")
 
 
-def test_the_official_client_reads_a_shaped_reply(shared: StubServer) -> None:
-    client = ollama.Client(shared.url)
+def test_ollama_client_reads_a_formatted_reply(stub: StubServer) -> None:
+    client = ollama.Client(stub.url)
     try:
         answer = client.chat("mochi", [{"role": "user", "content": "hello"}], format=OBJECT)
     finally:
@@ -258,7 +252,7 @@ TURNS = (
 )
 
 
-def test_a_summary_is_made_of_the_conversation() -> None:
+def test_summary_is_built_from_the_conversation() -> None:
     asked = Message("user", "Summarize the conversation above in a few sentences.")
     reply = resolve(Prompt("mochi", messages=(*TURNS, asked), format=SUMMARY))
     told = json.loads(reply.text)
@@ -270,7 +264,7 @@ def test_a_summary_is_made_of_the_conversation() -> None:
     assert resolve(Prompt("mochi", messages=(*TURNS, asked))).text.startswith("User: My dog Rex weighs 31 kilograms.")
 
 
-def test_a_summary_of_a_conversation_told_in_one_message() -> None:
+def test_summary_of_a_conversation_in_one_message() -> None:
     told = "\n".join(f"{one.role}: {one.content}" for one in TURNS)
     messages = Message("system", "You summarise conversations."), Message("user", f"<chat>\n{told}\n</chat>")
     reply = resolve(Prompt("mochi", messages=messages))
@@ -278,7 +272,7 @@ def test_a_summary_of_a_conversation_told_in_one_message() -> None:
     assert reply.rule == "built-in: summary"
 
 
-def test_a_schema_of_a_summary_without_a_conversation_is_filled_in_as_any() -> None:
+def test_summary_schema_without_conversation_is_filled() -> None:
     reply = resolve(prompted("hello", format=SUMMARY))
     assert problems(SUMMARY, json.loads(reply.text), SUMMARY) == []
 
@@ -296,26 +290,26 @@ HISTORY = "### Chat History:\n<chat_history>\nUSER: How do I bake bread?\nASSIST
         ('JSON format: { "follow_ups": ["Question 1?", "Question 2?", "Question 3?"] }', "follow_ups", list),
     ],
 )
-def test_a_task_is_answered_with_the_bare_object(shared: StubServer, output: str, key: str, kind: type) -> None:
+def test_task_is_answered_with_the_bare_object(stub: StubServer, output: str, key: str, kind: type) -> None:
     asked = f'### Task:\nDo something.\n### Output:\n{output}\n### Examples:\n- {{ "title": "x" }}\n{HISTORY}'
-    told = json.loads(send_message(shared, asked, "task", stream=False).json["message"]["content"])
+    told = json.loads(send_message(stub, asked, "task", stream=False).json["message"]["content"])
     assert list(told) == [key]
     assert isinstance(told[key], kind)
     assert "bread" in json.dumps(told).lower()
 
 
-def test_a_text_is_completed(shared: StubServer) -> None:
+def test_autocomplete_task_completes_the_text(stub: StubServer) -> None:
     asked = (
         "### Task:\nYou are an autocompletion system. Continue the text in `<text>`.\n### **Output**:\n"
         'JSON format: { "text": "<your_completion>" }\n'
         "### Example 1:\n<type>General</type>\n<text>The sun</text>\n"
         "<type>search query</type>\n<text>9+10=</text>\n#### Output:\n"
     )
-    assert json.loads(send_message(shared, asked, "task", stream=False).json["message"]["content"]) == {"text": PHRASE}
+    assert json.loads(send_message(stub, asked, "task", stream=False).json["message"]["content"]) == {"text": PHRASE}
     assert task_answer(prompted("9+10=")) == PHRASE
 
 
-def test_emoji_and_functions_are_chosen() -> None:
+def test_emoji_and_tool_tasks_are_answered() -> None:
     emoji = (
         "Your task is to reflect the speaker's likely facial expression through a fitting emoji.\n\nMessage: ```hi```"
     )
@@ -329,15 +323,15 @@ def test_emoji_and_functions_are_chosen() -> None:
         assert all("city" in call["parameters"] for call in told["tool_calls"])
 
 
-def test_what_is_no_task_is_answered_as_usual(shared: StubServer) -> None:
+def test_messages_that_are_not_tasks_are_echoed(stub: StubServer) -> None:
     for text in ("hello", "### Task:\nSay hello.", "### Task:\nJSON format: {broken"):
-        assert contents(send_message(shared, text, "task").lines).endswith(f" {text}")
+        assert contents(send_message(stub, text, "task").lines).endswith(f" {text}")
 
 
-def test_the_journal_tells_which_rule_answered(stub: StubServer) -> None:
-    send_message(stub, "hello", "map")
-    send_message(stub, "hello", "mochi")
-    first, second = stub.exchanges()
+def test_journal_names_the_rule_that_answered(private_stub: StubServer) -> None:
+    send_message(private_stub, "hello", "map")
+    send_message(private_stub, "hello", "mochi")
+    first, second = private_stub.exchanges()
     assert first.rule == "trigger 'hello' of map"
     assert second.rule == "built-in: lorem and echo"
     assert second.passed_over == (

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import ollama
 import pytest
 
 from mochi_stub import Failure, Reply, StubServer, Text
 from mochi_stub.lorem import hash_sized
+from tests.support.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import ollama
+else:
+    ollama = LazyModule("ollama")
+
 
 HELLO = [{"role": "user", "content": "hello"}]
 ANSWER = f"{hash_sized('hello')} hello"
@@ -27,23 +33,19 @@ def connected(stub: StubServer) -> Iterator[ollama.Client]:
 
 
 @pytest.fixture(scope="module")
-def client(shared: StubServer) -> Iterator[ollama.Client]:
-    with connected(shared) as client:
+def client(shared_stub: StubServer) -> Iterator[ollama.Client]:
+    with connected(shared_stub) as client:
         yield client
 
 
-def with_async_client(stub: StubServer, work: Callable[[ollama.AsyncClient], Awaitable[Any]]) -> Any:
-    async def run() -> Any:
-        client = ollama.AsyncClient(stub.url)
-        try:
-            return await work(client)
-        finally:
-            await client._client.aclose()
-
-    return asyncio.run(run())
+@pytest.fixture
+async def async_client(stub: StubServer) -> AsyncIterator[ollama.AsyncClient]:
+    client = ollama.AsyncClient(stub.url)
+    yield client
+    await client._client.aclose()
 
 
-def test_it_lists_the_models_newest_first(client: ollama.Client) -> None:
+def test_models_are_listed_newest_first(client: ollama.Client) -> None:
     models = client.list().models
     assert [model.model for model in models][:2] == ["mochi:latest", "mochi-chat:latest"]
     moments = [model.modified_at for model in models if model.modified_at]
@@ -62,14 +64,14 @@ def test_it_lists_the_models_newest_first(client: ollama.Client) -> None:
         ("mochi-embed", ["embedding"], 2048),
     ],
 )
-def test_it_shows_what_a_model_can_do(client: ollama.Client, name: str, capabilities: list[str], length: int) -> None:
+def test_model_capabilities_are_shown(client: ollama.Client, name: str, capabilities: list[str], length: int) -> None:
     shown = client.show(name)
     assert shown.capabilities == capabilities
     assert shown.modelinfo
     assert shown.modelinfo[f"{shown.modelinfo['general.architecture']}.context_length"] == length
 
 
-def test_it_chats_whole_and_in_a_stream(client: ollama.Client) -> None:
+def test_chat_works_whole_and_streamed(client: ollama.Client) -> None:
     whole = client.chat("mochi", HELLO)
     pieces = list(client.chat("mochi", HELLO, stream=True))
     assert whole.message.content == "".join(piece.message.content or "" for piece in pieces) == ANSWER
@@ -77,14 +79,14 @@ def test_it_chats_whole_and_in_a_stream(client: ollama.Client) -> None:
     assert whole.done_reason == pieces[-1].done_reason == "stop"
 
 
-def test_it_generates_whole_and_in_a_stream(client: ollama.Client) -> None:
+def test_generate_works_whole_and_streamed(client: ollama.Client) -> None:
     whole = client.generate("mochi", "hello")
     assert whole.response == "".join(piece.response or "" for piece in client.generate("mochi", "hello", stream=True))
     assert whole.response == ANSWER
     assert whole.context == [ord(character) for character in f"hello{ANSWER}"]
 
 
-def test_generating_goes_on_from_an_earlier_context(client: ollama.Client) -> None:
+def test_generate_continues_from_an_earlier_context(client: ollama.Client) -> None:
     first = client.generate("mochi", "hello")
     second = client.generate("mochi", "more", context=first.context)
     assert first.context
@@ -93,7 +95,7 @@ def test_generating_goes_on_from_an_earlier_context(client: ollama.Client) -> No
     assert second.prompt_eval_count == len(first.context) + len("more")
 
 
-def test_it_embeds_close_texts_close_together(client: ollama.Client) -> None:
+def test_embeddings_of_similar_texts_are_similar(client: ollama.Client) -> None:
     texts = ["the cat sat on the mat", "a cat is sitting on the mat", "quarterly revenue grew"]
     cat, same, other = client.embed("mochi-embed", texts).embeddings
     assert len(cat) == 768
@@ -103,14 +105,14 @@ def test_it_embeds_close_texts_close_together(client: ollama.Client) -> None:
     )
 
 
-def test_embeddings_can_be_shorter(client: ollama.Client) -> None:
+def test_embeddings_can_be_shortened(client: ollama.Client) -> None:
     (vector,) = client.embed("mochi-embed", "hello", dimensions=16).embeddings
     assert len(vector) == 16
     assert sum(value * value for value in vector) == pytest.approx(1, abs=1e-5)
 
 
-def test_it_sees_which_models_run(stub: StubServer) -> None:
-    with connected(stub) as client:
+def test_running_models_are_listed(private_stub: StubServer) -> None:
+    with connected(private_stub) as client:
         assert client.ps().models == []
         client.chat("mochi", HELLO)
         (running,) = client.ps().models
@@ -124,7 +126,7 @@ def test_it_sees_which_models_run(stub: StubServer) -> None:
         assert client.ps().models == []
 
 
-def test_errors_carry_status_and_text(client: ollama.Client) -> None:
+def test_errors_have_status_and_text(client: ollama.Client) -> None:
     with pytest.raises(ollama.ResponseError, match=r"^model 'nope' not found") as caught:
         client.chat("nope", HELLO)
     assert caught.value.status_code == 404
@@ -132,7 +134,7 @@ def test_errors_carry_status_and_text(client: ollama.Client) -> None:
         list(client.chat("mochi-chat", HELLO, think=True, stream=True))
 
 
-def test_an_error_in_mid_stream_is_raised_behind_the_first_pieces() -> None:
+def test_error_in_mid_stream_is_raised_after_first_chunks() -> None:
     reply = Reply([Text(("one",)), Failure("kaput")])
     with StubServer(resolve=lambda _: reply, speed=0) as stub, connected(stub) as client:
         stream = iter(client.chat("mochi", HELLO, stream=True))
@@ -141,35 +143,29 @@ def test_an_error_in_mid_stream_is_raised_behind_the_first_pieces() -> None:
             next(stream)
 
 
-def test_the_async_client_does_it_all_too(shared: StubServer) -> None:
-    async def work(client: ollama.AsyncClient) -> None:
-        assert (await client.list()).models[0].model == "mochi:latest"
-        assert (await client.show("mochi")).capabilities == ["completion", "tools", "thinking"]
-        assert (await client.chat("mochi", HELLO)).message.content == ANSWER
-        pieces = [piece async for piece in await client.chat("mochi", HELLO, stream=True)]
-        assert "".join(piece.message.content or "" for piece in pieces) == ANSWER
-        assert (await client.generate("mochi", "hello")).response == ANSWER
-        assert len((await client.embed("mochi-embed", ["a", "b"])).embeddings) == 2
-        with pytest.raises(ollama.ResponseError):
-            await client.show("nope")
-
-    with_async_client(shared, work)
+async def test_async_client_supports_the_same_calls(async_client: ollama.AsyncClient) -> None:
+    assert (await async_client.list()).models[0].model == "mochi:latest"
+    assert (await async_client.show("mochi")).capabilities == ["completion", "tools", "thinking"]
+    assert (await async_client.chat("mochi", HELLO)).message.content == ANSWER
+    pieces = [piece async for piece in await async_client.chat("mochi", HELLO, stream=True)]
+    assert "".join(piece.message.content or "" for piece in pieces) == ANSWER
+    assert (await async_client.generate("mochi", "hello")).response == ANSWER
+    assert len((await async_client.embed("mochi-embed", ["a", "b"])).embeddings) == 2
+    with pytest.raises(ollama.ResponseError):
+        await async_client.show("nope")
 
 
-def test_many_streams_at_once_do_not_mix(shared: StubServer) -> None:
-    async def work(client: ollama.AsyncClient) -> None:
-        async def one(number: int) -> None:
-            asked = f"question {number}"
-            stream = await client.chat("mochi", [{"role": "user", "content": asked}], stream=True)
-            text = "".join([piece.message.content or "" async for piece in stream])
-            assert text == f"{hash_sized(asked)} {asked}"
+@pytest.mark.parametrize("number", [10, pytest.param(100, marks=pytest.mark.slow)])
+async def test_concurrent_streams_do_not_mix(async_client: ollama.AsyncClient, number: int) -> None:
+    async def stream_message(text: str) -> None:
+        stream = await async_client.chat("mochi", [{"role": "user", "content": text}], stream=True)
+        answer = "".join([piece.message.content or "" async for piece in stream])
+        assert answer == f"{hash_sized(text)} {text}"
 
-        await asyncio.gather(*(one(number) for number in range(100)))
-
-    with_async_client(shared, work)
+    await asyncio.gather(*(stream_message(f"question {index}") for index in range(number)))
 
 
-def test_a_tool_loop_ends(client: ollama.Client) -> None:
+def test_tool_loop_ends(client: ollama.Client) -> None:
     plan = '<|instruction_start|>{"messages":[{"tool_call":[{"name":"now","args":{}}]}]}<|instruction_end|>'
     messages: list[Any] = [{"role": "user", "content": plan}]
     tools = [{"type": "function", "function": {"name": "now", "description": "", "parameters": {"type": "object"}}}]

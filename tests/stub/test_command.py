@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
+from http.client import HTTPResponse
 from importlib.metadata import version
 from pathlib import Path
 from urllib.request import urlopen
@@ -17,28 +17,15 @@ from urllib.request import urlopen
 import pytest
 
 from mochi_stub import StubServer
+from tests.stub.commands import COMMAND, call_command, run_command
 from tests.support.waiting import until
-
-COMMAND = [sys.executable, "-m", "mochi_stub"]
-
-
-def run(*arguments: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COMMAND, *arguments],
-        env={**os.environ, **(env or {})},
-        capture_output=True,
-        text=True,
-        timeout=20,
-        check=False,
-    )
 
 
 @contextmanager
-def serving(*arguments: str, env: Mapping[str, str] | None = None) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def serving(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The running command and the first line that it printed."""
     with subprocess.Popen(
         [*COMMAND, *arguments],
-        env={**os.environ, **(env or {})},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -58,8 +45,8 @@ def answers(url: str) -> bool:
         return False
 
 
-def test_it_prints_its_version() -> None:
-    printed = run("--version")
+def test_version_is_printed() -> None:
+    printed = run_command("--version")
     assert (printed.returncode, printed.stdout) == (0, f"mochi-stub {version('mochi-server')}\n")
 
 
@@ -91,21 +78,26 @@ def test_help_and_version_load_no_server() -> None:
         ("run", "--to", "recordings"),
     ],
 )
-def test_wrong_arguments_are_one_line_and_code_2(arguments: tuple[str, ...]) -> None:
-    printed = run(*arguments)
+def test_wrong_arguments_print_one_line_and_exit_2(arguments: tuple[str, ...]) -> None:
+    printed = call_command(*arguments)
     assert (printed.returncode, printed.stdout) == (2, "")
     assert re.fullmatch(r"mochi-stub: .*\n", printed.stderr)
 
 
-def test_a_taken_port_is_one_line_and_code_1() -> None:
+def test_process_exits_with_the_code_of_the_command() -> None:
+    printed = run_command("--port", "x")
+    assert (printed.returncode, printed.stdout, printed.stderr.count("\n")) == (2, "", 1)
+
+
+def test_used_port_prints_one_line_and_exits_1() -> None:
     with StubServer() as stub:
-        printed = run("--port", str(stub.port))
+        printed = call_command("--port", str(stub.port))
     assert (printed.returncode, printed.stdout) == (1, "")
     assert re.fullmatch(rf"mochi-stub: cannot listen on 127\.0\.0\.1:{stub.port}: .*in use\n", printed.stderr)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_serves_until_a_signal_ends_it(number: signal.Signals) -> None:
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGINT])
+def test_signal_ends_the_server(number: signal.Signals) -> None:
     with serving("--port", "0") as (process, line):
         found = re.fullmatch(r"mochi-stub on (http://127\.0\.0\.1:\d+)\n", line)
         assert found
@@ -117,46 +109,55 @@ def test_it_serves_until_a_signal_ends_it(number: signal.Signals) -> None:
         assert process.stderr.read() == "INFO GET /api/version 200 finished, 0 chunks\n"
 
 
-def test_a_reply_that_runs_is_let_end_and_a_second_signal_ends_it() -> None:
-    with serving("--port", "0", "--speed", "8") as (process, line):
-        url = line.split()[-1]
-        words = '<|instruction_start|>{"messages": [{"text_message": {"length": 100}}]}<|instruction_end|>'
-        with urlopen(f"{url}/api/generate", json.dumps({"model": "mochi", "prompt": words}).encode()) as response:
-            assert response.readline()
-            process.send_signal(signal.SIGTERM)
-            assert json.loads(response.read().splitlines()[-1])["done"]
-        assert process.wait(5) == 0
+def stream_reply(url: str, model: str, prompt: str) -> HTTPResponse:
+    """Start a reply and return it when its first line has come."""
+    response: HTTPResponse = urlopen(f"{url}/api/generate", json.dumps({"model": model, "prompt": prompt}).encode())
+    assert response.readline()
+    return response
+
+
+def words(number: int) -> str:
+    return f'<|instruction_start|>{{"messages": [{{"text_message": {{"length": {number}}}}}]}}<|instruction_end|>'
+
+
+def test_second_signal_ends_the_server_after_running_reply() -> None:
     with serving("--port", "0") as (process, line):
         url = line.split()[-1]
-        with urlopen(f"{url}/api/generate", b'{"model": "paused-stream", "prompt": "hello"}') as response:
-            assert response.readline()
+        with stream_reply(url, "mochi", words(15)) as short, stream_reply(url, "paused-stream", "hello"):
             process.send_signal(signal.SIGTERM)
+            assert json.loads(short.read().splitlines()[-1])["done"]
             until(lambda: not answers(url))
             process.send_signal(signal.SIGTERM)
             assert process.wait(3) == -signal.SIGTERM
 
 
-def test_what_listens_everywhere_is_found_on_the_loopback() -> None:
-    with serving("--port", "0", "--host", "0.0.0.0") as (_, line):  # noqa: S104  # what is tested
-        assert re.fullmatch(r"mochi-stub on http://127\.0\.0\.1:\d+\n", line)
-        assert answers(line.split()[-1])
+@pytest.mark.slow
+def test_server_exits_when_its_running_reply_has_ended() -> None:
+    with serving("--port", "0", "--speed", "8") as (process, line):
+        with stream_reply(line.split()[-1], "mochi", words(100)) as response:
+            process.send_signal(signal.SIGTERM)
+            assert json.loads(response.read().splitlines()[-1])["done"]
+        assert process.wait(5) == 0
 
 
-def test_the_port_may_come_from_the_environment() -> None:
+def test_wildcard_host_prints_loopback_and_port_of_env(monkeypatch: pytest.MonkeyPatch) -> None:
     with StubServer() as stub:
         port = stub.port
-    with serving(env={"PORT": str(port)}) as (_, line):
+    monkeypatch.setenv("PORT", str(port))
+    with serving("--host", "0.0.0.0") as (_, line):  # noqa: S104  # what is tested
         assert line == f"mochi-stub on http://127.0.0.1:{port}\n"
-    assert run(env={"PORT": "x"}).returncode == 2
+        assert answers(line.split()[-1])
+    monkeypatch.setenv("PORT", "x")
+    assert call_command().returncode == 2
 
 
-def test_what_cannot_be_recorded_is_one_line(tmp_path: Path) -> None:
-    printed = run("run", "--port", "0", "--record", "nowhere", "--to", str(tmp_path))
+def test_invalid_url_to_record_prints_one_line(tmp_path: Path) -> None:
+    printed = call_command("run", "--port", "0", "--record", "nowhere", "--to", str(tmp_path))
     assert (printed.returncode, printed.stdout) == (1, "")
     assert printed.stderr == "mochi-stub: not the URL of a server: 'nowhere'\n"
 
 
-def test_the_command_records_what_a_server_says(tmp_path: Path) -> None:
+def test_record_writes_what_a_server_answers(tmp_path: Path) -> None:
     with (
         StubServer(speed=0) as real,
         serving("run", "--port", "0", "--record", real.url, "--to", str(tmp_path)) as (_, line),
@@ -168,7 +169,7 @@ def test_the_command_records_what_a_server_says(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 2  # the recording, and a configuration that replays it
 
 
-def test_a_stub_is_no_other_than_itself_and_what_is_not_there_cannot_be_compared() -> None:
+def test_verify_exits_0_without_differences_and_2_without_model() -> None:
     with StubServer(speed=0) as stub:
-        assert run("verify", stub.url, "--model", "mochi").returncode == 0
-        assert run("verify", stub.url, "--model", "nope").returncode == 2
+        assert call_command("verify", stub.url, "--model", "mochi").returncode == 0
+        assert call_command("verify", stub.url, "--model", "nope").returncode == 2

@@ -26,7 +26,7 @@ def said(stub: StubServer, model: str, text: str, **fields: Any) -> Any:
     return send_message(stub, text, model, stream=False, **fields).json["message"]
 
 
-def test_the_specification_s_example_is_valid_and_does_what_it_says() -> None:
+def test_example_of_the_specification_works() -> None:
     assert check(DATA / "spec-config.yaml") == []
     with StubServer(config=DATA / "spec-config.yaml", speed=0) as stub:
         assert said(stub, "echo", " hello\n")["content"] == " hello\n"
@@ -63,7 +63,7 @@ def test_the_specification_s_example_is_valid_and_does_what_it_says() -> None:
         assert listed == ["echo", "weirdo", "thinker", "coder", "gpt-4", "claude-3-opus"]
 
 
-def test_the_specification_s_inheritance_asks_the_child_first() -> None:
+def test_child_triggers_win_over_inherited_ones() -> None:
     with StubServer(config=DATA / "spec-inheritance.yaml", speed=0) as stub:
         assert said(stub, "claude-3-opus", "hello")["content"] == "Hi from Opus specifically!"
         assert said(stub, "claude-3-opus", "think")["thinking"] == "Deep thoughts..."
@@ -85,7 +85,7 @@ def test_the_specification_s_inheritance_asks_the_child_first() -> None:
     )
 
 
-def test_a_parent_s_trigger_is_asked_before_a_child_s_default(tmp_path: Path) -> None:
+def test_inherited_trigger_wins_over_own_default(tmp_path: Path) -> None:
     text = """
 models:
   _base: [{"hello": "from the base"}]
@@ -103,7 +103,7 @@ models:
         assert stub.exchanges()[2].rule == "built-in: lorem and echo"
 
 
-def test_a_model_that_declares_nothing_can_do_everything(tmp_path: Path) -> None:
+def test_model_without_declaration_has_all_capabilities(tmp_path: Path) -> None:
     text = "models: {any: [{_default: {type: message, reasoning: hm, tool_calls: [{name: now}]}}]}"
     with configured(tmp_path, text) as stub:
         capabilities = send_request(stub, "POST", "/api/show", {"model": "any"}).json["capabilities"]
@@ -117,14 +117,14 @@ def test_a_model_that_declares_nothing_can_do_everything(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("model", "context"), [("any", 512), ("seeing", 2048), ("child", 2048)])
-def test_only_a_model_that_is_declared_to_see_has_a_large_context(tmp_path: Path, model: str, context: int) -> None:
+def test_vision_model_has_a_large_context(tmp_path: Path, model: str, context: int) -> None:
     seeing = "[{_model: {capabilities: [completion, vision]}}]"
     with configured(tmp_path, f"models: {{any: [], seeing: {seeing}, child: [{{_inherit: seeing}}]}}") as stub:
         send_message(stub, "x", model, options={"num_ctx": 512})
         assert [one["context_length"] for one in send_request(stub, "GET", "/api/ps").json["models"]] == [context]
 
 
-def test_what_is_declared_of_a_model_is_inherited_and_shown(tmp_path: Path) -> None:
+def test_model_declarations_are_inherited_and_shown(tmp_path: Path) -> None:
     text = """
 models:
   _base: [{_model: {context_length: 1000, family: qwen3, capabilities: [completion, tools]}}]
@@ -141,7 +141,7 @@ models:
         assert (len(answer["message"]["content"]), answer["eval_count"]) == (12, 3)
 
 
-def test_calls_that_were_answered_are_not_made_again(tmp_path: Path) -> None:
+def test_answered_tool_calls_are_not_repeated(tmp_path: Path) -> None:
     text = "models: {caller: [{_default: {type: message, tool_calls: [{name: now}]}}]}"
     with configured(tmp_path, text) as stub:
         asked = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "now", "arguments": {}}}]}
@@ -155,7 +155,7 @@ def test_calls_that_were_answered_are_not_made_again(tmp_path: Path) -> None:
         assert "_default of caller: its calls are answered" in stub.exchanges()[-1].passed_over
 
 
-def test_behind_a_trigger_that_only_calls_the_default_goes_on(tmp_path: Path) -> None:
+def test_default_follows_a_trigger_with_only_tool_calls(tmp_path: Path) -> None:
     text = """
 models:
   ag:
@@ -170,7 +170,7 @@ models:
         assert answer["message"] == {"role": "assistant", "content": "fin"}
 
 
-def test_an_instruction_block_goes_before_every_trigger(tmp_path: Path) -> None:
+def test_instruction_block_wins_over_triggers(tmp_path: Path) -> None:
     plan = json.dumps({"messages": [{"text_message": {"length": 2}}]})
     block = f"<|instruction_start|>{plan}<|instruction_end|>"
     with configured(tmp_path, "models: {any: [{_default: no}]}") as stub:
@@ -204,14 +204,14 @@ models:
         assert (answer["prompt_eval_count"], answer["eval_count"]) == (1, 3)
 
 
-def test_recorded_paths_count_from_the_configuration_s_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recorded_paths_are_relative_to_the_config_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     with StubServer(config=DATA / "spec-config.yaml", speed=0) as stub:
         assert said(stub, "gpt-4", "load fixture")["content"] == "Hello!"
 
 
-def test_a_configuration_with_a_mistake_does_not_start_a_server(tmp_path: Path) -> None:
+def test_invalid_config_does_not_start_a_server(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"config\.yaml:1: expected models as a mapping"):
         configured(tmp_path, "models: 5")
     with pytest.raises(ConfigError, match=r"none\.yaml:1: expected a file that can be read"):

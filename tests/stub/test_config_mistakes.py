@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mochi_stub import StubServer
+from mochi_stub import StubServer, document
 from mochi_stub.config import ConfigError, check, load
 from tests.stub.requests import send_message, send_request
 
@@ -71,7 +71,7 @@ ENTRY = "models:\n  a:\n    - _default: "
         ("[" * 100_000, 1, "fewer values inside values"),
     ],
 )
-def test_a_mistake_is_told_with_its_line(tmp_path: Path, text: str, line: int, expected: str) -> None:
+def test_mistake_is_reported_with_its_line(tmp_path: Path, text: str, line: int, expected: str) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(text)
     with pytest.raises(ConfigError) as caught:
@@ -83,7 +83,7 @@ def test_a_mistake_is_told_with_its_line(tmp_path: Path, text: str, line: int, e
     assert message in check(file)
 
 
-def test_what_is_no_text_is_told_too(tmp_path: Path) -> None:
+def test_file_that_is_not_text_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_bytes(b"models:\n  a: \xff\n")
     assert check(file) == [f"{file}:2: expected UTF-8"]
@@ -91,7 +91,9 @@ def test_what_is_no_text_is_told_too(tmp_path: Path) -> None:
     assert "expected YAML" in check(file)[0]
 
 
-def test_anchors_upon_anchors_end(tmp_path: Path) -> None:
+@pytest.mark.parametrize("limit", [20_000, pytest.param(document.MAX_VALUES, marks=pytest.mark.slow)])
+def test_nested_anchors_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    monkeypatch.setattr(document, "MAX_VALUES", limit)
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
     file = tmp_path / "config.yaml"
@@ -99,7 +101,7 @@ def test_anchors_upon_anchors_end(tmp_path: Path) -> None:
     assert "expected fewer values" in check(file)[0]
 
 
-def test_check_tells_of_every_mistake_and_of_recorded_files(tmp_path: Path) -> None:
+def test_check_reports_all_mistakes_and_recorded_files(tmp_path: Path) -> None:
     (tmp_path / "broken.yaml").write_text("request:\n  url: http://x/api/chat\n")
     (tmp_path / "other.json").write_text('{"request": {"url": "http://x/api/chat"},\n "response": {}}')
     (tmp_path / "tags.json").write_text('{"request": {"url": "http://x/api/tags"}, "response": {"body": {}}}')
@@ -128,7 +130,7 @@ def test_check_tells_of_every_mistake_and_of_recorded_files(tmp_path: Path) -> N
         ("/v1/messages", {"max_tokens": 9}, lambda answer: answer["error"]["message"]),
     ],
 )
-def test_a_missing_fixture_is_an_error_of_the_provider(tmp_path: Path, path: str, body: Any, where: Any) -> None:
+def test_missing_recorded_file_is_an_error_of_the_provider(tmp_path: Path, path: str, body: Any, where: Any) -> None:
     (tmp_path / "config.yaml").write_text("models: {a: [{_default: {type: file, path: gone.yaml}}]}")
     with StubServer(config=tmp_path / "config.yaml", speed=0) as stub:
         body = {"model": "a", "messages": [{"role": "user", "content": "x"}], "stream": True, **body}
@@ -163,14 +165,14 @@ def edited(tmp_path: Path) -> Iterator[Edited]:
         yield edited
 
 
-def test_a_change_is_in_force_at_the_next_request(edited: Edited) -> None:
+def test_changed_file_applies_to_the_next_request(edited: Edited) -> None:
     assert edited.answer == "first"
     for answer in ("other", "third", "again", "first"):
         edited.write(answer)
         assert edited.answer == answer
 
 
-def test_another_file_in_its_place_is_in_force_too(edited: Edited, tmp_path: Path) -> None:
+def test_replaced_file_applies_to_the_next_request(edited: Edited, tmp_path: Path) -> None:
     assert edited.answer == "first"
     (tmp_path / "new.yaml").write_text("models: {a: [{_default: newer}], b: []}")
     (tmp_path / "new.yaml").replace(edited.file)
@@ -181,9 +183,7 @@ def test_another_file_in_its_place_is_in_force_too(edited: Edited, tmp_path: Pat
     assert edited.answer == "newer"
 
 
-def test_a_mistake_leaves_the_last_good_configuration_in_force(
-    edited: Edited, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_invalid_change_keeps_the_last_valid_config(edited: Edited, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "mochi_stub"):
         edited.file.write_text("models:\n  a: [{_default: {type: nonsense}}]")
         assert edited.answer == "first"
@@ -199,7 +199,7 @@ def test_a_mistake_leaves_the_last_good_configuration_in_force(
     assert told[2] == "configuration reloaded"
 
 
-def test_a_recorded_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
+def test_changed_recorded_file_is_read_again(tmp_path: Path) -> None:
     recorded = tmp_path / "said.json"
     (tmp_path / "config.yaml").write_text("models: {a: [{_default: {type: file, path: said.json}}]}")
     with StubServer(config=tmp_path / "config.yaml", speed=0) as stub:

@@ -8,41 +8,58 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
 
 from mochi_stub import StubServer
+from tests.stub.commands import Finished, call_command, run_command
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="servers in the background need a POSIX system")
 
-Command = Callable[..., "subprocess.CompletedProcess[str]"]
+CONFIG = 'models:\n  mine:\n    - _default: "Hello."\n'
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
+    """The output of a `start` whose server runs as long as the tests of this module. Its folder is XDG_RUNTIME_DIR."""
+    folder = tmp_path_factory.mktemp("runtime")
+    (folder / "config.yaml").write_text(CONFIG)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", str(folder))
+        yield run_command("start", "--port", "0", "--config", str(folder / "config.yaml"), "--speed", "0")
+        end_servers(folder)
 
 
 @pytest.fixture
-def command(tmp_path: Path) -> Iterator[Command]:
-    """Runs the command with a folder of its own for PID files; what it leaves running is ended."""
-
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "mochi_stub", *arguments],
-            env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)},
-            capture_output=True,
-            text=True,
-            timeout=20,
-            check=False,
-        )
-
-    yield run
-    for pid_file in tmp_path.rglob("*.pid"):
-        run("stop", "--pid-file", str(pid_file))
+def port(started: Finished) -> str:
+    """The port of the server that runs in the background."""
+    return port_of(started)
 
 
-def port_of(line: str) -> str:
-    found = re.fullmatch(r"mochi-stub on http://127\.0\.0\.1:(\d+)\n", line)
-    assert found, line
+@pytest.fixture
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty folder for PID files. Servers that run when the test ends are stopped."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    yield tmp_path
+    end_servers(tmp_path)
+
+
+def end_servers(folder: Path) -> None:
+    for address in folder.rglob("*.url"):
+        pid_file = address.with_suffix("")
+        process = int(pid_file.read_text())
+        call_command("stop", "--pid-file", str(pid_file))
+        with suppress(ChildProcessError):
+            os.waitpid(process, 0)
+
+
+def port_of(started: Finished) -> str:
+    found = re.fullmatch(r"mochi-stub on http://127\.0\.0\.1:(\d+)\n", started.stdout)
+    assert found, started
     return found[1]
 
 
@@ -59,131 +76,139 @@ def answers(port: str) -> bool:
         return False
 
 
-def test_start_returns_when_the_server_answers_and_stop_when_it_is_gone(command: Command) -> None:
-    started = command("start", "--port", "0")
-    port = port_of(started.stdout)
+def test_start_returns_when_the_server_answers(started: Finished, port: str) -> None:
     assert (started.returncode, started.stderr) == (0, "")
     assert answers(port)
-    status = command("status", "--port", port)
-    assert status.returncode == 0
-    assert re.fullmatch(rf"mochi-stub on http://127\.0\.0\.1:{port} \(process \d+\)\n", status.stdout)
-    stopped = command("stop", "--port", port)
-    assert (stopped.returncode, stopped.stdout) == (0, f"mochi-stub on http://127.0.0.1:{port} has ended\n")
-    assert not answers(port)
-    assert command("status", "--port", port).returncode == 3
 
 
-def test_the_options_of_start_reach_the_server(command: Command, tmp_path: Path) -> None:
-    config = tmp_path / "config.yaml"
-    config.write_text('models:\n  mine:\n    - _default: "Hello."\n')
-    port = port_of(command("start", "--port", "0", "--config", str(config), "--speed", "0").stdout)
+def test_start_passes_its_options_to_the_server(port: str) -> None:
     with urlopen(f"http://127.0.0.1:{port}/api/tags") as response:
         assert [model["name"] for model in json.load(response)["models"]] == ["mine:latest"]
 
 
-def test_a_second_start_says_where_the_first_one_runs(command: Command) -> None:
-    port = port_of(command("start", "--port", "0").stdout)
-    again = command("start", "--port", port)
+def test_status_names_the_url_and_the_process(port: str) -> None:
+    status = call_command("status", "--port", port)
+    assert status.returncode == 0
+    assert re.fullmatch(rf"mochi-stub on http://127\.0\.0\.1:{port} \(process \d+\)\n", status.stdout)
+
+
+def test_second_start_names_the_running_server(port: str) -> None:
+    again = call_command("start", "--port", port)
     assert (again.returncode, again.stdout) == (1, "")
     assert re.fullmatch(rf"mochi-stub: already running on http://127\.0\.0\.1:{port} \(process \d+\)\n", again.stderr)
     assert answers(port)
 
 
-def test_restart_puts_a_new_process_in_the_place_of_the_old_one(command: Command) -> None:
-    port = port_of(command("start", "--port", "0").stdout)
-    before = command("status", "--port", port).stdout
-    restarted = command("restart", "--port", port)
-    assert (restarted.returncode, port_of(restarted.stdout)) == (0, port)
-    assert command("status", "--port", port).stdout != before
-    assert answers(port)
-
-
-def test_restart_of_what_does_not_run_is_a_start(command: Command) -> None:
-    port = free_port()
-    assert port_of(command("restart", "--port", port).stdout) == port
-
-
-def test_there_may_be_nothing_to_stop(command: Command) -> None:
-    stopped = command("stop", "--port", "1")
-    assert (stopped.returncode, stopped.stdout) == (1, "")
-    assert stopped.stderr == "mochi-stub: nothing to stop: no server was started on port 1\n"
-
-
-def test_a_port_in_use_is_one_line(command: Command) -> None:
-    with StubServer() as stub:
-        started = command("start", "--port", str(stub.port))
-    assert (started.returncode, started.stdout) == (1, "")
-    assert re.fullmatch(rf"mochi-stub: cannot listen on 127\.0\.0\.1:{stub.port}: .*in use\n", started.stderr)
-
-
-def test_the_pid_file_of_a_server_that_was_killed_is_stale(command: Command, tmp_path: Path) -> None:
-    pid_file = tmp_path / "mine.pid"
-    place = ("--pid-file", str(pid_file))
-    port = port_of(command("start", "--port", "0", *place).stdout)
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
-        assert f"http://127.0.0.1:{port}" in command("status", *place).stdout
-        os.kill(int(pid_file.read_text()), signal.SIGKILL)
-        waited = command("restart", "--port", port, *place)
-        assert waited.returncode == 0
-        command("stop", *place)
-        assert [file.name for file in tmp_path.glob("mine.*")] == ["mine.log"]
-        pid_file.write_text(f"{other.pid}\n")
-        assert command("status", *place).returncode == 3
-        assert not pid_file.exists()
-        pid_file.write_text(str(other.pid))
-        assert command("stop", *place).returncode == 1
-        assert other.poll() is None
-        other.communicate(b"\n")
-
-
-@pytest.mark.parametrize("name", ["status", "start", "run"])
-def test_a_file_that_is_no_pid_file_is_left_alone(command: Command, tmp_path: Path, name: str) -> None:
-    precious = tmp_path / "notes.txt"
-    precious.write_text("bread\nmilk\n")
-    done = command(name, "--port", free_port(), "--pid-file", str(precious))
-    assert (done.returncode, done.stderr) == (1, f"mochi-stub: {precious} is no PID file of mochi-stub\n")
-    assert precious.read_text() == "bread\nmilk\n"
-
-
-def test_the_log_has_the_name_of_the_port(command: Command, tmp_path: Path) -> None:
-    port = port_of(command("start", "--port", "0").stdout)
-    command("stop", "--port", port)
-    assert [file.name for file in tmp_path.rglob("*.*")] == [f"{port}.log"]
-    beside = tmp_path / "mine.log"
-    command("start", "--port", "0", "--pid-file", str(beside))
-    assert beside.read_text().splitlines()[0].isdigit()
-    command("stop", "--pid-file", str(beside))
-
-
-def test_a_pid_file_where_none_can_be_is_one_line(command: Command, tmp_path: Path) -> None:
-    started = command("start", "--port", "0", "--pid-file", str(tmp_path / "no" / "folder.pid"))
-    assert (started.returncode, started.stdout) == (1, "")
-    assert re.fullmatch(r"mochi-stub: No such file or directory: .*\n", started.stderr)
-
-
-def test_a_configuration_with_a_mistake_keeps_it_from_starting(command: Command, tmp_path: Path) -> None:
-    config = tmp_path / "config.yaml"
-    config.write_text("models: 5\n")
-    started = command("start", "--port", "0", "--config", str(config))
-    assert (started.returncode, started.stdout) == (1, "")
-    assert re.fullmatch(r"mochi-stub: .*config\.yaml.*\n", started.stderr)
-
-
-def test_a_restart_with_a_mistake_leaves_the_server_alone(command: Command, tmp_path: Path) -> None:
-    port = port_of(command("start", "--port", "0").stdout)
+def test_restart_with_invalid_config_keeps_the_server(port: str, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("models: 5\n")
-    restarted = command("restart", "--port", port, "--config", str(tmp_path / "config.yaml"))
+    restarted = call_command("restart", "--port", port, "--config", str(tmp_path / "config.yaml"))
     assert (restarted.returncode, restarted.stdout) == (1, "")
     assert re.fullmatch(r"mochi-stub: .*config\.yaml:1: expected .*\n", restarted.stderr)
     assert answers(port)
 
 
-def test_check_tells_every_mistake_with_its_place(command: Command, tmp_path: Path) -> None:
+def test_restart_replaces_the_process_and_stop_ends_it(own_folder: Path) -> None:
+    port = free_port()
+    first = call_command("restart", "--port", port)  # no server runs: it is a start
+    assert (first.returncode, port_of(first)) == (0, port)
+    before = call_command("status", "--port", port).stdout
+    restarted = call_command("restart", "--port", port)
+    assert (restarted.returncode, port_of(restarted)) == (0, port)
+    assert call_command("status", "--port", port).stdout != before
+    assert answers(port)
+    stopped = call_command("stop", "--port", port)
+    assert (stopped.returncode, stopped.stdout) == (0, f"mochi-stub on http://127.0.0.1:{port} has ended\n")
+    assert not answers(port)
+    assert call_command("status", "--port", port).returncode == 3
+    assert [file.name for file in own_folder.rglob("*.*")] == [f"{port}.log"]
+
+
+def test_log_is_named_after_the_port(started: Finished, port: str) -> None:
+    logs = Path(os.environ["XDG_RUNTIME_DIR"]).rglob("*.log")
+    assert [log.name for log in logs] == [f"{port}.log"]
+
+
+def test_stop_without_a_server_fails(own_folder: Path) -> None:
+    stopped = call_command("stop", "--port", "1")
+    assert (stopped.returncode, stopped.stdout) == (1, "")
+    assert stopped.stderr == "mochi-stub: nothing to stop: no server was started on port 1\n"
+
+
+@pytest.mark.slow
+def test_start_on_a_used_port_fails_with_one_line(own_folder: Path) -> None:
+    with StubServer() as stub:
+        started = call_command("start", "--port", str(stub.port))
+    assert (started.returncode, started.stdout) == (1, "")
+    assert re.fullmatch(rf"mochi-stub: cannot listen on 127\.0\.0\.1:{stub.port}: .*in use\n", started.stderr)
+
+
+def test_pid_file_of_a_killed_server_is_stale(own_folder: Path) -> None:
+    pid_file = own_folder / "mine.log"  # a log file of this name would overwrite it
+    place = ("--pid-file", str(pid_file))
+    port = port_of(call_command("start", "--port", "0", *place))
+    process = int(pid_file.read_text())
+    assert f"http://127.0.0.1:{port}" in call_command("status", *place).stdout
+    os.kill(process, signal.SIGKILL)
+    os.waitpid(process, 0)
+    assert call_command("status", *place).returncode == 3
+    assert [file.name for file in own_folder.glob("mine.*")] == ["mine.log.log"]
+    pid_file.write_text(f"{os.getpid()}\n")  # a process with the number of the server is not the server
+    assert call_command("status", *place).returncode == 3
+    assert not pid_file.exists()
+    pid_file.write_text(str(os.getpid()))
+    assert call_command("stop", *place).returncode == 1
+
+
+@pytest.mark.slow
+def test_restart_replaces_a_killed_server(own_folder: Path) -> None:
+    pid_file = own_folder / "mine.pid"
+    place = ("--pid-file", str(pid_file))
+    port = port_of(call_command("start", "--port", "0", *place))
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        assert f"http://127.0.0.1:{port}" in call_command("status", *place).stdout
+        os.kill(int(pid_file.read_text()), signal.SIGKILL)
+        restarted = call_command("restart", "--port", port, *place)
+        assert restarted.returncode == 0
+        call_command("stop", *place)
+        assert [file.name for file in own_folder.glob("mine.*")] == ["mine.log"]
+        pid_file.write_text(f"{other.pid}\n")
+        assert call_command("status", *place).returncode == 3
+        assert not pid_file.exists()
+        pid_file.write_text(str(other.pid))
+        assert call_command("stop", *place).returncode == 1
+        assert other.poll() is None
+        other.communicate(b"\n")
+
+
+@pytest.mark.parametrize("name", ["status", "start", "run"])
+def test_file_that_is_not_a_pid_file_is_not_changed(own_folder: Path, name: str) -> None:
+    precious = own_folder / "notes.txt"
+    precious.write_text("bread\nmilk\n")
+    done = call_command(name, "--port", free_port(), "--pid-file", str(precious))
+    assert (done.returncode, done.stderr) == (1, f"mochi-stub: {precious} is no PID file of mochi-stub\n")
+    assert precious.read_text() == "bread\nmilk\n"
+
+
+def test_pid_file_in_a_missing_folder_fails_with_one_line(own_folder: Path) -> None:
+    started = call_command("start", "--port", "0", "--pid-file", str(own_folder / "no" / "folder.pid"))
+    assert (started.returncode, started.stdout) == (1, "")
+    assert re.fullmatch(r"mochi-stub: No such file or directory: .*\n", started.stderr)
+
+
+def test_start_with_invalid_config_fails_with_one_line(own_folder: Path) -> None:
+    config = own_folder / "config.yaml"
+    config.write_text("models: 5\n")
+    started = call_command("start", "--port", "0", "--config", str(config))
+    assert (started.returncode, started.stdout) == (1, "")
+    assert re.fullmatch(r"mochi-stub: .*config\.yaml.*\n", started.stderr)
+
+
+def test_check_prints_each_mistake_with_its_place(tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
-    config.write_text('models:\n  mine:\n    - _default: "Hello."\n')
-    assert command("check", str(config)).returncode == 0
+    config.write_text(CONFIG)
+    assert call_command("check", str(config)).returncode == 0
     config.write_text("models:\n  a:\n    - _inherit: b\n  b:\n    - _inherit: a\n")
-    checked = command("check", str(config))
+    checked = call_command("check", str(config))
     assert (checked.returncode, checked.stdout) == (1, "")
     assert str(config) in checked.stderr
-    assert command("check", str(tmp_path / "none.yaml")).returncode == 1
+    assert call_command("check", str(tmp_path / "none.yaml")).returncode == 1

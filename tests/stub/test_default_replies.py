@@ -1,4 +1,4 @@
-"""What a model says that nobody has scripted: filler text, the echo, the reason, and instruction blocks."""
+"""Default replies of a model: filler text, the echo, the reason, and instruction blocks."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ def instruction(**plan: Any) -> str:
     return f"ignored <|instruction_start|>{json.dumps(plan)}<|instruction_end|> ignored"
 
 
-def test_a_message_is_answered_with_filler_text_and_then_repeated() -> None:
+def test_answer_is_filler_text_and_the_message() -> None:
     assert reply_to("hello").text == f"{hash_sized('hello')} hello"
     assert reply_to("hello").reasoning == ""
 
 
-def test_the_filler_text_has_between_5_and_500_words() -> None:
+def test_filler_text_has_between_5_and_500_words() -> None:
     sizes = {len(hash_sized(str(number)).split()) for number in range(3000)}
     assert min(sizes) == 5
     assert max(sizes) == 500
 
 
-def test_the_filler_text_is_as_long_in_every_process() -> None:
+def test_filler_text_has_the_same_length_in_each_process() -> None:
     program = "from mochi_stub.lorem import hash_sized; print(hash_sized('a prompt'))"
     printed = {
         subprocess.run(
@@ -47,28 +47,28 @@ def test_the_filler_text_is_as_long_in_every_process() -> None:
     assert printed == {hash_sized("a prompt") + "\n"}
 
 
-def test_the_echo_keeps_every_blank(shared: StubServer) -> None:
-    streamed = send_message(shared, AWKWARD)
+def test_echo_keeps_whitespace(stub: StubServer) -> None:
+    streamed = send_message(stub, AWKWARD)
     assert contents(streamed.lines).endswith(f" {AWKWARD}")
-    assert send_message(shared, AWKWARD, stream=False).json["message"]["content"] == contents(streamed.lines)
+    assert send_message(stub, AWKWARD, stream=False).json["message"]["content"] == contents(streamed.lines)
 
 
-def test_chunks_are_five_words_and_shorter_only_where_a_text_ends(shared: StubServer) -> None:
-    lines = send_message(shared, "one two three four five six seven").lines[:-1]
+def test_chunks_have_five_words_except_the_last(stub: StubServer) -> None:
+    lines = send_message(stub, "one two three four five six seven").lines[:-1]
     assert [len(line["message"]["content"].split()) for line in lines[-2:]] == [5, 2]
     sizes = [len(line["message"]["content"].split()) for line in lines[:-2]]
     assert set(sizes[:-1]) == {5}
     assert 1 <= sizes[-1] <= 5
 
 
-def test_a_reason_makes_the_model_think_first_and_repeat_the_message_in_both() -> None:
+def test_reason_line_adds_thinking_that_echoes_the_message() -> None:
     asked = "What?\nReason: why not"
     reply = reply_to(asked)
     assert reply.reasoning == reply.text == f"{hash_sized(asked)} {asked}"
 
 
-def test_reasoning_streams_before_text(shared: StubServer) -> None:
-    lines = send_message(shared, "What?\nReason: why not").lines[:-1]
+def test_thinking_streams_before_text(stub: StubServer) -> None:
+    lines = send_message(stub, "What?\nReason: why not").lines[:-1]
     thinking = ["thinking" in line["message"] for line in lines]
     assert thinking == sorted(thinking, reverse=True)
     assert thinking[0]
@@ -76,13 +76,13 @@ def test_reasoning_streams_before_text(shared: StubServer) -> None:
 
 
 @pytest.mark.parametrize(("model", "fields"), [("mochi", {"think": False}), ("mochi-chat", {})])
-def test_without_thinking_a_reason_brings_text_only(shared: StubServer, model: str, fields: dict[str, Any]) -> None:
-    message = send_message(shared, "What?\nReason: why not", model, stream=False, **fields).json["message"]
+def test_reason_line_without_thinking_has_text_only(stub: StubServer, model: str, fields: dict[str, Any]) -> None:
+    message = send_message(stub, "What?\nReason: why not", model, stream=False, **fields).json["message"]
     assert "thinking" not in message
     assert message["content"].endswith("Reason: why not")
 
 
-def test_an_instruction_plays_its_messages_in_order() -> None:
+def test_instruction_sends_its_messages_in_order() -> None:
     plan = instruction(
         id_message="#1", reasoning={"length": 7}, messages=[{"text_message": {"length": n}} for n in (3, 4)]
     )
@@ -92,7 +92,7 @@ def test_an_instruction_plays_its_messages_in_order() -> None:
     assert reply_to(plan, thinks=False).reasoning == ""
 
 
-def test_a_reply_ends_at_its_tool_calls_and_goes_on_when_the_results_have_come() -> None:
+def test_reply_continues_after_the_tool_results() -> None:
     calls = [{"name": "now", "args": {}}, {"name": "add", "args": {"a": 1, "b": [2]}}]
     plan = instruction(
         messages=[{"text_message": {"length": 2}}, {"tool_call": calls}, {"text_message": {"length": 3}}]
@@ -108,12 +108,12 @@ def test_a_reply_ends_at_its_tool_calls_and_goes_on_when_the_results_have_come()
     assert again.tool_calls == []
 
 
-def test_only_the_latest_user_message_instructs() -> None:
+def test_only_the_latest_user_message_is_an_instruction() -> None:
     plan = instruction(messages=[{"tool_call": [{"name": "now", "args": {}}]}])
     assert reply_to(plan, Message("assistant", "done"), Message("user", "thanks")).text.endswith(" thanks")
 
 
-def test_a_tool_result_without_an_instruction_is_repeated() -> None:
+def test_tool_result_without_instruction_is_echoed() -> None:
     asked = Message("assistant", tool_calls=(ToolCall("now"),))
     reply = reply_to("what time?", asked, Message("tool", "noon"))
     assert reply.text == f"{hash_sized('noon')} noon"
@@ -137,44 +137,44 @@ def test_a_tool_result_without_an_instruction_is_repeated() -> None:
         '{"messages":[],"id_message":5}',
     ],
 )
-def test_a_block_that_cannot_be_understood_is_an_ordinary_message(block: str) -> None:
+def test_invalid_instruction_block_is_echoed(block: str) -> None:
     text = f"<|instruction_start|>{block}<|instruction_end|>"
     assert reply_to(text).text.endswith(f" {text}")
 
 
-def test_an_empty_instruction_falls_back_too() -> None:
+def test_empty_instruction_is_echoed() -> None:
     assert reply_to(instruction(messages=[])).text.endswith("ignored")
     assert reply_to(instruction(messages=[]), choices=True).text.endswith("ignored")
 
 
-def test_what_is_null_in_a_block_is_left_out() -> None:
+def test_null_values_of_an_instruction_are_ignored() -> None:
     reply = reply_to(instruction(id_message=None, reasoning=None, messages=[{"text_message": {"length": 1.0}}]))
     assert (reply.text, reply.reasoning) == ("lorem", "")
 
 
-def test_tool_calls_of_an_instruction_reach_the_client(shared: StubServer) -> None:
+def test_tool_calls_of_an_instruction_are_sent(stub: StubServer) -> None:
     plan = instruction(messages=[{"tool_call": [{"name": "add", "args": {"x": "<é>"}}]}])
-    own_line, bare = send_message(shared, plan).lines
+    own_line, bare = send_message(stub, plan).lines
     (call,) = own_line["message"]["tool_calls"]
     assert call["function"] == {"index": 0, "name": "add", "arguments": {"x": "<é>"}}
     assert call["id"].startswith("call_")
     assert "tool_calls" not in bare["message"]
-    (final,) = send_message(shared, plan, "mochi-native:4b").lines
+    (final,) = send_message(stub, plan, "mochi-native:4b").lines
     assert final["message"]["tool_calls"][0]["function"] == call["function"]
     assert final["done"] is True
 
 
-def test_tool_calls_of_an_instruction_reach_also_who_offers_no_tools(shared: StubServer) -> None:
+def test_tool_calls_are_sent_without_offered_tools(stub: StubServer) -> None:
     plan = instruction(messages=[{"text_message": {"length": 2}}, {"tool_call": [{"name": "now", "args": {}}]}])
-    whole = send_message(shared, plan, stream=False).json["message"]
+    whole = send_message(stub, plan, stream=False).json["message"]
     assert whole["content"] == lorem(2)
-    streamed = [call for line in send_message(shared, plan).lines for call in line["message"].get("tool_calls", ())]
+    streamed = [call for line in send_message(stub, plan).lines for call in line["message"].get("tool_calls", ())]
     for calls in (whole["tool_calls"], streamed):
         assert [call["function"] for call in calls] == [{"index": 0, "name": "now", "arguments": {}}]
 
 
-def test_generate_answers_like_chat(shared: StubServer) -> None:
+def test_generate_answers_like_chat(stub: StubServer) -> None:
     answer = send_request(
-        shared, "POST", "/api/generate", {"model": "mochi-chat", "prompt": "hello", "stream": False}
+        stub, "POST", "/api/generate", {"model": "mochi-chat", "prompt": "hello", "stream": False}
     ).json
     assert answer["response"] == f"{hash_sized('hello')} hello"

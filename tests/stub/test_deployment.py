@@ -14,6 +14,7 @@ import pytest
 
 from mochi_server import MochiServerSettings
 from mochi_stub import StubServer
+from tests.stub.commands import call_command
 from tests.support.server import RunningServer
 
 ROOT = Path(__file__).parents[2]
@@ -47,12 +48,12 @@ def fly() -> dict[str, Any]:
     return found
 
 
-def test_every_instruction_is_one_and_every_stage_comes_from_a_slim_python() -> None:
+def test_instructions_are_valid_and_stages_use_slim_python() -> None:
     assert {name for stage in stages().values() for name, _ in stage} <= INSTRUCTIONS
     assert [stage[0][1].split(" AS ")[0] for stage in stages().values()] == ["python:3.13-slim"] * 3
 
 
-def test_what_is_copied_is_there_and_what_the_build_needs_is_copied() -> None:
+def test_build_copies_all_files_that_it_needs() -> None:
     sources = [source for name, rest in stages()["build"] if name == "COPY" for source in rest.split()[:-1]]
     assert all((ROOT / source).exists() for source in sources)
     included = re.findall(r'^"([\w/.]+)" = "mochi_server/', (ROOT / "pyproject.toml").read_text(), flags=re.MULTILINE)
@@ -61,18 +62,18 @@ def test_what_is_copied_is_there_and_what_the_build_needs_is_copied() -> None:
 
 
 @pytest.mark.parametrize(("stage", "user"), [("stub", "stub"), ("server", "mochi")])
-def test_it_does_not_run_as_root(stage: str, user: str) -> None:
+def test_containers_do_not_run_as_root(stage: str, user: str) -> None:
     assert value(stage, "USER") == user
     assert re.search(rf"useradd --system .* {user}( |$)", value(stage, "RUN"))
     order = [name for name, _ in stages()[stage]]
     assert order.index("RUN") < order.index("USER") < order.index("ENTRYPOINT")
 
 
-def test_without_a_target_it_is_the_server_that_is_built() -> None:
+def test_default_target_is_the_server() -> None:
     assert list(stages())[-1] == "server"
 
 
-def test_the_server_in_the_container_is_set_up_by_names_that_it_knows(tmp_path: Path) -> None:
+def test_container_sets_only_known_settings(tmp_path: Path) -> None:
     given = {name: text for name, text in environment("server").items() if name.startswith("MOCHI_")}
     settings = MochiServerSettings(**{name.removeprefix("MOCHI_").lower(): text for name, text in given.items()})
     assert str(settings.port) == value("server", "EXPOSE")
@@ -81,26 +82,25 @@ def test_the_server_in_the_container_is_set_up_by_names_that_it_knows(tmp_path: 
     assert json.loads(value("server", "ENTRYPOINT")) == ["mochi-server"]
 
 
-def test_the_health_check_of_the_server_needs_no_key(tmp_path: Path, stub: StubServer) -> None:
+def test_server_health_check_needs_no_key(tmp_path: Path, private_stub: StubServer) -> None:
     check = json.loads(value("server", "HEALTHCHECK").partition("CMD ")[2])
-    with RunningServer(tmp_path, stub.url, api_keys=("key",)) as server:
+    with RunningServer(tmp_path, private_stub.url, api_keys=("key",)) as server:
         port = {"MOCHI_PORT": server.url.rpartition(":")[2]}
         assert subprocess.run([sys.executable, *check[1:]], env={**os.environ, **port}, check=False).returncode == 0
     dead = subprocess.run([sys.executable, *check[1:]], env={**os.environ, **port}, capture_output=True, check=False)
     assert dead.returncode != 0
 
 
-def test_what_the_container_runs_is_understood_and_the_port_comes_from_the_environment() -> None:
+def test_container_command_takes_its_port_from_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert json.loads(value("stub", "ENTRYPOINT")) == ["mochi-stub"]
     assert environment()["PORT"] == value("stub", "EXPOSE")
-    command = [sys.executable, "-m", "mochi_stub", *json.loads(value("stub", "CMD"))]
     with StubServer(host="0.0.0.0") as taken:  # noqa: S104 - as in the container
-        env = {**os.environ, "PORT": str(taken.port)}
-        ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=20, check=False)
+        monkeypatch.setenv("PORT", str(taken.port))
+        ran = call_command(*json.loads(value("stub", "CMD")))
     assert f"cannot listen on 0.0.0.0:{taken.port}" in ran.stderr
 
 
-def test_the_health_check_tells_a_server_that_answers_from_one_that_does_not() -> None:
+def test_stub_health_check_fails_if_nothing_answers() -> None:
     check = json.loads(value("stub", "HEALTHCHECK").partition("CMD ")[2])
     assert check[0] == "python"
     with StubServer() as stub:
@@ -110,7 +110,7 @@ def test_the_health_check_tells_a_server_that_answers_from_one_that_does_not() -
     assert dead.returncode != 0
 
 
-def test_fly_builds_the_target_and_sends_to_its_port() -> None:
+def test_fly_builds_the_stub_and_uses_its_port() -> None:
     settings = fly()
     assert (ROOT / settings["build"]["dockerfile"]).exists()
     assert settings["build"]["build-target"] in stages()

@@ -26,18 +26,18 @@ def bodies(seed: int, speed: float, *, backwards: bool = False) -> list[bytes]:
     return found[::-1] if backwards else found
 
 
-def test_two_servers_answer_alike_in_any_order_at_any_speed() -> None:
+def test_answers_do_not_depend_on_order_or_speed() -> None:
     first = bodies(0, 0)
     assert bodies(0, 0, backwards=True) == first
     assert bodies(0, 10_000) == first
 
 
-def test_another_seed_gives_other_ids_and_times_but_the_same_words() -> None:
+def test_seed_changes_ids_and_times_but_not_the_text() -> None:
     changed = [before != after for before, after in zip(bodies(0, 0), bodies(1, 0), strict=True)]
     assert changed == [False, False, True, True, True, True, False]
 
 
 @pytest.mark.parametrize("prefix", ["", "/ollama"])
-def test_the_prefix_does_not_matter(shared: StubServer, prefix: str) -> None:
+def test_answers_do_not_depend_on_the_path_prefix(stub: StubServer, prefix: str) -> None:
     method, path, body = REQUESTS[2]
-    assert send_request(shared, method, prefix + path, body).body == send_request(shared, method, path, body).body
+    assert send_request(stub, method, prefix + path, body).body == send_request(stub, method, path, body).body

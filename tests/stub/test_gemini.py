@@ -5,17 +5,26 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
-from typing import Any
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from google import genai
-from google.genai import errors, types
 from pydantic import BaseModel
 
 from mochi_stub import Cut, Failure, Model, Prompt, Reply, StubServer, Text, ToolCall, Usage
 from mochi_stub.lorem import hash_sized
-from tests.stub.clients import gemini_client, saying
+from tests.stub.clients import gemini_client, stub_replying
 from tests.stub.requests import send_request
+from tests.support.lazy import LazyModule
+
+if TYPE_CHECKING:
+    from google import genai
+    from google.genai import errors, types
+else:
+    genai = LazyModule("google.genai")
+    errors = LazyModule("google.genai.errors")
+    types = LazyModule("google.genai.types")
+
 
 HELLO = {"contents": [{"role": "user", "parts": [{"text": "hello"}]}]}
 VERSIONS = (None, "v1beta", "v1alpha")
@@ -38,7 +47,7 @@ def path(verb: str, model: str = "mochi", version: str = "v1beta") -> str:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_every_version_answers_alike(own: StubServer, version: str | None) -> None:
+def test_all_api_versions_give_the_same_answer(own: StubServer, version: str | None) -> None:
     with gemini_client(own, version) as client:
         whole = client.models.generate_content(model="mochi", contents="hello")
         stream = list(client.models.generate_content_stream(model="mochi", contents="hello"))
@@ -51,9 +60,9 @@ def test_every_version_answers_alike(own: StubServer, version: str | None) -> No
         assert [len(one.values or ()) for one in embedded.embeddings] == [768, 768]
 
 
-def test_a_stream_is_events_where_they_are_asked_for_and_else_a_list() -> None:
+def test_stream_is_a_list_unless_events_are_requested() -> None:
     calls = [ToolCall("read_file", {"path": "/src/main.js"}, id="mine")]
-    with saying(Reply.of(("one", " two"), reasoning="hm", tool_calls=calls)) as stub:
+    with stub_replying(Reply.of(("one", " two"), reasoning="hm", tool_calls=calls)) as stub:
         events = send_request(stub, "POST", f"{path('streamGenerateContent')}?alt=sse", HELLO)
         listed = send_request(stub, "POST", path("streamGenerateContent"), HELLO)
     assert events.headers["content-type"] == "text/event-stream"
@@ -79,8 +88,8 @@ def test_a_stream_is_events_where_they_are_asked_for_and_else_a_list() -> None:
     assert [chunk.get("usageMetadata", {}).get("promptTokenCount") for chunk in chunks] == [None, None, None, 5]
 
 
-def test_thoughts_are_shown_to_who_asks_for_them() -> None:
-    with saying(Reply.of("text", reasoning="let me see")) as stub, gemini_client(stub) as client:
+def test_thoughts_are_sent_only_on_request() -> None:
+    with stub_replying(Reply.of("text", reasoning="let me see")) as stub, gemini_client(stub) as client:
         plain = client.models.generate_content(model="mochi", contents="hello")
         config = types.GenerateContentConfig(thinking_config=types.ThinkingConfig(include_thoughts=True))
         shown = client.models.generate_content(model="mochi", contents="hello", config=config)
@@ -89,18 +98,18 @@ def test_thoughts_are_shown_to_who_asks_for_them() -> None:
     assert plain.usage_metadata == shown.usage_metadata
 
 
-def test_usage_counts_thinking_with_the_candidates() -> None:
+def test_usage_counts_thoughts_and_candidates() -> None:
     usage = Usage(input=100, output=50, reasoning=25)
-    with saying(Reply.of("text", usage=usage)) as stub, gemini_client(stub) as client:
+    with stub_replying(Reply.of("text", usage=usage)) as stub, gemini_client(stub) as client:
         told = client.models.generate_content(model="mochi", contents="hello").usage_metadata
     assert told
     assert (told.prompt_token_count, told.candidates_token_count, told.total_token_count) == (100, 50, 150)
 
 
 # the client says so of any use of it outside a chat, and a chat uses it so
-@pytest.mark.skipif(genai.__version__ < "3", reason="chats of older clients leave the calls to their users")
+@pytest.mark.skipif(version("google-genai") < "3", reason="chats of older clients leave the calls to their users")
 @pytest.mark.filterwarnings("ignore:Direct use of automatic function calling")
-def test_a_chat_calls_functions_by_itself_until_it_has_an_answer(own: StubServer) -> None:
+def test_chat_calls_functions_until_it_has_an_answer(own: StubServer) -> None:
     asked: list[str] = []
 
     def now(zone: str) -> str:
@@ -123,7 +132,7 @@ class Person(BaseModel):
     tags: list[str]
 
 
-def test_a_schema_is_answered_with_what_fits_it(client: genai.Client) -> None:
+def test_answer_matches_the_schema(client: genai.Client) -> None:
     config = types.GenerateContentConfig(response_mime_type="application/json", response_schema=Person)
     answer = client.models.generate_content(model="mochi", contents="hello", config=config)
     assert isinstance(answer.parsed, Person)
@@ -132,7 +141,7 @@ def test_a_schema_is_answered_with_what_fits_it(client: genai.Client) -> None:
     assert isinstance(json.loads(plain.text or ""), dict)
 
 
-def test_contents_of_every_kind_reach_the_model() -> None:
+def test_contents_of_all_kinds_reach_the_model() -> None:
     seen: list[Prompt] = []
 
     def resolve(prompt: Prompt) -> Reply:
@@ -170,7 +179,7 @@ def test_contents_of_every_kind_reach_the_model() -> None:
         max_output_tokens=9,
         thinking_config=types.ThinkingConfig(thinking_budget=0),
     )
-    with saying(resolve) as stub, gemini_client(stub) as client:
+    with stub_replying(resolve) as stub, gemini_client(stub) as client:
         client.models.generate_content(model="mochi", contents=contents, config=config)
     (prompt,) = seen
     system, user, assistant, first, second = prompt.messages
@@ -190,14 +199,14 @@ def test_contents_of_every_kind_reach_the_model() -> None:
     assert not prompt.thinks
 
 
-def test_names_may_be_written_in_snake_case(own: StubServer) -> None:
+def test_field_names_can_be_snake_case(own: StubServer) -> None:
     body = {**HELLO, "generation_config": {"max_output_tokens": 5}, "system_instruction": {"parts": [{"text": "x"}]}}
     answer = send_request(own, "POST", path("generateContent"), body).json
     assert answer["candidates"][0]["content"]["parts"] == [{"text": "lorem"}]
     assert answer["candidates"][0]["finishReason"] == "MAX_TOKENS"
 
 
-def test_it_embeds_one_and_many(own: StubServer, client: genai.Client) -> None:
+def test_one_or_many_texts_are_embedded(own: StubServer, client: genai.Client) -> None:
     texts: Any = ["the cat sat on the mat", "a cat is sitting on the mat", "quarterly revenue grew"]
     found = client.models.embed_content(model="mochi-embed", contents=texts).embeddings or []
     cat, same, other = [one.values or [] for one in found]
@@ -213,7 +222,7 @@ def test_it_embeds_one_and_many(own: StubServer, client: genai.Client) -> None:
     assert [len(one.values or ()) for one in short.embeddings or ()] == [16]
 
 
-def test_it_tells_what_a_model_is_good_for(client: genai.Client) -> None:
+def test_models_list_their_supported_actions(client: genai.Client) -> None:
     models = {model.name: model.supported_actions for model in client.models.list()}
     assert models["models/mochi"] == ["generateContent", "streamGenerateContent", "countTokens"]
     assert models["models/mochi-embed"] == ["embedContent", "batchEmbedContents"]
@@ -221,18 +230,18 @@ def test_it_tells_what_a_model_is_good_for(client: genai.Client) -> None:
         client.models.get(model="nope")
 
 
-def test_names_with_colons_and_slashes_are_found() -> None:
+def test_model_names_with_colons_and_slashes_are_found() -> None:
     with StubServer(models=[Model("org/model:4b")], speed=0) as stub:
         for name in ("org/model:4b", "org%2Fmodel:4b"):
             assert send_request(stub, "POST", path("generateContent", name), HELLO).status == 200
 
 
-def test_errors_are_raised_as_the_clients_own() -> None:
+def test_errors_are_raised_as_errors_of_the_client() -> None:
     def resolve(prompt: Prompt) -> Reply:
         return Reply([Failure("no", int(prompt.user_text))])
 
     statuses = {400: "INVALID_ARGUMENT", 429: "RESOURCE_EXHAUSTED", 500: "INTERNAL", 503: "UNAVAILABLE"}
-    with saying(resolve) as stub, gemini_client(stub) as client:
+    with stub_replying(resolve) as stub, gemini_client(stub) as client:
         for code, status in statuses.items():
             for ask_for in (client.models.generate_content, client.models.generate_content_stream):
                 with pytest.raises(errors.ServerError if code >= 500 else errors.ClientError) as caught:
@@ -245,16 +254,16 @@ def test_errors_are_raised_as_the_clients_own() -> None:
     ]
 
 
-def test_a_failure_in_mid_stream_is_raised_behind_the_first_pieces() -> None:
-    with saying(Reply([Text(("one",)), Failure("kaput", 503)])) as stub, gemini_client(stub) as client:
+def test_failure_in_mid_stream_is_raised_after_first_chunks() -> None:
+    with stub_replying(Reply([Text(("one",)), Failure("kaput", 503)])) as stub, gemini_client(stub) as client:
         stream = iter(client.models.generate_content_stream(model="mochi", contents="hello"))
         assert next(stream).text == "one"
         with pytest.raises(errors.ServerError, match="kaput"):
             next(stream)
 
 
-def test_a_cut_ends_the_stream_without_a_finish() -> None:
-    with saying(Reply([Text(("one",)), Cut()])) as stub, gemini_client(stub) as client:
+def test_cut_ends_the_stream_without_a_finish_reason() -> None:
+    with stub_replying(Reply([Text(("one",)), Cut()])) as stub, gemini_client(stub) as client:
         (chunk,) = client.models.generate_content_stream(model="mochi", contents="hello")
     assert chunk.candidates
     assert chunk.candidates[0].finish_reason is None
@@ -278,7 +287,7 @@ def test_a_cut_ends_the_stream_without_a_finish() -> None:
         ),
     ],
 )
-def test_wrong_fields_are_named(own: StubServer, fields: dict[str, Any], message: str) -> None:
+def test_invalid_fields_are_named(own: StubServer, fields: dict[str, Any], message: str) -> None:
     for verb in ("generateContent", "streamGenerateContent?alt=sse"):
         answer = send_request(own, "POST", path(verb), {**HELLO, **fields})
         assert answer.json["error"] == {"code": 400, "message": message, "status": "INVALID_ARGUMENT"}
@@ -287,17 +296,14 @@ def test_wrong_fields_are_named(own: StubServer, fields: dict[str, Any], message
 
 # the client itself derives a class from aiohttp's session
 @pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning")
-def test_many_streams_of_the_async_client_do_not_mix(own: StubServer) -> None:
-    async def work() -> None:
-        with gemini_client(own) as both:
-            async with both.aio as client:
+@pytest.mark.parametrize("number", [10, pytest.param(20, marks=pytest.mark.slow)])
+async def test_concurrent_streams_of_the_async_client_do_not_mix(own: StubServer, number: int) -> None:
+    with gemini_client(own) as both:
+        async with both.aio as client:
 
-                async def one(number: int) -> None:
-                    asked = f"question {number}"
-                    stream = await client.models.generate_content_stream(model="mochi", contents=asked)
-                    text = "".join([chunk.text or "" async for chunk in stream])
-                    assert text == f"{hash_sized(asked)} {asked}"
+            async def stream_message(text: str) -> None:
+                stream = await client.models.generate_content_stream(model="mochi", contents=text)
+                answer = "".join([chunk.text or "" async for chunk in stream])
+                assert answer == f"{hash_sized(text)} {text}"
 
-                await asyncio.gather(*(one(number) for number in range(20)))
-
-    asyncio.run(work())
+            await asyncio.gather(*(stream_message(f"question {index}") for index in range(number)))

@@ -38,7 +38,8 @@ REPRODUCED = [capture for capture in CAPTURES if not skipped(capture)]
 
 
 @pytest.fixture
-def stub() -> Iterator[StubServer]:
+def golden_stub() -> Iterator[StubServer]:
+    """A stub with the models and the script of the captured server."""
     with StubServer(models=MODELS, resolve=script, speed=0) as server:
         yield server
 
@@ -53,22 +54,22 @@ def exchange(stub: StubServer, method: str, path: str, body: str) -> tuple[HTTPR
         connection.close()
 
 
-def test_the_file_is_read_to_its_end() -> None:
+def test_all_captures_are_read() -> None:
     assert len(CAPTURES) == 136
     assert len(REPRODUCED) == 101
 
 
-def test_everything_that_is_skipped_stands_in_the_table() -> None:
+def test_table_names_only_existing_captures() -> None:
     titles = {capture.title for capture in CAPTURES}
     assert set(DIFFERENT) <= titles
     assert {title for title, _ in BEFORE} <= titles
 
 
 @pytest.mark.parametrize("capture", REPRODUCED, ids=lambda capture: capture.title[:100])
-def test_capture_is_reproduced_byte_for_byte(capture: Capture, stub: StubServer) -> None:
+def test_capture_is_reproduced_byte_for_byte(capture: Capture, golden_stub: StubServer) -> None:
     for method, path, request in BEFORE.get((capture.title, capture.status), ()):
-        assert exchange(stub, method, path, request)[0].status == 200
-    response, body = exchange(stub, capture.method, capture.path, capture.request)
+        assert exchange(golden_stub, method, path, request)[0].status == 200
+    response, body = exchange(golden_stub, capture.method, capture.path, capture.request)
     assert f"HTTP/1.1 {response.status} {response.reason}" == capture.status_line
     headers = {name.lower(): value for name, value in response.getheaders()}
     del headers["date"]

@@ -24,15 +24,15 @@ PATHS = ("/api/version", "/api/status", "/api/tags", "/api/ps")
         ("GET", "/ollama/api/generate", "POST"),
     ],
 )
-def test_a_known_path_with_another_method_is_405(shared: StubServer, method: str, path: str, allow: str) -> None:
-    answer = send_request(shared, method, path)
+def test_known_path_with_another_method_is_405(stub: StubServer, method: str, path: str, allow: str) -> None:
+    answer = send_request(stub, method, path)
     assert (answer.status, answer.headers["allow"], answer.headers["content-type"]) == (405, allow, "text/plain")
     assert answer.body == (b"" if method == "HEAD" else b"405 method not allowed")
 
 
 @pytest.mark.parametrize("path", ["/api", "/api/chat/x", "/api/tags//", "/ollama/x", "/%E9", "/v2/models"])
-def test_an_unknown_path_is_404(shared: StubServer, path: str) -> None:
-    answer = send_request(shared, "GET", path)
+def test_unknown_path_is_404(stub: StubServer, path: str) -> None:
+    answer = send_request(stub, "GET", path)
     assert (answer.status, answer.body) == (404, b"404 page not found")
 
 
@@ -46,32 +46,32 @@ def test_an_unknown_path_is_404(shared: StubServer, path: str) -> None:
         ("POST", "/api/chat/", 307, "/api/chat"),
     ],
 )
-def test_a_slash_too_many_is_redirected(shared: StubServer, method: str, path: str, status: int, location: str) -> None:
-    answer = send_request(shared, method, path)
+def test_extra_slash_is_redirected(stub: StubServer, method: str, path: str, status: int, location: str) -> None:
+    answer = send_request(stub, method, path)
     assert (answer.status, answer.headers["location"]) == (status, location)
     assert (b"Moved Permanently" in answer.body) == (method == "GET")
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_everything_is_served_under_ollama_too(shared: StubServer, path: str) -> None:
-    assert send_request(shared, "GET", f"/ollama{path}").body == send_request(shared, "GET", path).body
+def test_routes_are_also_served_below_ollama(stub: StubServer, path: str) -> None:
+    assert send_request(stub, "GET", f"/ollama{path}").body == send_request(stub, "GET", path).body
 
 
 @pytest.mark.parametrize("path", ["/ollama", "/"])
-def test_the_root_says_that_it_runs(shared: StubServer, path: str) -> None:
-    assert send_request(shared, "GET", path).body == b"Ollama is running"
+def test_root_reports_that_the_server_runs(stub: StubServer, path: str) -> None:
+    assert send_request(stub, "GET", path).body == b"Ollama is running"
 
 
-def test_head_has_the_headers_of_get_and_no_body(shared: StubServer) -> None:
+def test_head_has_the_headers_of_get_and_no_body(stub: StubServer) -> None:
     for path in ("/", "/api/version", "/api/tags"):
-        head, get = send_request(shared, "HEAD", path), send_request(shared, "GET", path)
+        head, get = send_request(stub, "HEAD", path), send_request(stub, "GET", path)
         assert (head.status, head.body) == (200, b"")
         assert head.headers["content-type"] == get.headers["content-type"]
         declared = str(len(get.body)) if len(get.body) <= DECLARED_UP_TO else None
         assert head.headers.get("content-length") == get.headers.get("content-length") == declared
 
 
-def test_bodies_beyond_gos_buffer_come_in_chunks() -> None:
+def test_large_bodies_use_chunked_encoding() -> None:
     with StubServer(models=[Model(f"model-{number}") for number in range(9)]) as stub:
         head, get = send_request(stub, "HEAD", "/api/tags"), send_request(stub, "GET", "/api/tags")
     assert len(get.body) > 2048
@@ -79,68 +79,70 @@ def test_bodies_beyond_gos_buffer_come_in_chunks() -> None:
     assert not {"transfer-encoding", "content-length"} & head.headers.keys()
 
 
-def test_any_origin_may_ask(shared: StubServer) -> None:
+def test_requests_of_any_origin_are_allowed(stub: StubServer) -> None:
     origin = {"Origin": "https://example.com"}
-    assert send_request(shared, "GET", "/api/tags", headers=origin).headers["access-control-allow-origin"] == "*"
-    assert send_request(shared, "GET", "/nope", headers=origin).headers["access-control-allow-origin"] == "*"
-    assert "access-control-allow-origin" not in send_request(shared, "GET", "/api/tags").headers
+    assert send_request(stub, "GET", "/api/tags", headers=origin).headers["access-control-allow-origin"] == "*"
+    assert send_request(stub, "GET", "/nope", headers=origin).headers["access-control-allow-origin"] == "*"
+    assert "access-control-allow-origin" not in send_request(stub, "GET", "/api/tags").headers
 
 
-def test_a_preflight_is_granted(shared: StubServer) -> None:
+def test_preflight_request_is_allowed(stub: StubServer) -> None:
     asked = {
         "Origin": "https://example.com",
         "Access-Control-Request-Method": "POST",
         "Access-Control-Request-Headers": "content-type,x-mine",
     }
-    answer = send_request(shared, "OPTIONS", "/api/chat", headers=asked)
+    answer = send_request(stub, "OPTIONS", "/api/chat", headers=asked)
     assert (answer.status, answer.body) == (204, b"")
     assert answer.headers["access-control-allow-origin"] == "*"
     assert answer.headers["access-control-allow-headers"] == "content-type,x-mine"
     assert "POST" in answer.headers["access-control-allow-methods"]
 
 
-def test_authorization_is_accepted_and_ignored(shared: StubServer) -> None:
-    assert send_request(shared, "GET", "/api/tags", headers={"Authorization": "Bearer x"}).status == 200
+def test_authorization_is_accepted_and_ignored(stub: StubServer) -> None:
+    assert send_request(stub, "GET", "/api/tags", headers={"Authorization": "Bearer x"}).status == 200
 
 
-def test_an_upgrade_is_declined_by_answering(shared: StubServer) -> None:
+def test_upgrade_is_ignored_and_the_request_answered(stub: StubServer) -> None:
     headers = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAMAAABkAAQAoAAA"}
-    assert send_request(shared, "GET", "/api/version", headers=headers).status == 200
+    assert send_request(stub, "GET", "/api/version", headers=headers).status == 200
     asked = {"model": "map", "stream": False, "messages": [{"role": "user", "content": "hello"}]}
-    assert send_request(shared, "POST", "/api/chat", asked, headers).json["message"]["content"] == "Hi there!"
+    assert send_request(stub, "POST", "/api/chat", asked, headers).json["message"]["content"] == "Hi there!"
 
 
-def test_the_next_request_on_the_connection_of_a_declined_upgrade_is_answered(shared: StubServer) -> None:
+def test_connection_works_after_an_ignored_upgrade(stub: StubServer) -> None:
     wish = b"POST /api/show HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: h2c\r\nContent-Length: 15\r\n\r\n"
     closing = b"GET /api/version HTTP/1.1\r\nHost: x\r\nConnection: upgrade, close\r\nUpgrade: websocket\r\n\r\n"
-    with raw_connection(shared, wish + b'{"model":"map"}' + closing) as connection:
+    with raw_connection(stub, wish + b'{"model":"map"}' + closing) as connection:
         answered = connection.makefile("rb").read()
     assert answered.count(b"HTTP/1.1 200 OK") == 2
     assert answered.endswith(b'{"version":"0.33.0"}')
 
 
-def test_there_is_no_tunnel(shared: StubServer) -> None:
-    with raw_connection(shared, b"CONNECT x:80 HTTP/1.1\r\nHost: x\r\n\r\n") as connection:
+def test_connect_method_is_refused(stub: StubServer) -> None:
+    with raw_connection(stub, b"CONNECT x:80 HTTP/1.1\r\nHost: x\r\n\r\n") as connection:
         assert connection.makefile("rb").read().startswith(b"HTTP/1.1 400")
 
 
-def test_what_is_no_http_harms_nobody(shared: StubServer) -> None:
-    with raw_connection(shared, b"\x16\x03\x01 garbage\r\n\r\n") as connection:
+def test_invalid_http_does_not_stop_the_server(stub: StubServer) -> None:
+    with raw_connection(stub, b"\x16\x03\x01 garbage\r\n\r\n") as connection:
         assert connection.recv(64).startswith(b"HTTP/1.1 400")
-    assert send_request(shared, "GET", "/").status == 200
-
-
-def test_a_client_that_goes_before_its_body_is_complete_leaves_no_trace(stub: StubServer) -> None:
-    with raw_connection(stub, b"POST /api/chat HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{") as connection:
-        connection.shutdown(socket.SHUT_WR)
     assert send_request(stub, "GET", "/").status == 200
-    assert [exchange.path for exchange in stub.exchanges()] == ["/"]
 
 
-def test_the_journal_keeps_what_was_asked(stub: StubServer) -> None:
-    send_request(stub, "POST", "/ollama/api/show", {"model": "mochi"})
-    send_request(stub, "POST", "/api/show", b"{")
-    first, second = stub.exchanges()
+def test_disconnect_before_the_whole_body_is_not_recorded(private_stub: StubServer) -> None:
+    with raw_connection(
+        private_stub, b"POST /api/chat HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"
+    ) as connection:
+        connection.shutdown(socket.SHUT_WR)
+    assert send_request(private_stub, "GET", "/").status == 200
+    assert [exchange.path for exchange in private_stub.exchanges()] == ["/"]
+
+
+def test_journal_keeps_the_requests(private_stub: StubServer) -> None:
+    send_request(private_stub, "POST", "/ollama/api/show", {"model": "mochi"})
+    send_request(private_stub, "POST", "/api/show", b"{")
+    first, second = private_stub.exchanges()
     assert (first.method, first.path, first.body) == ("POST", "/ollama/api/show", {"model": "mochi"})
     assert (first.status, first.outcome) == (200, "finished")
     assert (second.body, second.status, second.outcome) == (None, 400, "failed")

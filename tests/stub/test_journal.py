@@ -24,11 +24,12 @@ def state(stub: StubServer) -> dict[str, Any]:
     return found
 
 
-def test_the_journal_tells_what_was_asked_and_how_it_went(stub: StubServer) -> None:
-    send_message(stub, "hello", stream=False)
-    send_message(stub, "x" * 30, options={"num_ctx": 20}, stream=False)
-    send_message(stub, "hello", "nope")
-    first, second, third = rows(stub)
+def test_journal_has_requests_and_outcomes() -> None:
+    with StubServer(speed=0) as truncating:
+        send_message(truncating, "hello", stream=False)
+        send_message(truncating, "x" * 30, options={"num_ctx": 20}, stream=False)
+        send_message(truncating, "hello", "nope")
+        first, second, third = rows(truncating)
     assert (first["path"], first["model"], first["status"], first["outcome"]) == ("/api/chat", "mochi", 200, "finished")
     assert (first["num_ctx"], first["reload"], first["truncated"], first["prompt_tokens"]) == (4096, False, False, 5)
     assert first["rule"]
@@ -57,65 +58,68 @@ def test_the_journal_tells_what_was_asked_and_how_it_went(stub: StubServer) -> N
     ],
     ids=["ollama", "openai", "anthropic"],
 )
-def test_the_journal_tells_which_images_came(stub: StubServer, path: str, content: dict[str, Any]) -> None:
+def test_journal_has_the_digests_of_images(private_stub: StubServer, path: str, content: dict[str, Any]) -> None:
     message = {"role": "user", **content}
-    assert send_request(stub, "POST", path, {"model": "mochi", "max_tokens": 5, "messages": [message]}).status == 200
+    assert (
+        send_request(private_stub, "POST", path, {"model": "mochi", "max_tokens": 5, "messages": [message]}).status
+        == 200
+    )
     a, b = sha256(b"a").hexdigest(), sha256(b"b").hexdigest()
-    assert rows(stub)[0]["images"] == [a, b, a]
-    assert stub.exchanges()[0].images == (a, b, a)
+    assert rows(private_stub)[0]["images"] == [a, b, a]
+    assert private_stub.exchanges()[0].images == (a, b, a)
 
 
-def test_looking_at_the_journal_leaves_no_trace_and_deleting_empties_it(stub: StubServer) -> None:
-    send_message(stub, "hello")
-    assert len(rows(stub)) == len(rows(stub)) == 1
-    assert send_request(stub, "DELETE", "/stub/requests").status == 204
-    assert not rows(stub)
-    assert not stub.exchanges()
+def test_reading_the_journal_is_not_recorded(private_stub: StubServer) -> None:
+    send_message(private_stub, "hello")
+    assert len(rows(private_stub)) == len(rows(private_stub)) == 1
+    assert send_request(private_stub, "DELETE", "/stub/requests").status == 204
+    assert not rows(private_stub)
+    assert not private_stub.exchanges()
 
 
-def test_nothing_secret_stands_in_it(stub: StubServer) -> None:
+def test_secrets_are_masked(private_stub: StubServer) -> None:
     secrets = {"Authorization": "Bearer s3cret", "x-api-key": "s3cret", "x-goog-api-key": "s3cret", "Cookie": "s3cret"}
     body: dict[str, Any] = {"model": "mochi", "messages": []}
     body |= {"api_key": "s3cret", "tools": [{"password": "s3cret"}], "user": "me"}
     body["metadata"] = {"token": "s3cret", "refreshToken": "s3cret", "client_secret": "s3cret", "tokens": "2"}
-    send_request(stub, "POST", "/api/chat?key=s3cret&alt=sse", body, {**secrets, "X-Trace": "7"})
-    shown = send_request(stub, "GET", "/stub/requests").body
+    send_request(private_stub, "POST", "/api/chat?key=s3cret&alt=sse", body, {**secrets, "X-Trace": "7"})
+    shown = send_request(private_stub, "GET", "/stub/requests").body
     assert b"s3cret" not in shown
-    (row,) = rows(stub)
+    (row,) = rows(private_stub)
     assert (row["headers"]["authorization"], row["headers"]["x-trace"], row["query"]) == ("***", "7", "key=***&alt=sse")
     assert (row["body"]["api_key"], row["body"]["user"]) == ("***", "me")
-    assert "s3cret" not in repr(stub.exchanges())
+    assert "s3cret" not in repr(private_stub.exchanges())
 
 
-def test_other_ways_to_write_a_secret_are_known(stub: StubServer) -> None:
+def test_other_names_of_secrets_are_masked(private_stub: StubServer) -> None:
     headers = {"Ocp-Apim-Subscription-Key": "s3cret", "X-Auth": "s3cret", "Idempotency-Key": "mine"}
     body = b'{"api_k\\u0065y": "s3cret", "api_keys": ["s3cret"], "max_tokens": 5, "key": "word"}'
-    send_request(stub, "POST", "/api/show?k%65y=s3cret&sig=s3cret&page=2", body, headers)
-    assert b"s3cret" not in send_request(stub, "GET", "/stub/requests").body
-    (row,) = rows(stub)
+    send_request(private_stub, "POST", "/api/show?k%65y=s3cret&sig=s3cret&page=2", body, headers)
+    assert b"s3cret" not in send_request(private_stub, "GET", "/stub/requests").body
+    (row,) = rows(private_stub)
     assert (row["headers"]["idempotency-key"], row["query"]) == ("mine", "k%65y=***&sig=***&page=2")
     assert row["body"] == {"api_key": "***", "api_keys": ["***"], "max_tokens": 5, "key": "word"}
 
 
-def test_a_body_that_is_nested_too_deeply_is_left_out(stub: StubServer) -> None:
+def test_deeply_nested_body_is_omitted(private_stub: StubServer) -> None:
     deep = b'{"model":"mochi","messages":[],"x":' + b"[" * 500 + b"]" * 500 + b"}"
-    assert send_request(stub, "POST", "/api/chat", deep).status == 200
-    assert rows(stub)[0]["body"] is None
+    assert send_request(private_stub, "POST", "/api/chat", deep).status == 200
+    assert rows(private_stub)[0]["body"] is None
 
 
-def test_the_state_counts_loads_and_shows_what_is_loaded(stub: StubServer) -> None:
-    assert state(stub) == {
+def test_state_has_loads_and_loaded_models(private_stub: StubServer) -> None:
+    assert state(private_stub) == {
         "models": [],
         **dict.fromkeys(("loads", "reloads", "truncations", "queued", "waiting", "in_flight"), 0),
     }
-    send_message(stub, "hello", keep_alive=-1)
-    send_message(stub, "hello", options=RELOADED)
-    seen = state(stub)
+    send_message(private_stub, "hello", keep_alive=-1)
+    send_message(private_stub, "hello", options=RELOADED)
+    seen = state(private_stub)
     assert (seen["loads"], seen["reloads"]) == (2, 1)
     assert seen["models"] == [{"name": "mochi", "context_length": 2048, "keep_alive": 300.0, "requests": 0}]
 
 
-def test_the_state_shows_what_is_under_way() -> None:
+def test_state_has_running_requests() -> None:
     gate = Gate()
     body = {"model": "mochi", "messages": [{"role": "user", "content": "hello"}], "keep_alive": -1}
     with StubServer(resolve=lambda _: Reply([Text(("one",)), gate]), speed=0) as stub:

@@ -38,7 +38,7 @@ def shown(scheduler: Scheduler) -> list[tuple[str, int, float]]:
     return [(one.model.name, one.context_length, one.expires_at(now) - now) for one in scheduler.loaded()]
 
 
-def test_a_model_stays_for_five_minutes() -> None:
+def test_model_stays_loaded_for_five_minutes() -> None:
     times = Times()
     scheduler = Scheduler(now=times)
     use(scheduler, A)
@@ -49,21 +49,21 @@ def test_a_model_stays_for_five_minutes() -> None:
     assert shown(scheduler) == []
 
 
-def test_a_request_without_keep_alive_keeps_what_was_set() -> None:
+def test_request_without_keep_alive_keeps_the_setting() -> None:
     scheduler = Scheduler(now=Times())
     use(scheduler, A, 10)
     use(scheduler, A)
     assert shown(scheduler) == [("a", 4096, 10)]
 
 
-def test_a_reload_goes_back_to_the_default() -> None:
+def test_reload_restores_the_default() -> None:
     scheduler = Scheduler(now=Times())
     use(scheduler, A, 10)
     use(scheduler, A, num_ctx=8192)
     assert shown(scheduler) == [("a", 8192, 300)]
 
 
-def test_the_time_runs_from_the_end_of_the_last_request() -> None:
+def test_time_starts_at_the_end_of_the_last_request() -> None:
     times = Times()
     scheduler = Scheduler(now=times)
     running = lease(scheduler, Need(A, keep_alive=10))
@@ -74,7 +74,7 @@ def test_the_time_runs_from_the_end_of_the_last_request() -> None:
     assert shown(scheduler) == [("a", 4096, 6)]
 
 
-def test_unloading_lets_a_running_request_finish() -> None:
+def test_unloading_waits_for_a_running_request() -> None:
     scheduler = Scheduler(now=Times())
     running = lease(scheduler, Need(A))
     scheduler.unload(A)
@@ -83,7 +83,7 @@ def test_unloading_lets_a_running_request_finish() -> None:
     assert shown(scheduler) == []
 
 
-def test_the_longest_lived_stands_first() -> None:
+def test_running_models_are_sorted_by_expiry() -> None:
     scheduler = Scheduler(now=Times())
     use(scheduler, A, 60)
     use(scheduler, B, math.inf)
@@ -101,41 +101,42 @@ def test_the_longest_lived_stands_first() -> None:
         (B, {**B.parameters, "num_ctx": 512}, 512),
     ],
 )
-def test_the_context_is_clamped_to_what_the_model_was_trained_for(
-    model: Model, options: dict[str, Any], context: int
-) -> None:
+def test_context_is_limited_to_that_of_the_model(model: Model, options: dict[str, Any], context: int) -> None:
     assert effective_context(model, options) == context
 
 
 @pytest.mark.parametrize("keep_alive", [60, "1m", "60s", "0.5m30s", 60.0])
-def test_seconds_and_durations_are_understood(stub: StubServer, keep_alive: Any) -> None:
-    send_message(stub, "hello", keep_alive=keep_alive)
-    send_message(stub, "hello", "mochi-chat", keep_alive=61)
-    send_message(stub, "hello", "mochi-long", keep_alive=59)
-    names = [model["name"] for model in send_request(stub, "GET", "/api/ps").json["models"]]
+def test_seconds_and_durations_are_parsed(private_stub: StubServer, keep_alive: Any) -> None:
+    send_message(private_stub, "hello", keep_alive=keep_alive)
+    send_message(private_stub, "hello", "mochi-chat", keep_alive=61)
+    send_message(private_stub, "hello", "mochi-long", keep_alive=59)
+    names = [model["name"] for model in send_request(private_stub, "GET", "/api/ps").json["models"]]
     assert names == ["mochi-chat:latest", "mochi:latest", "mochi-long:latest"]
 
 
 @pytest.mark.parametrize("keep_alive", [-1, "-1s", 1e300, "999999999h"])
-def test_for_ever_is_292_years(stub: StubServer, keep_alive: Any) -> None:
-    send_message(stub, "hello", keep_alive=keep_alive)
-    (running,) = send_request(stub, "GET", "/api/ps").json["models"]
+def test_negative_keep_alive_is_292_years(private_stub: StubServer, keep_alive: Any) -> None:
+    send_message(private_stub, "hello", keep_alive=keep_alive)
+    (running,) = send_request(private_stub, "GET", "/api/ps").json["models"]
     assert running["expires_at"] > "2300"
 
 
 @pytest.mark.parametrize("path", ["/api/chat", "/api/generate"])
 @pytest.mark.parametrize("stream", [True, False])
-def test_an_empty_request_loads_and_with_keep_alive_zero_unloads(stub: StubServer, path: str, stream: bool) -> None:
-    answer = send_request(stub, "POST", path, {"model": "mochi", "stream": stream})
+def test_empty_request_loads_or_unloads_the_model(private_stub: StubServer, path: str, stream: bool) -> None:
+    answer = send_request(private_stub, "POST", path, {"model": "mochi", "stream": stream})
     assert answer.headers["content-type"] == "application/json; charset=utf-8"
     assert answer.json["done_reason"] == "load"
-    assert len(send_request(stub, "GET", "/api/ps").json["models"]) == 1
+    assert len(send_request(private_stub, "GET", "/api/ps").json["models"]) == 1
     for _ in range(2):
-        assert send_request(stub, "POST", path, {"model": "mochi", "keep_alive": "0"}).json["done_reason"] == "unload"
-    assert send_request(stub, "GET", "/api/ps").json == {"models": []}
+        assert (
+            send_request(private_stub, "POST", path, {"model": "mochi", "keep_alive": "0"}).json["done_reason"]
+            == "unload"
+        )
+    assert send_request(private_stub, "GET", "/api/ps").json == {"models": []}
 
 
-def test_a_model_that_answers_is_running_until_its_client_has_gone() -> None:
+def test_model_is_running_until_its_client_disconnects() -> None:
     body = {"model": "mochi", "messages": [{"role": "user", "content": "hello"}], "keep_alive": 0}
     with StubServer(resolve=lambda _: Reply([Text(("one",)), Gate()]), speed=0) as stub:
         with open_stream(stub, "/api/chat", body) as response:
@@ -145,8 +146,8 @@ def test_a_model_that_answers_is_running_until_its_client_has_gone() -> None:
         assert send_request(stub, "GET", "/api/ps").json == {"models": []}
 
 
-def test_a_bad_format_has_loaded_the_model(stub: StubServer) -> None:
-    assert send_message(stub, "hello", format="xml").status == 500
-    assert len(send_request(stub, "GET", "/api/ps").json["models"]) == 1
-    assert send_message(stub, "hello", "mochi-chat", think=True).status == 400
-    assert len(send_request(stub, "GET", "/api/ps").json["models"]) == 1
+def test_invalid_format_still_loads_the_model(private_stub: StubServer) -> None:
+    assert send_message(private_stub, "hello", format="xml").status == 500
+    assert len(send_request(private_stub, "GET", "/api/ps").json["models"]) == 1
+    assert send_message(private_stub, "hello", "mochi-chat", think=True).status == 400
+    assert len(send_request(private_stub, "GET", "/api/ps").json["models"]) == 1

@@ -22,35 +22,37 @@ def statuses(stub: StubServer, path: str, body: Any) -> list[str]:
     return [line.get("status") or line["error"] for line in send_request(stub, "POST", path, body).lines]
 
 
-def test_a_copy_is_the_same_model_under_another_name(stub: StubServer) -> None:
-    assert send_request(stub, "POST", "/api/copy", {"source": "mochi", "destination": "me/mine:1"}).status == 200
-    shown = {model["name"]: model for model in send_request(stub, "GET", "/api/tags").json["models"]}
+def test_copy_is_the_same_model_with_another_name(private_stub: StubServer) -> None:
+    assert (
+        send_request(private_stub, "POST", "/api/copy", {"source": "mochi", "destination": "me/mine:1"}).status == 200
+    )
+    shown = {model["name"]: model for model in send_request(private_stub, "GET", "/api/tags").json["models"]}
     assert shown["me/mine:1"]["digest"] == shown["mochi:latest"]["digest"]
-    assert send_request(stub, "POST", "/api/chat", {"model": "me/mine:1", "messages": []}).status == 200
+    assert send_request(private_stub, "POST", "/api/chat", {"model": "me/mine:1", "messages": []}).status == 200
 
 
-def test_a_deleted_model_is_gone_from_every_wire_and_can_be_pulled_again(stub: StubServer) -> None:
-    assert send_request(stub, "DELETE", "/api/delete", {"model": "mochi"}).status == 200
-    assert "mochi" not in names(stub)
-    assert send_request(stub, "POST", "/api/show", {"model": "mochi"}).status == 404
-    assert send_request(stub, "GET", "/v1/models/mochi").status == 404
-    lines = send_request(stub, "POST", "/api/pull", {"model": "mochi"}).lines
+def test_deleted_model_can_be_pulled_again(private_stub: StubServer) -> None:
+    assert send_request(private_stub, "DELETE", "/api/delete", {"model": "mochi"}).status == 200
+    assert "mochi" not in names(private_stub)
+    assert send_request(private_stub, "POST", "/api/show", {"model": "mochi"}).status == 404
+    assert send_request(private_stub, "GET", "/v1/models/mochi").status == 404
+    lines = send_request(private_stub, "POST", "/api/pull", {"model": "mochi"}).lines
     assert (lines[0], lines[-1]) == ({"status": "pulling manifest"}, {"status": "success"})
     weights = [line for line in lines if line.get("digest") == lines[1]["digest"]]
     assert "completed" not in weights[0]
     assert weights[-1]["completed"] == weights[-1]["total"] == 5_225_388_164
     assert weights[0]["status"] == f"pulling {weights[0]['digest'].removeprefix('sha256:')[:12]}"
-    assert "mochi" in names(stub)
+    assert "mochi" in names(private_stub)
 
 
-def test_what_is_there_already_is_pulled_in_one_line_for_each_layer(stub: StubServer) -> None:
-    lines = send_request(stub, "POST", "/api/pull", {"model": "mochi"}).lines
+def test_pull_of_an_existing_model_has_a_line_for_each_layer(private_stub: StubServer) -> None:
+    lines = send_request(private_stub, "POST", "/api/pull", {"model": "mochi"}).lines
     digests = [line["digest"] for line in lines if "digest" in line]
     assert len(digests) == len(set(digests)) == 3
     assert all(line["completed"] == line["total"] for line in lines if "digest" in line)
 
 
-def test_a_pull_whose_client_goes_brings_nothing() -> None:
+def test_pull_stops_when_its_client_disconnects() -> None:
     with StubServer(speed=0.1) as stub:
         send_request(stub, "DELETE", "/api/delete", {"model": "mochi"})
         with open_stream(stub, "/api/pull", {"model": "mochi"}) as response:
@@ -70,9 +72,9 @@ def test_a_pull_whose_client_goes_brings_nothing() -> None:
         ),
     ],
 )
-def test_a_pull_of_what_is_not_to_be_had_fails_in_the_stream(stub: StubServer, body: Any, text: str) -> None:
-    assert statuses(stub, "/api/pull", body) == ["pulling manifest", text]
-    whole = send_request(stub, "POST", "/api/pull", {**body, "stream": False})
+def test_pull_of_an_unknown_model_fails_in_the_stream(private_stub: StubServer, body: Any, text: str) -> None:
+    assert statuses(private_stub, "/api/pull", body) == ["pulling manifest", text]
+    whole = send_request(private_stub, "POST", "/api/pull", {**body, "stream": False})
     assert (whole.status, whole.json) == (500, {"error": text})
 
 
@@ -80,70 +82,74 @@ def test_a_pull_of_what_is_not_to_be_had_fails_in_the_stream(stub: StubServer, b
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"[]", b'{"model":5}', b'{"model":"a b"}', b'{"source":"a","destination":"/"}']
 )
-def test_wrong_bodies_are_400(stub: StubServer, path: str, body: bytes) -> None:
-    refused = send_request(stub, "POST", path, body)
+def test_invalid_bodies_are_400(private_stub: StubServer, path: str, body: bytes) -> None:
+    refused = send_request(private_stub, "POST", path, body)
     assert refused.status == 400
     assert refused.json["error"]
 
 
-def test_deleting_needs_a_name_that_is_one(stub: StubServer) -> None:
-    refused = send_request(stub, "DELETE", "/api/delete", {"model": "a b"})
+def test_delete_needs_a_valid_name(private_stub: StubServer) -> None:
+    refused = send_request(private_stub, "DELETE", "/api/delete", {"model": "a b"})
     assert (refused.status, refused.json) == (400, {"error": 'name "a b" is invalid'})
-    assert send_request(stub, "DELETE", "/api/delete").status == 400
+    assert send_request(private_stub, "DELETE", "/api/delete").status == 400
 
 
-def test_a_push_needs_a_model_and_a_namespace_of_ones_own(stub: StubServer) -> None:
-    assert "not authorized" in statuses(stub, "/api/push", {"model": "mochi"})[-1]
-    assert statuses(stub, "/api/push", {"model": "me/none"})[-1] == 'model "me/none:latest" not found'
-    send_request(stub, "POST", "/api/copy", {"source": "mochi", "destination": "me/mine"})
-    pushed = statuses(stub, "/api/push", {"model": "me/mine"})
+def test_push_needs_a_model_and_a_namespace(private_stub: StubServer) -> None:
+    assert "not authorized" in statuses(private_stub, "/api/push", {"model": "mochi"})[-1]
+    assert statuses(private_stub, "/api/push", {"model": "me/none"})[-1] == 'model "me/none:latest" not found'
+    send_request(private_stub, "POST", "/api/copy", {"source": "mochi", "destination": "me/mine"})
+    pushed = statuses(private_stub, "/api/push", {"model": "me/mine"})
     assert (pushed[0], pushed[-2:]) == ("retrieving manifest", ["pushing manifest", "success"])
-    assert send_request(stub, "POST", "/api/push", {"model": "me/mine", "stream": False}).json == {"status": "success"}
+    assert send_request(private_stub, "POST", "/api/push", {"model": "me/mine", "stream": False}).json == {
+        "status": "success"
+    }
 
 
-def test_a_created_model_has_what_it_was_made_of(stub: StubServer) -> None:
+def test_created_model_has_the_given_parts(private_stub: StubServer) -> None:
     body = {"model": "mine", "from": "mochi", "system": "S", "parameters": {"num_ctx": 512}, "license": ["L1", "L2"]}
-    created = statuses(stub, "/api/create", body)
+    created = statuses(private_stub, "/api/create", body)
     assert [line.partition(" sha256")[0] for line in created] == [
         *("using existing layer", "creating new layer", "creating new layer", "creating new layer"),
         *("writing manifest", "success"),
     ]
-    shown = send_request(stub, "POST", "/api/show", {"model": "mine"}).json
+    shown = send_request(private_stub, "POST", "/api/show", {"model": "mine"}).json
     assert (shown["system"], shown["license"], shown["details"]["parent_model"]) == ("S", "L1\nL2", "mochi:latest")
     assert "num_ctx                        512" in shown["parameters"].split("\n")
     assert "thinking" in shown["capabilities"]
-    send_request(stub, "POST", "/api/chat", {"model": "mine", "messages": []})
-    assert send_request(stub, "GET", "/api/ps").json["models"][0]["context_length"] == 512
+    send_request(private_stub, "POST", "/api/chat", {"model": "mine", "messages": []})
+    assert send_request(private_stub, "GET", "/api/ps").json["models"][0]["context_length"] == 512
 
 
-def test_a_model_is_created_from_blobs_that_were_sent(stub: StubServer) -> None:
+def test_model_is_created_from_uploaded_blobs(private_stub: StubServer) -> None:
     body = {"model": "mine", "files": {"model.gguf": DIGEST}}
-    missing = statuses(stub, "/api/create", body)
+    missing = statuses(private_stub, "/api/create", body)
     assert missing[0] == "parsing GGUF"
     assert missing[1].endswith(f"{DIGEST.replace(':', '-')}: no such file or directory")
-    assert send_request(stub, "HEAD", f"/api/blobs/{DIGEST}").status == 404
-    assert [send_request(stub, "POST", f"/api/blobs/{DIGEST}", GGUF).status for _ in range(2)] == [201, 200]
-    assert send_request(stub, "HEAD", f"/api/blobs/{DIGEST.replace(':', '-')}").status == 200
-    created = statuses(stub, "/api/create", body)
+    assert send_request(private_stub, "HEAD", f"/api/blobs/{DIGEST}").status == 404
+    assert [send_request(private_stub, "POST", f"/api/blobs/{DIGEST}", GGUF).status for _ in range(2)] == [201, 200]
+    assert send_request(private_stub, "HEAD", f"/api/blobs/{DIGEST.replace(':', '-')}").status == 200
+    created = statuses(private_stub, "/api/create", body)
     assert created == [
         *("parsing GGUF", "validating GGUF model", "verifying conversion"),
         *(f"using existing layer {DIGEST}", "writing manifest", "success"),
     ]
-    assert "mine" in names(stub)
+    assert "mine" in names(private_stub)
 
 
-def test_a_digest_that_is_none_is_refused(stub: StubServer) -> None:
+def test_invalid_digest_is_refused(private_stub: StubServer) -> None:
     for digest in ("xyz", "sha256:12", "sha1:" + "0" * 64):
-        assert send_request(stub, "HEAD", f"/api/blobs/{digest}").status == 400
-        assert send_request(stub, "POST", f"/api/blobs/{digest}", b"x").json == {"error": "invalid digest format"}
-    refused = send_request(stub, "POST", "/api/create", {"model": "z", "files": {"a.gguf": "sha256:12"}})
+        assert send_request(private_stub, "HEAD", f"/api/blobs/{digest}").status == 400
+        assert send_request(private_stub, "POST", f"/api/blobs/{digest}", b"x").json == {
+            "error": "invalid digest format"
+        }
+    refused = send_request(private_stub, "POST", "/api/create", {"model": "z", "files": {"a.gguf": "sha256:12"}})
     assert (refused.status, refused.json) == (400, {"error": "invalid digest format"})
 
 
-def test_the_line_of_an_unclosed_action_is_told(stub: StubServer) -> None:
+def test_template_error_names_its_line(private_stub: StubServer) -> None:
     body = {"model": "z", "from": "mochi", "template": "{{ .System }}\n{{ .Bad"}
-    assert statuses(stub, "/api/create", body) == ["template error: template: :2: unclosed action"]
-    assert send_request(stub, "POST", "/api/create", {**body, "stream": False}).status == 400
+    assert statuses(private_stub, "/api/create", body) == ["template error: template: :2: unclosed action"]
+    assert send_request(private_stub, "POST", "/api/create", {**body, "stream": False}).status == 400
 
 
 @pytest.mark.parametrize(
@@ -154,17 +160,17 @@ def test_the_line_of_an_unclosed_action_is_told(stub: StubServer) -> None:
         ({"parameters": {"num_ctx": "x"}}, 'option "num_ctx" must be of type integer'),
     ],
 )
-def test_a_model_is_not_created_of_what_is_wrong(stub: StubServer, wrong: Any, text: str) -> None:
-    refused = send_request(stub, "POST", "/api/create", {"model": "z", "from": "mochi", **wrong})
+def test_invalid_model_is_not_created(private_stub: StubServer, wrong: Any, text: str) -> None:
+    refused = send_request(private_stub, "POST", "/api/create", {"model": "z", "from": "mochi", **wrong})
     assert (refused.status, refused.json) == (400, {"error": text})
 
 
-def test_creating_from_an_unknown_model_tries_to_pull_it(stub: StubServer) -> None:
-    tried = statuses(stub, "/api/create", {"model": "z", "from": "nope"})
+def test_create_from_an_unknown_model_tries_to_pull_it(private_stub: StubServer) -> None:
+    tried = statuses(private_stub, "/api/create", {"model": "z", "from": "nope"})
     assert tried == ["pulling manifest", "pull model manifest: file does not exist"]
 
 
-def test_two_servers_make_the_same_model_of_the_same_request() -> None:
+def test_same_request_creates_the_same_model() -> None:
     shown = []
     for _ in range(2):
         with StubServer(speed=0) as stub:

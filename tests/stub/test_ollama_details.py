@@ -27,11 +27,11 @@ from tests.stub.requests import send_message, send_request
         (-1.7976931348623157e308, "-1.7976931348623157e+308"),
     ],
 )
-def test_numbers_are_written_as_go_writes_them(value: float, written: str) -> None:
+def test_numbers_are_formatted_like_in_go(value: float, written: str) -> None:
     assert number(value) == written
 
 
-def test_single_precision_has_the_fewest_digits_that_read_back() -> None:
+def test_float32_has_the_fewest_digits_that_round_trip() -> None:
     assert [number32(value) for value in (0.5, -0.7071067811865475, 1 / 3, 1e-5)] == [
         "0.5",
         "-0.70710677",
@@ -40,18 +40,18 @@ def test_single_precision_has_the_fewest_digits_that_read_back() -> None:
     ]
 
 
-def test_strings_are_escaped_as_go_escapes_them() -> None:
+def test_strings_are_escaped_like_in_go() -> None:
     assert text('<a href="x">&\u2028\u2029\x00\x7f\b\f\t é\U0001f361\\') == (
         '"\\u003ca href=\\"x\\"\\u003e\\u0026\\u2028\\u2029\\u0000\x7f\\b\\f\\t é\U0001f361\\\\"'
     )
     assert dumps({"<": [True, None, 1, {}, []]}) == '{"\\u003c":[true,null,1,{},[]]}'
 
 
-def test_quotes_are_those_of_go() -> None:
+def test_strings_are_quoted_like_in_go() -> None:
     assert quoted('a"\\\n\x00\x7f\u200b\U000e0001é') == '"a\\"\\\\\\n\\x00\\x7f\\u200b\\U000e0001é"'
 
 
-def test_times_drop_trailing_zeros() -> None:
+def test_times_have_no_trailing_zeros() -> None:
     assert timestamp(1_767_225_600_000_000_000) == "2026-01-01T00:00:00Z"
     assert timestamp(1_767_225_600_120_000_000) == "2026-01-01T00:00:00.12Z"
     assert timestamp(1_767_225_600_000_000_001) == "2026-01-01T00:00:00.000000001Z"
@@ -66,18 +66,18 @@ def test_times_drop_trailing_zeros() -> None:
         ("host:5000/me/a:b", "host:5000/me/a:b", "host:5000/me/a:b"),
     ],
 )
-def test_names_have_defaults(name: str, short: str, full: str) -> None:
+def test_model_names_have_defaults(name: str, short: str, full: str) -> None:
     parsed = parse_name(name)
     assert parsed
     assert (parsed.short, parsed.full) == (short, full)
 
 
 @pytest.mark.parametrize("name", ["", ":", "a:", ":b", "a b", "a/b/c/d", "a//b", "-a", "a:b:c", "é", "a\n", "x" * 81])
-def test_malformed_names_are_none(name: str) -> None:
+def test_malformed_model_names_are_refused(name: str) -> None:
     assert parse_name(name) is None
 
 
-def test_suffixes_say_where_a_model_shall_run() -> None:
+def test_name_suffixes_select_local_or_cloud() -> None:
     assert [routed(name) for name in ("a", "a:7b", "a:cloud", "a:7b-cloud", "a:7b:local")] == [
         ("a", ""),
         ("a:7b", ""),
@@ -105,7 +105,7 @@ def test_suffixes_say_where_a_model_shall_run() -> None:
         ),
     ],
 )
-def test_each_habit_treats_thinking_its_own_way_in_generate(
+def test_thinking_in_generate_depends_on_the_habit(
     habit: Any, streamed: list[tuple[str, str | None]], whole: dict[str, str]
 ) -> None:
     model = Model("thinker", ("completion", "thinking"), habit=habit)
@@ -117,16 +117,16 @@ def test_each_habit_treats_thinking_its_own_way_in_generate(
     assert {key: body[key] for key in ("response", "thinking") if key in body} == whole
 
 
-def test_what_a_native_model_can_do_is_told_by_show_and_not_by_the_list(shared: StubServer) -> None:
-    listed = {model["name"]: model for model in send_request(shared, "GET", "/api/tags").json["models"]}
+def test_native_capabilities_are_in_show_but_not_in_the_list(stub: StubServer) -> None:
+    listed = {model["name"]: model for model in send_request(stub, "GET", "/api/tags").json["models"]}
     assert listed["mochi-native:4b"]["capabilities"] == listed["mochi-embed:latest"]["capabilities"] == ["completion"]
-    shown = send_request(shared, "POST", "/api/show", {"model": "mochi-native:4b"}).json
+    shown = send_request(stub, "POST", "/api/show", {"model": "mochi-native:4b"}).json
     assert shown["capabilities"] == ["tools", "thinking", "completion"]
     assert "context_length" not in shown["details"]
 
 
-def test_log_probabilities_ride_on_their_chunks(shared: StubServer) -> None:
-    lines = send_message(shared, "hello", logprobs=True, top_logprobs=3).lines
+def test_log_probabilities_are_in_their_chunks(stub: StubServer) -> None:
+    lines = send_message(stub, "hello", logprobs=True, top_logprobs=3).lines
     for line in lines[:-1]:
         (entry,) = line["logprobs"]
         assert bytes(entry["bytes"]).decode() == entry["token"] == line["message"]["content"]
@@ -134,10 +134,10 @@ def test_log_probabilities_ride_on_their_chunks(shared: StubServer) -> None:
         assert ranked == sorted(ranked, reverse=True)
         assert len(ranked) == 3
     assert "logprobs" not in lines[-1]
-    assert "logprobs" not in send_message(shared, "hello").lines[0]
+    assert "logprobs" not in send_message(stub, "hello").lines[0]
 
 
-def test_scripted_log_probabilities_are_cut_to_what_was_asked() -> None:
+def test_scripted_log_probabilities_are_limited() -> None:
     likely = Logprob("a", -0.5, (("a", -0.5), ("b", -1.0)))
     with StubServer(resolve=lambda _: Reply([Text(("a",), (likely,))]), speed=0) as stub:
         first = send_message(stub, "hello", logprobs=True, top_logprobs=1).lines[0]
@@ -146,7 +146,7 @@ def test_scripted_log_probabilities_are_cut_to_what_was_asked() -> None:
     assert bare["logprobs"] == [{"token": "a", "logprob": -0.5, "bytes": [97]}]
 
 
-def test_a_whole_reply_has_the_log_probabilities_of_all_its_pieces() -> None:
+def test_whole_reply_has_all_log_probabilities() -> None:
     gate = Gate()
     gate.open()
     with StubServer(resolve=lambda _: Reply([Text(("a",)), gate, Text(("b",))]), speed=0) as stub:
@@ -154,7 +154,7 @@ def test_a_whole_reply_has_the_log_probabilities_of_all_its_pieces() -> None:
     assert [entry["token"] for entry in body["logprobs"]] == ["a", "b"]
 
 
-def test_the_rendered_prompt_can_be_seen(shared: StubServer) -> None:
+def test_rendered_prompt_is_returned(stub: StubServer) -> None:
     body = {
         "model": "mochi",
         "_debug_render_only": True,
@@ -169,15 +169,15 @@ def test_the_rendered_prompt_can_be_seen(shared: StubServer) -> None:
             {"role": "tool", "content": "done"},
         ],
     }
-    rendered = send_request(shared, "POST", "/api/chat", body).json["_debug_info"]["rendered_template"]
+    rendered = send_request(stub, "POST", "/api/chat", body).json["_debug_info"]["rendered_template"]
     assert rendered == (
         'tools: [{"type":"function","function":{"name":"f"}}]\nuser: hi\nassistant: f {"a":1}\ntool: done'
     )
     raw = {"model": "mochi", "_debug_render_only": True, "prompt": "as it is", "raw": True}
-    assert send_request(shared, "POST", "/api/generate", raw).json["_debug_info"]["rendered_template"] == "as it is"
+    assert send_request(stub, "POST", "/api/generate", raw).json["_debug_info"]["rendered_template"] == "as it is"
 
 
-def test_images_count_768_tokens_each(shared: StubServer) -> None:
+def test_images_count_768_tokens_each(stub: StubServer) -> None:
     message = {"role": "user", "content": "hi", "images": ["aGk=", "aGk="]}
     body = {"model": "mochi", "messages": [message], "stream": False}
-    assert send_request(shared, "POST", "/api/chat", body).json["prompt_eval_count"] == len("hi") + 2 * 768
+    assert send_request(stub, "POST", "/api/chat", body).json["prompt_eval_count"] == len("hi") + 2 * 768

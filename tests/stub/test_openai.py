@@ -5,16 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import openai
 import pytest
 from pydantic import BaseModel
 
 from mochi_stub import Cut, Failure, Model, Prompt, Reply, StubServer, Text, ToolCall, Usage
 from mochi_stub.lorem import hash_sized, lorem
-from tests.stub.clients import openai_client, saying
+from tests.stub.clients import openai_client, stub_replying
 from tests.stub.requests import send_request
+from tests.support.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import openai
+else:
+    openai = LazyModule("openai")
+
 
 HELLO: Any = [{"role": "user", "content": "hello"}]
 TOOLS: Any = [{"type": "function", "function": {"name": "now", "parameters": {"type": "object"}}}]
@@ -46,8 +52,8 @@ def instruction(*messages: Any, **plan: Any) -> Any:
     return [{"role": "user", "content": block}]
 
 
-def test_chunks_have_the_keys_that_readers_look_for() -> None:
-    with saying(Reply.of(("one", " two"), reasoning=("hm",))) as stub:
+def test_chunks_have_the_expected_keys() -> None:
+    with stub_replying(Reply.of(("one", " two"), reasoning=("hm",))) as stub:
         chunks = events(stub, "/v1/chat/completions", {"messages": HELLO})
     assert [list(chunk) for chunk in chunks] == [["id", "object", "model", "created", "choices"]] * 4
     assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
@@ -68,9 +74,9 @@ def test_chunks_have_the_keys_that_readers_look_for() -> None:
     ]
 
 
-def test_calls_stream_their_name_and_then_their_arguments_piece_by_piece() -> None:
+def test_tool_calls_stream_name_then_arguments() -> None:
     calls = [ToolCall("now"), ToolCall("read_file", {"path": "/src/main.js"}, id="mine")]
-    with saying(Reply.of(tool_calls=calls)) as stub:
+    with stub_replying(Reply.of(tool_calls=calls)) as stub:
         chunks = events(stub, "/v1/chat/completions", {"messages": HELLO})
     deltas = [chunk["choices"][0]["delta"] for chunk in chunks[:-1]]
     items = [item for delta in deltas for item in delta["tool_calls"]]
@@ -87,7 +93,7 @@ def test_calls_stream_their_name_and_then_their_arguments_piece_by_piece() -> No
     assert chunks[-1]["choices"][0]["finish_reason"] == "tool_calls"
 
 
-def test_entries_of_an_instruction_are_choices_of_their_own_with_one_finish(own: StubServer) -> None:
+def test_streamed_entries_are_choices_with_one_finish_reason(own: StubServer) -> None:
     calls = [{"name": "now", "args": {"a": 1}}, {"name": "then", "args": {}}]
     asked = instruction(
         {"text_message": {"length": 7}},
@@ -114,7 +120,7 @@ def test_entries_of_an_instruction_are_choices_of_their_own_with_one_finish(own:
     assert choices[-1] == {"index": 0, "delta": {}, "finish_reason": "stop"}
 
 
-def test_entries_of_an_instruction_are_choices_of_a_whole_reply_too(client: openai.OpenAI) -> None:
+def test_entries_are_choices_of_a_whole_reply(client: openai.OpenAI) -> None:
     asked = instruction({"text_message": {"length": 2}}, {"tool_call": [{"name": "now"}]})
     first, second = client.chat.completions.create(model="mochi", messages=asked).choices
     assert (first.index, first.message.content, first.finish_reason) == (0, lorem(2), "stop")
@@ -122,7 +128,7 @@ def test_entries_of_an_instruction_are_choices_of_a_whole_reply_too(client: open
     assert second.message.tool_calls
 
 
-def test_a_tool_loop_ends(client: openai.OpenAI) -> None:
+def test_tool_loop_ends(client: openai.OpenAI) -> None:
     messages: Any = instruction({"tool_call": [{"name": "now", "args": {}}]})
     first = client.chat.completions.create(model="mochi", messages=messages, tools=TOOLS).choices[0].message
     assert first.tool_calls
@@ -131,9 +137,9 @@ def test_a_tool_loop_ends(client: openai.OpenAI) -> None:
     assert (last.message.content, last.finish_reason) == (f"{hash_sized('noon')} noon", "stop")
 
 
-def test_the_clients_own_helper_puts_a_stream_together() -> None:
+def test_client_helper_assembles_a_stream() -> None:
     calls = [ToolCall("read_file", {"path": "/src/main.js"})]
-    with saying(Reply.of("some text", reasoning="hm", tool_calls=calls)) as stub, openai_client(stub) as client:
+    with stub_replying(Reply.of("some text", reasoning="hm", tool_calls=calls)) as stub, openai_client(stub) as client:
         with client.chat.completions.stream(model="mochi", messages=HELLO, n=2) as stream:
             choices = stream.get_final_completion().choices
         assert [choice.message.content for choice in choices] == ["some text"] * 2
@@ -142,9 +148,9 @@ def test_the_clients_own_helper_puts_a_stream_together() -> None:
         assert json.loads(choices[1].message.tool_calls[0].function.arguments) == {"path": "/src/main.js"}
 
 
-def test_usage_tells_of_reasoning_and_cache() -> None:
+def test_usage_includes_reasoning_and_cached_tokens() -> None:
     usage = Usage(input=100, output=50, reasoning=25, cache_read=10)
-    with saying(Reply.of("text", usage=usage)) as stub, openai_client(stub) as client:
+    with stub_replying(Reply.of("text", usage=usage)) as stub, openai_client(stub) as client:
         whole = client.chat.completions.create(model="mochi", messages=HELLO).usage
         options: Any = {"include_usage": True}
         chunks = list(
@@ -161,12 +167,12 @@ def test_usage_tells_of_reasoning_and_cache() -> None:
     assert [chunk.usage for chunk in chunks[:-1]] == [None] * (len(chunks) - 1)
 
 
-def test_usage_is_streamed_only_to_who_asks(own: StubServer) -> None:
+def test_usage_is_streamed_only_on_request(own: StubServer) -> None:
     assert all("usage" not in chunk for chunk in events(own, "/v1/chat/completions", {"messages": HELLO}))
 
 
-def test_reasoning_is_counted_as_part_of_the_output() -> None:
-    with saying(Reply.of("0123456789", reasoning="abcde")) as stub, openai_client(stub) as client:
+def test_reasoning_counts_as_output() -> None:
+    with stub_replying(Reply.of("0123456789", reasoning="abcde")) as stub, openai_client(stub) as client:
         usage = client.chat.completions.create(model="mochi", messages=HELLO, n=2).usage
     assert usage
     assert usage.completion_tokens_details
@@ -179,7 +185,7 @@ class Person(BaseModel):
     tags: list[str]
 
 
-def test_a_schema_is_answered_with_what_fits_it(client: openai.OpenAI) -> None:
+def test_answer_matches_the_schema(client: openai.OpenAI) -> None:
     parsed = (
         client.chat.completions.parse(model="mochi", messages=HELLO, response_format=Person).choices[0].message.parsed
     )
@@ -190,7 +196,7 @@ def test_a_schema_is_answered_with_what_fits_it(client: openai.OpenAI) -> None:
     assert isinstance(json.loads("".join(chunk.choices[0].delta.content or "" for chunk in streamed)), dict)
 
 
-def test_messages_of_every_kind_reach_the_model() -> None:
+def test_messages_of_all_kinds_reach_the_model() -> None:
     seen: list[Prompt] = []
 
     def resolve(prompt: Prompt) -> Reply:
@@ -207,7 +213,7 @@ def test_messages_of_every_kind_reach_the_model() -> None:
         {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "text": "noon"}]},
         {"role": "user", "name": "me", "content": "go on"},
     ]
-    with saying(resolve) as stub, openai_client(stub) as client:
+    with stub_replying(resolve) as stub, openai_client(stub) as client:
         client.chat.completions.create(
             model="mochi", messages=messages, tools=TOOLS, temperature=0.5, seed=7, stop="x", max_tokens=9
         )
@@ -228,7 +234,7 @@ def test_messages_of_every_kind_reach_the_model() -> None:
     assert [prompt.thinks for prompt in seen] == [True, True, False]
 
 
-def test_errors_are_raised_as_the_clients_own() -> None:
+def test_errors_are_raised_as_errors_of_the_client() -> None:
     def resolve(prompt: Prompt) -> Reply:
         return Reply([Failure(prompt.user_text, int(prompt.user_text))])
 
@@ -240,7 +246,7 @@ def test_errors_are_raised_as_the_clients_own() -> None:
         "500": openai.InternalServerError,
         "503": openai.InternalServerError,
     }
-    with saying(resolve) as stub, openai_client(stub) as client:
+    with stub_replying(resolve) as stub, openai_client(stub) as client:
         for text, kind in kinds.items():
             for stream in (True, False):
                 with pytest.raises(kind) as caught:
@@ -252,24 +258,29 @@ def test_errors_are_raised_as_the_clients_own() -> None:
                 assert caught.value.response.headers.get("retry-after") == ("1" if text == "429" else None)
 
 
-def test_a_client_that_retries_gets_through_a_rate_limit() -> None:
+def test_rate_limited_model_raises_a_rate_limit_error(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.RateLimitError, match="Rate limit exceeded"):
+        client.chat.completions.create(model="rate-limited", messages=HELLO)
+
+
+def test_retry_succeeds_after_a_rate_limit() -> None:
     replies = iter([Reply([Failure("slow", 429, (("retry-after-ms", "1"),))]), Reply.of("at last")])
-    with saying(lambda _: next(replies)) as stub, openai_client(stub) as client:
+    with stub_replying(lambda _: next(replies)) as stub, openai_client(stub) as client:
         answer = client.with_options(max_retries=1).chat.completions.create(model="mochi", messages=HELLO)
         assert answer.choices[0].message.content == "at last"
         assert [exchange.status for exchange in stub.exchanges()] == [429, 200]
 
 
-def test_a_failure_in_mid_stream_is_raised_behind_the_first_pieces() -> None:
-    with saying(Reply([Text(("one",)), Failure("kaput")])) as stub, openai_client(stub) as client:
+def test_failure_in_mid_stream_is_raised_after_first_chunks() -> None:
+    with stub_replying(Reply([Text(("one",)), Failure("kaput")])) as stub, openai_client(stub) as client:
         stream = iter(client.chat.completions.create(model="mochi", messages=HELLO, stream=True))
         assert next(stream).choices[0].delta.content == "one"
         with pytest.raises(openai.APIError, match="kaput"):
             next(stream)
 
 
-def test_a_cut_ends_the_stream_without_a_finish() -> None:
-    with saying(Reply([Text(("one",)), Cut()])) as stub:
+def test_cut_ends_the_stream_without_a_finish_reason() -> None:
+    with stub_replying(Reply([Text(("one",)), Cut()])) as stub:
         answer = send_request(
             stub, "POST", "/v1/chat/completions", {"model": "mochi", "messages": HELLO, "stream": True}
         )
@@ -328,13 +339,13 @@ def test_a_cut_ends_the_stream_without_a_finish() -> None:
         ),
     ],
 )
-def test_wrong_fields_are_named(own: StubServer, fields: dict[str, Any], message: str, param: Any, code: Any) -> None:
+def test_invalid_fields_are_named(own: StubServer, fields: dict[str, Any], message: str, param: Any, code: Any) -> None:
     answer = send_request(own, "POST", "/v1/chat/completions", {"model": "mochi", "messages": HELLO, **fields})
     assert answer.status == 400
     assert answer.json == {"error": {"message": message, "type": "invalid_request_error", "param": param, "code": code}}
 
 
-def test_text_completions_have_a_choice_for_each_prompt(client: openai.OpenAI) -> None:
+def test_text_completion_has_a_choice_for_each_prompt(client: openai.OpenAI) -> None:
     whole = client.completions.create(model="mochi", prompt=["a", "b"], n=2, echo=True)
     texts = [f"{one}{hash_sized(one)} {one}" for one in ("a", "a", "b", "b")]
     assert [choice.text for choice in whole.choices] == texts
@@ -349,7 +360,7 @@ def test_text_completions_have_a_choice_for_each_prompt(client: openai.OpenAI) -
     assert (said, reasons) == (texts, ["stop"] * 4)
 
 
-def test_a_text_completion_counts_and_stops(own: StubServer, client: openai.OpenAI) -> None:
+def test_text_completion_counts_tokens_and_stops(own: StubServer, client: openai.OpenAI) -> None:
     answer = client.completions.create(model="mochi", prompt="hello", max_tokens=5)
     assert (answer.choices[0].text, answer.choices[0].finish_reason) == ("lorem", "length")
     assert answer.usage
@@ -359,7 +370,7 @@ def test_a_text_completion_counts_and_stops(own: StubServer, client: openai.Open
     assert chunks[-1]["choices"] == []
 
 
-def test_it_lists_and_shows_models_under_their_declared_names() -> None:
+def test_models_have_their_declared_names() -> None:
     models = [Model("gpt-4", modified_at="2026-01-01T00:00:00Z"), Model("org/fine:tuned")]
     with StubServer(models=models, speed=0) as stub, openai_client(stub) as client:
         listed = client.models.list().data
@@ -370,7 +381,7 @@ def test_it_lists_and_shows_models_under_their_declared_names() -> None:
             client.models.retrieve("nope")
 
 
-def test_it_embeds(client: openai.OpenAI) -> None:
+def test_texts_are_embedded(client: openai.OpenAI) -> None:
     texts = ["the cat sat on the mat", "a cat is sitting on the mat", "quarterly revenue grew"]
     answer = client.embeddings.create(model="mochi-embed", input=texts)
     cat, same, other = [one.embedding for one in answer.data]
@@ -384,26 +395,28 @@ def test_it_embeds(client: openai.OpenAI) -> None:
     assert len(short.data[0].embedding) == 16
 
 
-def test_embeddings_can_fail_and_need_an_input(client: openai.OpenAI) -> None:
+def test_embeddings_need_an_input_and_can_fail(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="'input'"):
         client.embeddings.create(model="mochi-embed", input=[])
     with pytest.raises(openai.NotFoundError):
         client.embeddings.create(model="nope", input="x")
     failing = Reply([Failure("slow down", 429)])
-    with saying(failing) as stub, openai_client(stub) as other, pytest.raises(openai.RateLimitError, match="slow down"):
+    with (
+        stub_replying(failing) as stub,
+        openai_client(stub) as other,
+        pytest.raises(openai.RateLimitError, match="slow down"),
+    ):
         other.embeddings.create(model="mochi-embed", input="x")
 
 
-def test_many_streams_of_the_async_client_do_not_mix(own: StubServer) -> None:
-    async def work() -> None:
-        async with openai.AsyncOpenAI(base_url=f"{own.url}/v1", api_key="x") as client:
+@pytest.mark.parametrize("number", [10, pytest.param(50, marks=pytest.mark.slow)])
+async def test_concurrent_streams_of_the_async_client_do_not_mix(own: StubServer, number: int) -> None:
+    async with openai.AsyncOpenAI(base_url=f"{own.url}/v1", api_key="x") as client:
 
-            async def one(number: int) -> None:
-                asked: Any = [{"role": "user", "content": f"question {number}"}]
-                stream = await client.chat.completions.create(model="mochi", messages=asked, stream=True)
-                text = "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
-                assert text == f"{hash_sized(asked[0]['content'])} {asked[0]['content']}"
+        async def stream_message(text: str) -> None:
+            messages: Any = [{"role": "user", "content": text}]
+            stream = await client.chat.completions.create(model="mochi", messages=messages, stream=True)
+            answer = "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
+            assert answer == f"{hash_sized(text)} {text}"
 
-            await asyncio.gather(*(one(number) for number in range(50)))
-
-    asyncio.run(work())
+        await asyncio.gather(*(stream_message(f"question {index}") for index in range(number)))

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import openai
 import pytest
 from pydantic import BaseModel
 
 from mochi_stub import Failure, Prompt, Reply, StubServer, Text, ToolCall, Usage
 from mochi_stub.lorem import hash_sized
-from tests.stub.clients import openai_client, saying
+from tests.stub.clients import openai_client, stub_replying
 from tests.stub.requests import send_request
+from tests.support.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import openai
+else:
+    openai = LazyModule("openai")
+
 
 TOOLS: Any = [{"type": "function", "name": "now", "parameters": {"type": "object"}, "strict": False}]
 
@@ -30,7 +36,7 @@ def client(own: StubServer) -> Iterator[openai.OpenAI]:
         yield client
 
 
-def test_the_message_of_a_reply_that_is_cut_is_incomplete(client: openai.OpenAI) -> None:
+def test_truncated_reply_is_incomplete(client: openai.OpenAI) -> None:
     whole = client.responses.create(model="echo", input="xyz", max_output_tokens=2)
     assert [item.to_dict()["status"] for item in whole.output] == ["incomplete"]
     events = list(client.responses.create(model="echo", input="xyz", max_output_tokens=2, stream=True))
@@ -39,10 +45,10 @@ def test_the_message_of_a_reply_that_is_cut_is_incomplete(client: openai.OpenAI)
     assert client.responses.create(model="echo", input="xyz").output[0].to_dict()["status"] == "completed"
 
 
-def test_a_stream_tells_of_every_item_in_order() -> None:
+def test_stream_has_events_for_each_item_in_order() -> None:
     calls = [ToolCall("read_file", {"path": "/src/main.js"}, id="call_mine")]
     reply = Reply.of(("one", " two"), reasoning=("hm",), tool_calls=calls)
-    with saying(reply) as stub, openai_client(stub) as client:
+    with stub_replying(reply) as stub, openai_client(stub) as client:
         events = list(client.responses.create(model="mochi", input="hello", stream=True))
     assert [event.type.removeprefix("response.") for event in events] == [
         "created",
@@ -80,7 +86,7 @@ def test_a_stream_tells_of_every_item_in_order() -> None:
     assert begun.response.id == last.response.id
 
 
-def test_events_are_named_as_their_type_and_nothing_follows_the_last(own: StubServer) -> None:
+def test_event_names_are_their_types(own: StubServer) -> None:
     answer = send_request(own, "POST", "/v1/responses", {"model": "mochi", "input": "hello", "stream": True})
     assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
     *frames, rest = answer.body.decode().split("\n\n")
@@ -91,16 +97,16 @@ def test_events_are_named_as_their_type_and_nothing_follows_the_last(own: StubSe
     assert frames[-1].startswith("event: response.completed")
 
 
-def test_the_clients_own_helper_puts_a_stream_together(client: openai.OpenAI) -> None:
+def test_client_helper_assembles_a_stream(client: openai.OpenAI) -> None:
     with client.responses.stream(model="mochi", input="hello") as stream:
         final = stream.get_final_response()
     assert final.output_text == f"{hash_sized('hello')} hello"
     assert final.status == "completed"
 
 
-def test_usage_tells_of_reasoning_and_cache() -> None:
+def test_usage_includes_reasoning_and_cached_tokens() -> None:
     usage = Usage(input=100, output=50, reasoning=25, cache_read=10)
-    with saying(Reply.of("text", usage=usage)) as stub, openai_client(stub) as client:
+    with stub_replying(Reply.of("text", usage=usage)) as stub, openai_client(stub) as client:
         told = client.responses.create(model="mochi", input="hello").usage
     assert told
     assert (told.input_tokens, told.output_tokens, told.total_tokens) == (100, 50, 150)
@@ -108,7 +114,7 @@ def test_usage_tells_of_reasoning_and_cache() -> None:
     assert told.input_tokens_details.cached_tokens == 10
 
 
-def test_a_tool_loop_ends(client: openai.OpenAI) -> None:
+def test_tool_loop_ends(client: openai.OpenAI) -> None:
     plan = {"messages": [{"tool_call": [{"name": "now", "args": {}}]}]}
     items: Any = [{"role": "user", "content": f"<|instruction_start|>{json.dumps(plan)}<|instruction_end|>"}]
     first = client.responses.create(model="mochi", input=items, tools=TOOLS)
@@ -123,14 +129,14 @@ class Person(BaseModel):
     age: int
 
 
-def test_a_schema_is_answered_with_what_fits_it(client: openai.OpenAI) -> None:
+def test_answer_matches_the_schema(client: openai.OpenAI) -> None:
     parsed = client.responses.parse(model="mochi", input="hello", text_format=Person).output_parsed
     assert isinstance(parsed, Person)
     answer = client.responses.create(model="mochi", input="hello", text={"format": {"type": "json_object"}})
     assert isinstance(json.loads(answer.output_text), dict)
 
 
-def test_items_of_every_kind_reach_the_model() -> None:
+def test_items_of_all_kinds_reach_the_model() -> None:
     seen: list[Prompt] = []
 
     def resolve(prompt: Prompt) -> Reply:
@@ -153,7 +159,7 @@ def test_items_of_every_kind_reach_the_model() -> None:
         {"type": "function_call", "call_id": "c2", "name": "now", "arguments": '{"a":1}'},
         {"type": "function_call_output", "call_id": "c1", "output": "noon"},
     ]
-    with saying(resolve) as stub, openai_client(stub) as client:
+    with stub_replying(resolve) as stub, openai_client(stub) as client:
         client.responses.create(model="mochi", instructions="be kind", input=items, tools=TOOLS, max_output_tokens=9)
         client.responses.create(
             model="mochi", input="hello", tools=[*TOOLS, {"type": "web_search"}], reasoning={"effort": "none"}
@@ -169,7 +175,7 @@ def test_items_of_every_kind_reach_the_model() -> None:
     assert not seen[1].thinks
 
 
-def test_the_answer_repeats_what_was_asked_for(client: openai.OpenAI) -> None:
+def test_answer_repeats_the_parameters_of_the_request(client: openai.OpenAI) -> None:
     asked: dict[str, Any] = {"instructions": "be kind", "metadata": {"a": "b"}, "temperature": 0.5, "tools": TOOLS}
     answer = client.responses.create(model="mochi", input="hello", **asked)
     told = answer.to_dict()
@@ -177,8 +183,8 @@ def test_the_answer_repeats_what_was_asked_for(client: openai.OpenAI) -> None:
     assert (answer.object, answer.model, answer.parallel_tool_calls) == ("response", "mochi", True)
 
 
-def test_a_failure_in_mid_stream_is_a_failed_response() -> None:
-    with saying(Reply([Text(("one",)), Failure("slow down", 429)])) as stub, openai_client(stub) as client:
+def test_failure_in_mid_stream_is_a_failed_response() -> None:
+    with stub_replying(Reply([Text(("one",)), Failure("slow down", 429)])) as stub, openai_client(stub) as client:
         last: Any = list(client.responses.create(model="mochi", input="hello", stream=True))[-1]
     assert (last.type, last.response.status) == ("response.failed", "failed")
     assert (last.response.error.code, last.response.error.message) == ("rate_limit_exceeded", "slow down")
@@ -196,6 +202,6 @@ def test_a_failure_in_mid_stream_is_a_failed_response() -> None:
         ({"previous_response_id": "resp_x"}, "previous_response_id", "previous_response_not_found"),
     ],
 )
-def test_wrong_fields_are_named(own: StubServer, fields: dict[str, Any], param: str, code: str) -> None:
+def test_invalid_fields_are_named(own: StubServer, fields: dict[str, Any], param: str, code: str) -> None:
     answer = send_request(own, "POST", "/v1/responses", {"model": "mochi", "input": "hello", **fields})
     assert (answer.status, answer.json["error"]["param"], answer.json["error"]["code"]) == (400, param, code)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from mochi_stub import Failure, Gate, Reasoning, Reply, Text, ToolCall, ToolCalls
 from mochi_stub.chunks import Piece, pieces
 from mochi_stub.lorem import lorem
@@ -24,37 +22,33 @@ class Clock:
         self.time += seconds + self.lag
 
 
-def played(reply: Reply, clock: Clock, speed: float = 1.0) -> list[tuple[float, list[Piece]]]:
+async def played(reply: Reply, clock: Clock, speed: float = 1.0) -> list[tuple[float, list[Piece]]]:
     """When each batch came, in seconds after the start, and what was in it."""
-
-    async def play() -> list[tuple[float, list[Piece]]]:
-        return [(round(clock.time - 100, 6), batch) async for batch in paced(pieces(reply), clock, speed)]
-
-    return asyncio.run(play())
+    return [(round(clock.time - 100, 6), batch) async for batch in paced(pieces(reply), clock, speed)]
 
 
-def test_five_words_come_every_tenth_of_a_second() -> None:
-    batches = played(Reply.of(lorem(500)), Clock())
+async def test_five_words_are_sent_every_tenth_of_a_second() -> None:
+    batches = await played(Reply.of(lorem(500)), Clock())
     assert [moment for moment, _ in batches] == [round(0.1 * n, 6) for n in range(1, 101)]
     assert {len(batch) for _, batch in batches} == {1}
 
 
-def test_a_slow_clock_does_not_add_up() -> None:
-    moments = [moment for moment, _ in played(Reply.of(lorem(500)), Clock(lag=0.03))]
+async def test_lag_of_the_clock_does_not_accumulate() -> None:
+    moments = [moment for moment, _ in await played(Reply.of(lorem(500)), Clock(lag=0.03))]
     assert 10.0 <= moments[-1] <= 10.03
 
 
-def test_what_is_overdue_comes_at_once() -> None:
-    batches = played(Reply.of(lorem(50)), Clock(lag=0.35))
+async def test_overdue_chunks_are_sent_at_once() -> None:
+    batches = await played(Reply.of(lorem(50)), Clock(lag=0.35))
     assert [len(batch) for _, batch in batches] == [1, 3, 4, 2]
 
 
-def test_speed_scales_the_waiting() -> None:
-    assert played(Reply.of(lorem(100)), Clock(), speed=4)[-1][0] == 0.5
+async def test_speed_scales_the_waiting_time() -> None:
+    assert (await played(Reply.of(lorem(100)), Clock(), speed=4))[-1][0] == 0.5
 
 
-def test_speed_zero_waits_for_nothing_and_begins_with_one_piece() -> None:
-    batches = played(Reply.of(lorem(20_000)), Clock(), speed=0)
+async def test_speed_zero_does_not_wait() -> None:
+    batches = await played(Reply.of(lorem(20_000)), Clock(), speed=0)
     assert {moment for moment, _ in batches} == {0.0}
     sizes = [len(batch) for _, batch in batches]
     assert sizes[:5] == [1, 4, 16, 64, 256]
@@ -62,14 +56,14 @@ def test_speed_zero_waits_for_nothing_and_begins_with_one_piece() -> None:
     assert sum(sizes) == 4000
 
 
-def test_the_numbers_do_not_depend_on_the_speed() -> None:
+async def test_durations_do_not_depend_on_the_speed() -> None:
     reply = Reply([Reasoning(lorem(12)), Text(("a b", "c")), ToolCalls([ToolCall("now")])])
-    slow = [piece for _, batch in played(reply, Clock()) for piece in batch]
-    assert slow == [piece for _, batch in played(reply, Clock(), speed=0) for piece in batch]
+    slow = [piece for _, batch in (await played(reply, Clock())) for piece in batch]
+    assert slow == [piece for _, batch in (await played(reply, Clock(), speed=0)) for piece in batch]
     assert [piece.due for piece in slow] == [n * 20_000_000 for n in (5, 10, 12, 14, 15, 20)]
 
 
-def test_a_gate_lets_out_what_stands_before_it_and_moves_what_stands_behind() -> None:
+async def test_gate_delays_the_chunks_after_it() -> None:
     clock, gate = Clock(), Gate()
 
     async def play() -> list[float]:
@@ -80,10 +74,10 @@ def test_a_gate_lets_out_what_stands_before_it_and_moves_what_stands_behind() ->
             gate.open()
         return moments
 
-    assert asyncio.run(play()) == [0.1, 60.1]
+    assert await play() == [0.1, 60.1]
 
 
-def test_it_lasts_to_the_planned_end() -> None:
+async def test_stream_lasts_until_its_planned_end() -> None:
     clock = Clock()
 
     async def play(speed: float) -> list[float]:
@@ -91,13 +85,13 @@ def test_it_lasts_to_the_planned_end() -> None:
         end = 3_000_000_000
         return [round(clock.time - begun, 6) async for _ in paced(pieces(Reply([Text(lorem(5))])), clock, speed, end)]
 
-    assert asyncio.run(play(2)) == [0.05]
+    assert await play(2) == [0.05]
     assert clock.time == 101.5
-    assert asyncio.run(play(0)) == [0.0]
+    assert await play(0) == [0.0]
     assert clock.time == 101.5
 
 
-def test_nothing_comes_behind_a_failure() -> None:
+def test_nothing_is_sent_after_a_failure() -> None:
     failure = Failure("kaput")
     kinds = [piece.value for piece in pieces(Reply([Text(("a",)), failure, Text(("b",))]))]
     assert kinds == ["a", failure]

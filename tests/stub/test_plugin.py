@@ -1,7 +1,8 @@
-"""The pytest fixture `mochi_stub`, and a test run that uses it as a stranger would."""
+"""The pytest fixture `mochi_stub`, and a test run of another project that uses it."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -17,14 +18,14 @@ from tests.stub.requests import send_message
 
 __all__ = ["mochi_stub"]
 
-STRANGERS = """
+OTHER_PROJECT = """
 import json
 from urllib.request import Request, urlopen
 
 import pytest
 
 
-def ask(stub, text):
+def send_message(stub, text):
     body = {"model": "mochi", "messages": [{"role": "user", "content": text}], "stream": False}
     with urlopen(Request(f"{stub.url}/api/chat", json.dumps(body).encode())) as response:
         return json.load(response)["message"]["content"]
@@ -33,34 +34,34 @@ def ask(stub, text):
 @pytest.mark.parametrize("number", range(6))
 def test_each_test_has_a_server_of_its_own(mochi_stub, number):
     mochi_stub.script(f"scripted {number}")
-    assert ask(mochi_stub, "hello") == f"scripted {number}"
-    assert ask(mochi_stub, "hello").endswith("hello")
+    assert send_message(mochi_stub, "hello") == f"scripted {number}"
+    assert send_message(mochi_stub, "hello").endswith("hello")
     assert [request.path for request in mochi_stub.requests] == ["/api/chat"] * 2
 """
 
 
-def said(stub: ScriptedStub, text: str) -> tuple[str, str]:
+def answer_to(stub: ScriptedStub, text: str) -> tuple[str, str]:
     answer = send_message(stub.server, text, stream=False).json
     return answer["message"]["content"], answer["done_reason"]
 
 
-def test_queued_replies_come_first_then_the_default_behaviour(mochi_stub: ScriptedStub) -> None:
+def test_queued_replies_are_used_before_the_defaults(mochi_stub: ScriptedStub) -> None:
     def repeated(prompt: Prompt) -> Reply:
         return Reply.of(prompt.user_text * 2)
 
     mochi_stub.script("Hello.", Reply.of("Cut", finish="length"))
     mochi_stub.script(repeated, lambda _: None)
-    assert said(mochi_stub, "a") == ("Hello.", "stop")
-    assert said(mochi_stub, "a") == ("Cut", "length")
-    assert said(mochi_stub, "ab") == ("abab", "stop")
+    assert answer_to(mochi_stub, "a") == ("Hello.", "stop")
+    assert answer_to(mochi_stub, "a") == ("Cut", "length")
+    assert answer_to(mochi_stub, "ab") == ("abab", "stop")
     for _ in range(2):
-        assert said(mochi_stub, "told")[0].endswith(" told")
+        assert answer_to(mochi_stub, "told")[0].endswith(" told")
     assert [request.status for request in mochi_stub.requests] == [200] * 5
 
 
-def test_functions_may_say_texts_and_nonsense_is_told(mochi_stub: ScriptedStub) -> None:
+def test_functions_can_return_text_and_invalid_values_fail(mochi_stub: ScriptedStub) -> None:
     mochi_stub.script(lambda prompt: prompt.user_text.upper())
-    assert said(mochi_stub, "abc")[0] == "ABC"
+    assert answer_to(mochi_stub, "abc")[0] == "ABC"
     nonsense: Any = 5
     with pytest.raises(TypeError, match="not of 5"):
         mochi_stub.script(nonsense)
@@ -69,7 +70,7 @@ def test_functions_may_say_texts_and_nonsense_is_told(mochi_stub: ScriptedStub) 
     assert (answer.status, "not 5" in answer.json["error"]) == (500, True)
 
 
-def test_a_server_is_there_in_less_than_a_tenth_of_a_second() -> None:
+def test_server_starts_in_less_than_a_tenth_of_a_second() -> None:
     took = []
     for _ in range(3):
         began = time.perf_counter()
@@ -79,16 +80,17 @@ def test_a_server_is_there_in_less_than_a_tenth_of_a_second() -> None:
     assert min(took) < 0.1
 
 
-@pytest.mark.parametrize("workers", ["0", "2"])
-def test_a_strangers_tests_run_alone_and_side_by_side(tmp_path: Path, workers: str) -> None:
+@pytest.mark.parametrize("options", [(), pytest.param(("-p", "xdist", "-n", "2"), marks=pytest.mark.slow)])
+def test_fixture_works_in_another_test_run(tmp_path: Path, options: tuple[str, ...]) -> None:
     (tmp_path / "conftest.py").write_text("from mochi_stub.pytest_plugin import mochi_stub\n")
-    (tmp_path / "test_strangers.py").write_text(STRANGERS)
-    command = [sys.executable, "-m", "pytest", "-q", "-n", workers, "-W", "error", "-p", "no:cacheprovider"]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
-    assert (ran.returncode, "6 passed" in ran.stdout) == (0, True), ran.stdout
+    (tmp_path / "test_other_project.py").write_text(OTHER_PROJECT)
+    command = [sys.executable, "-m", "pytest", "-q", *options, "-W", "error", "-p", "no:cacheprovider"]
+    env = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # the plugins of this project would be loaded
+    ran = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert (ran.returncode, "6 passed" in ran.stdout) == (0, True), ran.stdout + ran.stderr
 
 
-def test_the_plugin_loads_nothing_until_the_fixture_is_used() -> None:
+def test_plugin_imports_nothing_until_the_fixture_is_used() -> None:
     program = (
         "import sys, mochi_stub.pytest_plugin; "
         "print(sorted(n for n in sys.modules if n.split('.')[0] in ('uvicorn', 'orjson', 'yaml', 'mochi_stub')))"

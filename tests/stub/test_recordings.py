@@ -40,7 +40,7 @@ def replaying(tmp_path: Path) -> Callable[[], StubServer]:
     return lambda: StubServer(config=tmp_path / "config.yaml", speed=0)
 
 
-def test_the_specification_s_example_is_replayed_word_for_word_on_its_wire() -> None:
+def test_example_of_the_specification_is_replayed_exactly() -> None:
     with StubServer(config=DATA / "spec-config.yaml", speed=0) as stub:
         body = {"model": "gpt-4", "messages": [{"role": "user", "content": "load fixture"}], "stream": True}
         answer = send_request(stub, "POST", "/v1/chat/completions", body)
@@ -52,7 +52,7 @@ def test_the_specification_s_example_is_replayed_word_for_word_on_its_wire() -> 
     ]["body"][:-1]
 
 
-def test_the_specification_s_example_is_translated_for_other_wires_and_the_other_mode() -> None:
+def test_example_is_translated_for_other_apis_and_modes() -> None:
     messages = [{"role": "user", "content": "load fixture"}]
     with StubServer(config=DATA / "spec-config.yaml", speed=0) as stub:
         whole = send_request(stub, "POST", "/v1/chat/completions", {"model": "gpt-4", "messages": messages}).json
@@ -212,7 +212,7 @@ EXCHANGES: dict[str, tuple[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", EXCHANGES)
-def test_every_wire_s_recording_says_the_same(tmp_path: Path, name: str) -> None:
+def test_recordings_of_all_apis_have_the_same_answer(tmp_path: Path, name: str) -> None:
     url, body = EXCHANGES[name]
     for ending in ("json", "yaml"):
         reply = reply_of(recorded(tmp_path, url, body, f"{name}.{ending}".replace(" ", "-")))
@@ -224,7 +224,7 @@ def test_every_wire_s_recording_says_the_same(tmp_path: Path, name: str) -> None
 
 @pytest.mark.parametrize("name", EXCHANGES)
 @pytest.mark.parametrize("stream", [True, False])
-def test_every_recording_can_be_had_on_ollama_s_wire_in_either_mode(
+def test_recordings_are_replayed_on_the_ollama_api(
     tmp_path: Path, replaying: Callable[[], StubServer], name: str, stream: bool
 ) -> None:
     url, body = EXCHANGES[name]
@@ -239,7 +239,7 @@ def test_every_recording_can_be_had_on_ollama_s_wire_in_either_mode(
     assert (lines[-1]["prompt_eval_count"], lines[-1]["eval_count"]) == (7, 9)
 
 
-def test_a_stream_comes_in_its_recorded_time(tmp_path: Path) -> None:
+def test_stream_is_replayed_in_its_recorded_time(tmp_path: Path) -> None:
     url, body = EXCHANGES["ollama stream"]
     spread = reply_of(recorded(tmp_path, url, body, "spread.json"))
     assert [part.seconds for part in spread.parts if isinstance(part, Pause)] == [0.075, 0.075, 0.15]
@@ -248,7 +248,7 @@ def test_a_stream_comes_in_its_recorded_time(tmp_path: Path) -> None:
     assert [part.seconds for part in given.parts if isinstance(part, Pause)] == [0.01, 0.29]
 
 
-def test_a_recording_takes_its_time_whatever_is_in_it(tmp_path: Path) -> None:
+def test_replay_takes_the_recorded_time(tmp_path: Path) -> None:
     calls = {"message": {"content": "", "tool_calls": [OLLAMA_CALL]}, "done": True}
     for name, said in (("calls", calls), ("nothing", {"message": {"content": ""}, "done": True})):
         whole = reply_of(recorded(tmp_path, "http://x/api/chat", said, f"{name}.json"))
@@ -257,7 +257,7 @@ def test_a_recording_takes_its_time_whatever_is_in_it(tmp_path: Path) -> None:
     assert planned_end(reply_of(recorded(tmp_path, "http://x/api/chat", ending, "ending.json"))) == 300_000_000
 
 
-def test_an_end_that_only_openai_has_is_sent_on_no_other_wire(tmp_path: Path) -> None:
+def test_done_marker_of_openai_is_not_sent_on_other_apis(tmp_path: Path) -> None:
     for url, objects in (
         ("https://x/v1/messages", [{"type": "message_stop"}, {"done": True}]),
         ("https://x/v1beta/models/m:streamGenerateContent?alt=sse", [{"candidates": []}, {"done": True}]),
@@ -267,7 +267,7 @@ def test_an_end_that_only_openai_has_is_sent_on_no_other_wire(tmp_path: Path) ->
         assert b"done" not in b"".join(frames.frames)
 
 
-def test_bytes_are_written_as_their_provider_writes_them(tmp_path: Path) -> None:
+def test_bytes_are_written_like_the_provider(tmp_path: Path) -> None:
     for name, url, text in (
         ("openai.json", "https://x/v1/chat/completions", b'{"a":1.0,"b":"<\xc3\xa9>"}'),
         ("ollama.json", "http://x/api/chat", b'{"a":1,"b":"\\u003c\xc3\xa9\\u003e"}'),
@@ -277,7 +277,7 @@ def test_bytes_are_written_as_their_provider_writes_them(tmp_path: Path) -> None
         assert frames.frames == (text,)
 
 
-def test_a_recorded_error_is_an_error_everywhere(tmp_path: Path, replaying: Callable[[], StubServer]) -> None:
+def test_recorded_error_is_an_error_on_every_api(tmp_path: Path, replaying: Callable[[], StubServer]) -> None:
     body = {"error": {"message": "Slow down", "type": "rate_limit_error"}}
     file = recorded(tmp_path, "https://x/v1/chat/completions", body, status=429, headers={"Retry-After": "7"})
     assert Failure("Slow down", 429, (("retry-after", "7"),)) in reply_of(file).parts
@@ -308,7 +308,7 @@ def test_a_recorded_error_is_an_error_everywhere(tmp_path: Path, replaying: Call
         ("duration_ms: -1\nrequest: {url: http://x/api/chat}\nresponse: {body: {}}", 1, "a number of at least 0"),
     ],
 )
-def test_a_malformed_recording_is_told_with_its_line(
+def test_malformed_recording_is_reported_with_its_line(
     tmp_path: Path, replaying: Callable[[], StubServer], text: str, line: int, expected: str
 ) -> None:
     (tmp_path / "recorded.json").write_text(text)
@@ -320,13 +320,11 @@ def test_a_malformed_recording_is_told_with_its_line(
 
 @pytest.mark.parametrize("body", [5, "text", [], [1, None, "x"], {"choices": 7}, {"message": 5}, {"message": {}}])
 @pytest.mark.parametrize("url", sorted({url for url, _ in EXCHANGES.values()}))
-def test_a_body_that_makes_no_sense_crashes_nothing(tmp_path: Path, url: str, body: Any) -> None:
+def test_invalid_recorded_body_does_not_crash(tmp_path: Path, url: str, body: Any) -> None:
     assert isinstance(reply_of(recorded(tmp_path, url, body)), Reply)
 
 
-def test_gemini_s_stream_is_events_or_a_list_as_it_is_asked_for(
-    tmp_path: Path, replaying: Callable[[], StubServer]
-) -> None:
+def test_gemini_stream_is_replayed_as_events_or_as_a_list(tmp_path: Path, replaying: Callable[[], StubServer]) -> None:
     url, body = EXCHANGES["gemini stream"]
     recorded(tmp_path, url, body)
     asked = {"contents": [{"parts": [{"text": "x"}]}]}
@@ -342,7 +340,7 @@ def test_gemini_s_stream_is_events_or_a_list_as_it_is_asked_for(
     assert "Hi" in [part.get("text") for part in whole["candidates"][0]["content"]["parts"]]
 
 
-def test_a_separator_in_a_recorded_event_ends_no_line(tmp_path: Path) -> None:
+def test_unicode_separator_does_not_end_a_line(tmp_path: Path) -> None:
     frames = reply_of(
         recorded(tmp_path, "https://x/v1/messages", [{"type": "ping", "a": "\u2028"}, "odd\nlines"])
     ).frames
@@ -351,7 +349,7 @@ def test_a_separator_in_a_recorded_event_ends_no_line(tmp_path: Path) -> None:
     assert frames.frames[1] == b"data: odd\ndata: lines\n\n"
 
 
-def test_what_is_no_reply_of_a_model_is_refused(tmp_path: Path, replaying: Callable[[], StubServer]) -> None:
+def test_recording_without_a_model_reply_is_refused(tmp_path: Path, replaying: Callable[[], StubServer]) -> None:
     recorded(tmp_path, "http://x/api/tags", {"models": []})
     with replaying() as stub:
         answer = send_message(stub, "x", "any")

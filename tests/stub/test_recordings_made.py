@@ -8,11 +8,8 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anthropic
-import ollama
-import openai
 import pytest
 import yaml
 
@@ -22,6 +19,12 @@ from mochi_stub.matching import asked, nearest
 from mochi_stub.received import Received
 from mochi_stub.recorder import record
 from tests.stub.requests import RawResponse, open_stream, send_message, send_request
+from tests.support.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import ollama
+else:
+    ollama = LazyModule("ollama")
 
 TOOLS = [{"type": "function", "function": {"name": "now", "parameters": {"type": "object"}}}]
 CALL = '<|instruction_start|>{"messages":[{"tool_call":[{"name":"now","args":{"at":"<1>"}}]}]}<|instruction_end|>'
@@ -53,14 +56,15 @@ def recording(upstream: StubServer, folder: Path) -> Iterator[StubServer]:
         yield stub
 
 
-@pytest.fixture
-def folder(tmp_path: Path, shared: StubServer) -> Path:
-    """Recordings of all the requests."""
-    with recording(shared, tmp_path / "made") as recorder:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, shared_stub: StubServer) -> Path:
+    """Recordings of all the requests. Tests only read them."""
+    made = tmp_path_factory.mktemp("recordings") / "made"
+    with recording(shared_stub, made) as recorder:
         for method, path, body in REQUESTS:
-            passed, direct = send_request(recorder, method, path, body), send_request(shared, method, path, body)
+            passed, direct = send_request(recorder, method, path, body), send_request(shared_stub, method, path, body)
             assert (passed.status, passed.body) == (direct.status, direct.body)
-    return tmp_path / "made"
+    return made
 
 
 def replaying(folder: Path) -> StubServer:
@@ -79,19 +83,19 @@ def meaning(answer: RawResponse) -> Any:
         return text
 
 
-def test_a_recording_replays_its_own_request_and_loses_nothing(folder: Path, shared: StubServer) -> None:
-    with replaying(folder) as stub:
+def test_recording_is_replayed_without_loss(folder: Path, stub: StubServer) -> None:
+    with replaying(folder) as replay:
         for method, path, body in REQUESTS:
-            again, direct = send_request(stub, method, path, body), send_request(shared, method, path, body)
+            again, direct = send_request(replay, method, path, body), send_request(stub, method, path, body)
             assert again.status == direct.status, path
             assert meaning(again) == meaning(direct), path
             assert again.headers["content-type"].partition(";")[0] == direct.headers["content-type"].partition(";")[0]
             if path.startswith("/api"):
                 assert again.body == direct.body
-        assert all(exchange.rule.startswith("recording ") for exchange in stub.exchanges())
+        assert all(exchange.rule.startswith("recording ") for exchange in replay.exchanges())
 
 
-def test_a_file_is_in_the_specification_s_form_with_the_time_of_every_object(folder: Path) -> None:
+def test_file_has_the_specified_form_and_times(folder: Path) -> None:
     (file,) = (
         one
         for one in folder.glob("api-chat-*.yaml")
@@ -110,29 +114,29 @@ def test_a_file_is_in_the_specification_s_form_with_the_time_of_every_object(fol
     assert at[-1] <= told["duration_ms"]
 
 
-def test_what_was_recorded_in_one_mode_is_replayed_in_the_other(tmp_path: Path, shared: StubServer) -> None:
-    with recording(shared, tmp_path) as recorder:
+def test_recording_is_replayed_in_the_other_mode(tmp_path: Path, stub: StubServer) -> None:
+    with recording(stub, tmp_path) as recorder:
         streamed = send_message(recorder, "one", stream=True).lines
         whole = send_message(recorder, "two", stream=False).json
-    with replaying(tmp_path) as stub:
-        told = send_message(stub, "one", stream=False).json
+    with replaying(tmp_path) as replay:
+        told = send_message(replay, "one", stream=False).json
         assert told["message"]["content"] == "".join(line["message"]["content"] for line in streamed)
         assert told["eval_count"] == streamed[-1]["eval_count"]
         assert told["total_duration"] == streamed[-1]["total_duration"]
-        lines = send_message(stub, "two", stream=True).lines
+        lines = send_message(replay, "two", stream=True).lines
         assert "".join(line["message"]["content"] for line in lines) == whole["message"]["content"]
         assert len(lines) > 2
 
 
-def test_the_same_request_is_recorded_once(tmp_path: Path, shared: StubServer) -> None:
-    with recording(shared, tmp_path) as recorder:
+def test_same_request_is_recorded_once(tmp_path: Path, stub: StubServer) -> None:
+    with recording(stub, tmp_path) as recorder:
         for _ in range(3):
             send_message(recorder, "hello")
         send_message(recorder, "other")
     assert len(list(tmp_path.glob("api-chat-*.yaml"))) == 2
 
 
-def test_a_stream_is_passed_on_while_it_comes(tmp_path: Path) -> None:
+def test_stream_is_forwarded_while_it_arrives(tmp_path: Path) -> None:
     gate = Gate()
     reply = Reply([Text(("one",)), gate, Text((" two",))])
     body = {"model": "mochi", "messages": [{"role": "user", "content": "x"}]}
@@ -148,7 +152,7 @@ def test_a_stream_is_passed_on_while_it_comes(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("api-chat-*.yaml"))) == 1
 
 
-def test_a_client_that_goes_leaves_no_recording_and_ends_the_request(tmp_path: Path) -> None:
+def test_disconnect_cancels_the_request_and_its_recording(tmp_path: Path) -> None:
     body = {"model": "mochi", "messages": [{"role": "user", "content": "x"}]}
     with (
         StubServer(resolve=lambda _: Reply([Text(("one",)), Gate()]), speed=0) as upstream,
@@ -161,63 +165,57 @@ def test_a_client_that_goes_leaves_no_recording_and_ends_the_request(tmp_path: P
     assert not list(tmp_path.glob("api-chat-*.yaml"))
 
 
-def test_credentials_are_masked_and_do_not_count(tmp_path: Path, shared: StubServer) -> None:
+def test_credentials_are_masked_and_not_compared(tmp_path: Path, stub: StubServer) -> None:
     secret = "sk-very-secret-0123456789"
     body = {"model": "mochi", "messages": HELLO, "api_key": secret}
     headers = {"Authorization": f"Bearer {secret}", "x-api-key": secret, "Cookie": f"a={secret}"}
-    with recording(shared, tmp_path) as recorder:
+    with recording(stub, tmp_path) as recorder:
         send_request(recorder, "POST", f"/v1/chat/completions?key={secret}", body, headers)
     (file,) = tmp_path.glob("v1-*.yaml")
     assert secret not in file.read_text()
-    with replaying(tmp_path) as stub:
+    with replaying(tmp_path) as replay:
         other = {**body, "api_key": "another"}
-        assert send_request(stub, "POST", "/v1/chat/completions?key=another", other).status == 200
+        assert send_request(replay, "POST", "/v1/chat/completions?key=another", other).status == 200
 
 
-def test_a_miss_is_refused_with_what_sets_it_apart_in_the_provider_s_form(folder: Path) -> None:
+def test_miss_names_the_nearest_recording(folder: Path) -> None:
     with replaying(folder) as stub:
         missed = send_message(stub, "hello", stream=False)
         assert missed.status == 404
         assert "no recording of this request; the nearest is api-chat-" in missed.json["error"]
         assert "asked 'hello'" in missed.json["error"]
-        body = {"model": "mochi", "messages": [{"role": "user", "content": "other"}]}
-        with (
-            openai.OpenAI(base_url=f"{stub.url}/v1", api_key="x", max_retries=0) as client,
-            pytest.raises(openai.NotFoundError, match="nearest is v1-chat-completions-"),
-        ):
-            client.chat.completions.create(**body)  # type: ignore[call-overload]  # a mapping, for once
-        with (
-            anthropic.Anthropic(base_url=stub.url, api_key="x", max_retries=0) as client_2,
-            pytest.raises(anthropic.NotFoundError, match="nearest is v1-messages-"),
-        ):
-            client_2.messages.create(**body, max_tokens=9)  # type: ignore[call-overload]  # the same
+        body = {"model": "mochi", "messages": [{"role": "user", "content": "other"}], "max_tokens": 9}
+        for path, name in (("/v1/chat/completions", "v1-chat-completions-"), ("/v1/messages", "v1-messages-")):
+            refused = send_request(stub, "POST", path, body)
+            assert refused.status == 404
+            assert f"nearest is {name}" in refused.json["error"]["message"]
         assert "nearest is" in send_request(stub, "POST", "/api/show", {"model": "other"}).json["error"]
         assert "nearest is" in send_request(stub, "POST", "/api/embed", {"model": "m", "input": "c"}).json["error"]
         assert stub.exchanges()[0].rule == "no recording"
 
 
-def test_models_of_the_configuration_answer_what_was_not_recorded(tmp_path: Path, shared: StubServer) -> None:
-    with recording(shared, tmp_path) as recorder:
+def test_configured_models_answer_unrecorded_requests(tmp_path: Path, stub: StubServer) -> None:
+    with recording(stub, tmp_path) as recorder:
         send_message(recorder, "recorded")
     (tmp_path / "config.yaml").write_text("recordings: .\nmodels: {mochi: [{_default: configured}]}")
-    with replaying(tmp_path) as stub:
-        assert send_message(stub, "recorded").lines[0]["message"]["content"] != "configured"
-        assert send_message(stub, "other").lines[0]["message"]["content"] == "configured"
+    with replaying(tmp_path) as replay:
+        assert send_message(replay, "recorded").lines[0]["message"]["content"] != "configured"
+        assert send_message(replay, "other").lines[0]["message"]["content"] == "configured"
 
 
-def test_a_recording_that_cannot_be_read_is_told_of_in_a_miss(tmp_path: Path, shared: StubServer) -> None:
-    with recording(shared, tmp_path) as recorder:
+def test_miss_names_unreadable_recordings(tmp_path: Path, stub: StubServer) -> None:
+    with recording(stub, tmp_path) as recorder:
         send_message(recorder, "recorded")
     (tmp_path / "below").mkdir()
     (tmp_path / "below" / "broken.yaml").write_text("request: {")
-    with replaying(tmp_path) as stub:
-        assert f"{tmp_path / 'below' / 'broken.yaml'}:1: expected YAML" in send_message(stub, "other").json["error"]
-        assert send_message(stub, "recorded").status == 200
+    with replaying(tmp_path) as replay:
+        assert f"{tmp_path / 'below' / 'broken.yaml'}:1: expected YAML" in send_message(replay, "other").json["error"]
+        assert send_message(replay, "recorded").status == 200
     (problem,) = check(tmp_path / "config.yaml")
     assert "broken.yaml:1: expected YAML" in problem
 
 
-def test_the_wait_for_the_first_token_is_recorded(tmp_path: Path) -> None:
+def test_time_to_first_token_is_recorded(tmp_path: Path) -> None:
     with StubServer(resolve=lambda _: Reply([Pause(0.1), Text(("late",))])) as slow, recording(slow, tmp_path) as stub:
         send_message(stub, "hello")
         send_message(stub, "hello", stream=False)
@@ -227,7 +225,7 @@ def test_the_wait_for_the_first_token_is_recorded(tmp_path: Path) -> None:
     assert all(one["duration_ms"] >= 100 for one in made)
 
 
-def test_a_server_that_is_not_there_is_a_502(tmp_path: Path) -> None:
+def test_unreachable_server_is_a_502(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         upstream = f"http://127.0.0.1:{taken.getsockname()[1]}"
@@ -246,27 +244,27 @@ def test_a_server_that_is_not_there_is_a_502(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*-*.yaml"))
 
 
-def test_a_server_below_a_path_can_be_recorded_too(tmp_path: Path, shared: StubServer) -> None:
-    with StubServer(record=record(f"{shared.url}/ollama", tmp_path), speed=0) as recorder:
+def test_server_below_a_path_is_recorded(tmp_path: Path, stub: StubServer) -> None:
+    with StubServer(record=record(f"{stub.url}/ollama", tmp_path), speed=0) as recorder:
         first = send_message(recorder, "hello")
     (file,) = tmp_path.glob("api-chat-*.yaml")
-    assert yaml.safe_load(file.read_text())["request"]["url"] == f"{shared.url}/ollama/api/chat"
-    with StubServer(record=record(f"http://me:secret@{shared.host}:{shared.port}/ollama", tmp_path)) as recorder:
+    assert yaml.safe_load(file.read_text())["request"]["url"] == f"{stub.url}/ollama/api/chat"
+    with StubServer(record=record(f"http://me:secret@{stub.host}:{stub.port}/ollama", tmp_path)) as recorder:
         assert send_request(recorder, "GET", "/api/version").status == 200
     assert not [one for one in tmp_path.iterdir() if "secret" in one.read_text()]
-    with replaying(tmp_path) as stub:
-        assert send_message(stub, "hello").lines == first.lines
+    with replaying(tmp_path) as replay:
+        assert send_message(replay, "hello").lines == first.lines
 
 
-def test_a_browser_may_ask_a_recorder(tmp_path: Path, shared: StubServer) -> None:
+def test_recorder_answers_preflight_requests(tmp_path: Path, stub: StubServer) -> None:
     headers = {"Origin": "https://elsewhere.example", "Access-Control-Request-Method": "POST"}
-    with recording(shared, tmp_path) as recorder:
+    with recording(stub, tmp_path) as recorder:
         answer = send_request(recorder, "OPTIONS", "/api/chat", headers=headers)
     assert (answer.status, answer.headers["access-control-allow-origin"]) == (204, "*")
     assert [file.name for file in tmp_path.iterdir()] == ["config.yaml"]
 
 
-def test_what_is_asked_about_the_stub_is_not_replayed(folder: Path) -> None:
+def test_routes_of_the_stub_are_not_replayed(folder: Path) -> None:
     with replaying(folder) as stub:
         send_message(stub, "not recorded")
         assert send_request(stub, "GET", "/health").json == {"status": "ok"}
@@ -277,16 +275,16 @@ def test_what_is_asked_about_the_stub_is_not_replayed(folder: Path) -> None:
         assert (row["status"], row["rule"]) == (404, "no recording")
 
 
-def test_a_reply_reaches_its_client_also_where_it_cannot_be_written_down(
-    tmp_path: Path, shared: StubServer, caplog: pytest.LogCaptureFixture
+def test_reply_is_sent_even_if_it_cannot_be_recorded(
+    tmp_path: Path, stub: StubServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with recording(shared, tmp_path / "gone") as recorder:
+    with recording(stub, tmp_path / "gone") as recorder:
         shutil.rmtree(tmp_path / "gone")
         assert send_message(recorder, "hello").lines[-1]["done"]
     assert "POST /api/chat could not be recorded" in caplog.text
 
 
-def test_odd_streams_are_read_as_their_clients_read_them() -> None:
+def test_unusual_streams_are_parsed() -> None:
     events = Received("text/event-stream")
     events.add(b': wait\n\nevent: x\ndata: {"a":\r\ndata: 1}\r\n\r\ndata: "no object"\n\ndata: [DONE]', 0)
     assert events.finished(0)[0] == [{"a": 1}, '"no object"', {"done": True}]
@@ -295,7 +293,7 @@ def test_odd_streams_are_read_as_their_clients_read_them() -> None:
     assert lines.finished(0)[0] == [{"half": "?", "whole": "\U0001f600"}, "not JSON"]
 
 
-def test_a_line_that_is_no_json_is_replayed_as_it_was(tmp_path: Path) -> None:
+def test_line_that_is_not_json_is_replayed_unchanged(tmp_path: Path) -> None:
     told = {"request": {"url": "http://x/api/chat", "body": {}}, "response": {"body": [{"done": False}, "oops"]}}
     (tmp_path / "odd.json").write_text(json.dumps(told))
     (tmp_path / "config.yaml").write_text("recordings: .\n")
@@ -303,8 +301,8 @@ def test_a_line_that_is_no_json_is_replayed_as_it_was(tmp_path: Path) -> None:
         assert send_request(stub, "POST", "/api/chat", {}).body == b'{"done":false}\noops\n'
 
 
-def test_what_is_asked_about_the_stub_is_not_passed_on(tmp_path: Path, shared: StubServer) -> None:
-    with recording(shared, tmp_path) as recorder:
+def test_routes_of_the_stub_are_not_forwarded(tmp_path: Path, stub: StubServer) -> None:
+    with recording(stub, tmp_path) as recorder:
         send_message(recorder, "hello")
         assert send_request(recorder, "GET", "/health").json == {"status": "ok"}
         assert send_request(recorder, "GET", "/stub/requests").status == 200
@@ -312,26 +310,26 @@ def test_what_is_asked_about_the_stub_is_not_passed_on(tmp_path: Path, shared: S
 
 
 @pytest.mark.parametrize("upstream", ["", "localhost:11434", "ftp://x", "http://"])
-def test_what_is_no_server_is_refused(tmp_path: Path, upstream: str) -> None:
+def test_invalid_server_url_is_refused(tmp_path: Path, upstream: str) -> None:
     with pytest.raises(ValueError, match="not the URL of a server"):
         record(upstream, tmp_path)
 
 
-def test_the_official_client_notices_nothing(tmp_path: Path, shared: StubServer) -> None:
-    def told(stub: StubServer) -> list[str]:
-        client = ollama.Client(stub.url)
+def test_ollama_client_reads_recorded_and_replayed_streams(tmp_path: Path, stub: StubServer) -> None:
+    def told(replay: StubServer) -> list[str]:
+        client = ollama.Client(replay.url)
         try:
             return [part.message.content or "" for part in client.chat("mochi", HELLO, stream=True, think=True)]
         finally:
             client._client.close()
 
-    with recording(shared, tmp_path) as recorder:
+    with recording(stub, tmp_path) as recorder:
         first = told(recorder)
-    with replaying(tmp_path) as stub:
-        assert told(stub) == first == told(shared)
+    with replaying(tmp_path) as replay:
+        assert told(replay) == first == told(stub)
 
 
-def test_the_prefix_and_the_order_of_keys_do_not_count() -> None:
+def test_path_prefix_and_key_order_are_not_compared() -> None:
     one = asked("POST", "/ollama/api/chat", "", b'{"model":"m","messages":[],"stream":true}')
     other = asked("POST", "/api/chat", "", b'{"messages":[],  "model":"m"}')
     assert one.stamp == other.stamp
@@ -340,6 +338,6 @@ def test_the_prefix_and_the_order_of_keys_do_not_count() -> None:
     )
 
 
-def test_without_any_recording_a_miss_says_so() -> None:
+def test_miss_without_any_recording_says_so() -> None:
     wanted = asked("POST", "/api/chat", "", b"{}")
     assert nearest(wanted, []) == "there is no recording of any POST request"

@@ -26,7 +26,7 @@ def configured(folder: Path, said: str) -> Path:
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("path", PATHS)
-def test_the_second_answer_is_the_first_one_in_the_journal_too(path: str, stream: bool) -> None:
+def test_repeated_request_gets_the_same_answer(path: str, stream: bool) -> None:
     with StubServer(speed=0) as stub, httpx.Client(base_url=stub.url) as client:
         body = {**ASKED, "model": "mochi", "stream": stream}
         said = [client.post(path, json=body) for _ in range(3)]
@@ -39,7 +39,7 @@ def test_the_second_answer_is_the_first_one_in_the_journal_too(path: str, stream
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_new_configuration_is_answered_from_at_once(tmp_path: Path, path: str) -> None:
+def test_new_config_is_used_at_once(tmp_path: Path, path: str) -> None:
     with StubServer(speed=0, config=configured(tmp_path, "before")) as stub, httpx.Client(base_url=stub.url) as client:
         before = [client.post(path, json=ASKED).text for _ in range(2)]
         configured(tmp_path, "afterwards")
@@ -48,7 +48,7 @@ def test_a_new_configuration_is_answered_from_at_once(tmp_path: Path, path: str)
     assert "afterwards" in after
 
 
-def test_a_recorded_file_is_looked_at_every_time(tmp_path: Path) -> None:
+def test_recorded_file_is_read_for_each_request(tmp_path: Path) -> None:
     def record(said: str) -> None:
         recorded = {"status": 200, "body": {"message": {"role": "assistant", "content": said}, "done": True}}
         exchange = {"request": {"method": "POST", "url": "http://h/api/chat", "body": {}}, "response": recorded}
@@ -64,15 +64,15 @@ def test_a_recorded_file_is_looked_at_every_time(tmp_path: Path) -> None:
     assert "afterwards" in second
 
 
-def test_a_script_is_asked_every_time(mochi_stub: Any) -> None:
+def test_script_is_called_for_each_request(mochi_stub: Any) -> None:
     mochi_stub.script("one", "two")
     body = {**ASKED, "model": "mochi"}
     said = [httpx.post(f"{mochi_stub.url}/api/chat", json={**body, "stream": False}).json() for _ in range(2)]
     assert [one["message"]["content"] for one in said] == ["one", "two"]
 
 
-def test_a_reload_and_a_cut_prompt_are_told_every_time() -> None:
-    def ask(client: httpx.Client, context: int) -> None:
+def test_reload_and_truncation_are_reported_each_time() -> None:
+    def send_message(client: httpx.Client, context: int) -> None:
         body = {**ASKED, "model": "mochi", "stream": False, "options": {"num_ctx": context}}
         client.post("/api/chat", json={**body, "messages": [*ASKED["messages"], *ASKED["messages"]]})
 
@@ -81,7 +81,7 @@ def test_a_reload_and_a_cut_prompt_are_told_every_time() -> None:
 
     with StubServer(speed=0) as stub, httpx.Client(base_url=stub.url) as client:
         for context in (8192, 4096, 8192, 8, 8):
-            ask(client, context)
+            send_message(client, context)
         rows, state = stub.exchanges(), client.get("/stub/state").json()
     assert told(rows) == [
         (8192, False, False),
@@ -97,7 +97,7 @@ def remembered() -> tuple[Remembered, Callable[[int], Request]]:
     return Remembered(lambda: ("models", 1)), lambda number: Request("POST", "/", b"%d" % number)
 
 
-def test_what_is_long_is_not_kept() -> None:
+def test_long_answers_are_not_cached() -> None:
     kept, request = remembered()
     memory = kept.of(request(1))
     assert memory is not None
@@ -106,7 +106,7 @@ def test_what_is_long_is_not_kept() -> None:
     assert kept.of(replace(request(1), body=b" " * (MAX_BYTES + 1))) is None
 
 
-def test_it_does_not_grow_without_end() -> None:
+def test_cache_has_a_limit() -> None:
     kept, request = remembered()
     half = b" " * (MAX_BYTES // 2)
     for number in range(2 * MAX_BYTES_IN_ALL // len(half)):
@@ -119,7 +119,7 @@ def test_it_does_not_grow_without_end() -> None:
     assert len(kept.known) <= MAX_BYTES_IN_ALL // len(half)
 
 
-def test_what_was_made_before_a_change_is_not_kept_after_it() -> None:
+def test_cache_is_cleared_when_the_config_changes() -> None:
     changes = 1
     kept = Remembered(lambda: ("models", changes))
     asked = Request("POST", "/", b"")

@@ -20,16 +20,16 @@ def reply_to(*messages: Message, tools: tuple[str, ...] = ()) -> Reply:
     return resolve(Prompt("mochi", messages=(Message("user", PLAN), *messages), tools=offered))
 
 
-def test_a_script_that_nobody_has_answered_is_played() -> None:
+def test_unanswered_script_is_run() -> None:
     assert reply_to(REMINDER).text == "ID lorem ipsum ID"
 
 
-def test_calls_are_made_when_their_tools_are_offered() -> None:
+def test_tool_calls_need_offered_tools() -> None:
     reply = reply_to(Message("assistant", "I have a plan."), REMINDER, tools=("look", "note"))
     assert [call.name for call in reply.tool_calls] == ["look"]
 
 
-def test_a_script_goes_on_when_the_results_have_come_back() -> None:
+def test_script_continues_after_the_tool_results() -> None:
     assert reply_to(Message("assistant", "I have a plan."), *LOOKED, REMINDER).text == "ID lorem ipsum dolor ID"
 
 
@@ -38,16 +38,16 @@ def test_a_script_goes_on_when_the_results_have_come_back() -> None:
     [(Message("assistant", "I cannot."),), (*LOOKED, Message("assistant", "Done."))],
     ids=["without the tools", "after the end"],
 )
-def test_what_is_said_next_is_answered_as_ever(said: tuple[Message, ...]) -> None:
+def test_next_message_gets_a_default_reply(said: tuple[Message, ...]) -> None:
     assert reply_to(*said, Message("user", "thanks")).text.endswith(" thanks")
 
 
-def test_tools_that_are_no_tools_offer_nothing() -> None:
+def test_malformed_tools_offer_nothing() -> None:
     messages = (Message("user", PLAN), Message("assistant", "I have a plan."), REMINDER)
     assert resolve(Prompt("mochi", messages=messages, tools=({"function": "look"}, {"name": []}))).tool_calls == []
 
 
-def test_a_block_may_hold_a_block_for_somebody_else() -> None:
+def test_block_can_contain_a_nested_block() -> None:
     inner = instruct(words(5), label="INNER")
     outer = instruct(calls("agent", instruction=inner), label="OUTER")
     (call,) = resolve(Prompt("mochi", messages=(Message("user", outer),))).tool_calls

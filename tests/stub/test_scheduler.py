@@ -46,8 +46,8 @@ class Held:
 
 
 @contextmanager
-def asked(stub: StubServer, text: str, model: str = "a", **fields: Any) -> Iterator[HTTPConnection]:
-    """A chat whose request was read by the stub; nobody waits for its answer yet."""
+def open_request(stub: StubServer, text: str, model: str = "a", **fields: Any) -> Iterator[HTTPConnection]:
+    """Send a chat and yield its connection when the stub has read the request."""
     before = len(stub.exchanges())
     body = {"model": model, "messages": [{"role": "user", "content": text}], **fields}
     with closing(HTTPConnection(stub.host, stub.port, timeout=10)) as connection:
@@ -65,20 +65,20 @@ def answer(connection: HTTPConnection) -> tuple[int, Any]:
 # Reloads
 
 
-def test_a_changed_num_ctx_reloads_up_down_and_when_it_is_left_out(stub: StubServer) -> None:
+def test_changed_num_ctx_reloads_the_model(private_stub: StubServer) -> None:
     asked_for = [{}, {"num_ctx": 8192}, {"num_ctx": 8192}, {"num_ctx": 2048}, {}, {}, {"num_ctx": 4096}]
-    assert [reloads(stub, options=options) for options in asked_for] == [0, 1, 1, 2, 3, 3, 3]
-    rows = [(row.num_ctx, row.reload) for row in stub.exchanges() if row.path == "/api/chat"]
+    assert [reloads(private_stub, options=options) for options in asked_for] == [0, 1, 1, 2, 3, 3, 3]
+    rows = [(row.num_ctx, row.reload) for row in private_stub.exchanges() if row.path == "/api/chat"]
     assert rows == [
         *((4096, False), (8192, True), (8192, False), (2048, True)),
         *((4096, True), (4096, False), (4096, False)),
     ]
 
 
-def test_what_the_model_was_trained_for_and_more_than_that_are_the_same_context(stub: StubServer) -> None:
+def test_num_ctx_above_the_trained_length_does_not_reload(private_stub: StubServer) -> None:
     fields = [{"num_ctx": 99_999}, {"num_ctx": 8192}]
-    assert [reloads(stub, model="mochi-chat", options=options) for options in fields] == [0, 0]
-    assert loaded(stub) == {"mochi-chat": 8192}
+    assert [reloads(private_stub, model="mochi-chat", options=options) for options in fields] == [0, 0]
+    assert loaded(private_stub) == {"mochi-chat": 8192}
 
 
 @pytest.mark.parametrize(
@@ -94,30 +94,37 @@ def test_what_the_model_was_trained_for_and_more_than_that_are_the_same_context(
         ({"num_gpu": 20}, {"num_gpu": 30}, 1),
     ],
 )
-def test_load_time_options_reload_and_sampling_options_do_not(
-    stub: StubServer, before: dict[str, Any], after: dict[str, Any], reloaded: int
+def test_only_load_time_options_reload_the_model(
+    private_stub: StubServer, before: dict[str, Any], after: dict[str, Any], reloaded: int
 ) -> None:
-    assert [reloads(stub, options=before), reloads(stub, options=after)] == [0, reloaded]
+    assert [reloads(private_stub, options=before), reloads(private_stub, options=after)] == [0, reloaded]
 
 
-def test_shift_reloads(stub: StubServer) -> None:
-    assert [reloads(stub), reloads(stub, shift=False), reloads(stub, shift=False), reloads(stub)] == [0, 1, 1, 2]
+def test_shift_reloads_the_model(private_stub: StubServer) -> None:
+    assert [
+        reloads(private_stub),
+        reloads(private_stub, shift=False),
+        reloads(private_stub, shift=False),
+        reloads(private_stub),
+    ] == [0, 1, 1, 2]
 
 
-def test_a_first_load_is_no_reload_and_an_unloaded_model_is_loaded_anew(stub: StubServer) -> None:
-    assert [reloads(stub, options={"num_ctx": 2048}, keep_alive=0), reloads(stub)] == [0, 0]
-    assert state(stub)["loads"] == 2
+def test_first_load_is_not_a_reload(private_stub: StubServer) -> None:
+    assert [reloads(private_stub, options={"num_ctx": 2048}, keep_alive=0), reloads(private_stub)] == [0, 0]
+    assert state(private_stub)["loads"] == 2
 
 
-def test_two_names_of_one_model_share_what_is_loaded(stub: StubServer) -> None:
-    send_request(stub, "POST", "/api/copy", {"source": "mochi", "destination": "other"})
-    assert [reloads(stub), reloads(stub, model="other"), reloads(stub, model="other", options={"num_ctx": 99})] == [
-        *(0, 0, 1)
-    ]
-    assert state(stub)["loads"] == 2
+def test_two_names_of_one_model_share_one_load(private_stub: StubServer) -> None:
+    send_request(private_stub, "POST", "/api/copy", {"source": "mochi", "destination": "other"})
+    assert [
+        reloads(private_stub),
+        reloads(private_stub, model="other"),
+        reloads(private_stub, model="other", options={"num_ctx": 99}),
+    ] == [*(0, 0, 1)]
+    assert state(private_stub)["loads"] == 2
 
 
-def test_the_time_of_a_load_is_in_the_reply_that_waited_for_it() -> None:
+def test_load_duration_is_in_the_reply_that_waited() -> None:
     with StubServer(models=[Model("a", load_time=2.5)], speed=0) as stub:
         durations = [
             send_message(stub, "hello", "a", stream=False, options=options).json["load_duration"]
@@ -127,7 +134,7 @@ def test_the_time_of_a_load_is_in_the_reply_that_waited_for_it() -> None:
     assert durations == [usual + 2_500_000_000, usual, usual + 2_500_000_000, usual, usual + 2_500_000_000]
 
 
-def test_a_reload_shows_in_the_reply_also_where_loading_takes_no_time() -> None:
+def test_reload_without_load_time_is_in_the_reply() -> None:
     with StubServer(models=[Model("a"), Model("b")], speed=0) as stub:
         finals = [
             send_message(stub, "hello", name, stream=False, options=options).json
@@ -139,11 +146,11 @@ def test_a_reload_shows_in_the_reply_also_where_loading_takes_no_time() -> None:
     assert [final["total_duration"] - finals[0]["total_duration"] for final in finals] == more
 
 
-def test_a_reload_waits_for_the_running_requests_of_its_model_only() -> None:
+def test_reload_waits_only_for_requests_of_its_model() -> None:
     held = Held()
-    with StubServer(models=[A, B], resolve=held, speed=0) as stub, asked(stub, "hold") as first:
+    with StubServer(models=[A, B], resolve=held, speed=0) as stub, open_request(stub, "hold") as first:
         assert first.getresponse().status == 200
-        with asked(stub, "now", options={"num_ctx": 8192}) as second:
+        with open_request(stub, "now", options={"num_ctx": 8192}) as second:
             assert state(stub)["in_flight"] == 2
             assert loaded(stub) == {"a": 4096}
             assert send_message(stub, "now", "a").status == 200  # finds its model loaded
@@ -155,18 +162,18 @@ def test_a_reload_waits_for_the_running_requests_of_its_model_only() -> None:
 # Waiting
 
 
-def test_by_default_nothing_waits_for_a_held_request() -> None:
-    with StubServer(models=[A], resolve=Held(), speed=0) as stub, asked(stub, "hold"):
+def test_held_request_blocks_nothing_by_default() -> None:
+    with StubServer(models=[A], resolve=Held(), speed=0) as stub, open_request(stub, "hold"):
         assert send_message(stub, "now", "a").status == 200
 
 
-def test_with_one_place_requests_of_a_model_come_one_after_the_other() -> None:
+def test_one_slot_serializes_requests_of_a_model() -> None:
     held = Held()
     with (
         StubServer(models=[A, B], resolve=held, speed=0, machine=Machine(parallel=1)) as stub,
-        asked(stub, "hold") as first,
-        asked(stub, "now") as second,
-        asked(stub, "now") as third,
+        open_request(stub, "hold") as first,
+        open_request(stub, "now") as second,
+        open_request(stub, "now") as third,
     ):
         assert send_message(stub, "now", "b").status == 200
         assert state(stub)["waiting"] == 2
@@ -177,7 +184,7 @@ def test_with_one_place_requests_of_a_model_come_one_after_the_other() -> None:
         assert state(stub)["waiting"] == 0
 
 
-def test_embedders_have_one_place_however_many_others_have() -> None:
+def test_embedding_models_have_one_slot() -> None:
     scheduler = Scheduler(Machine(parallel=2))
     embedder = Need(Model("e", ("embedding",)))
     assert [scheduler.take(Need(A)) is None for _ in range(3)] == [False, False, True]
@@ -185,13 +192,13 @@ def test_embedders_have_one_place_however_many_others_have() -> None:
 
 
 @pytest.mark.parametrize("parallel", [1, 2])
-def test_who_leaves_the_line_is_gone_at_once(parallel: int) -> None:
+def test_disconnect_leaves_the_slot_queue_at_once(parallel: int) -> None:
     held = Held()
     machine = Machine(parallel=parallel)
     with StubServer(models=[A], resolve=held, speed=0, machine=machine) as stub, ExitStack() as running:
         for _ in range(parallel):
-            running.enter_context(asked(stub, "hold"))
-        with asked(stub, "now"):
+            running.enter_context(open_request(stub, "hold"))
+        with open_request(stub, "now"):
             assert state(stub)["waiting"] == 1
         stub.wait_for(lambda seen: seen[-1].outcome == "cancelled")
         assert state(stub)["waiting"] == 0
@@ -200,13 +207,13 @@ def test_who_leaves_the_line_is_gone_at_once(parallel: int) -> None:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_full_queue_is_503(stream: bool) -> None:
+def test_full_queue_is_503(stream: bool) -> None:
     held = Held()
     with (
         StubServer(models=[A, B], resolve=held, speed=0, machine=Machine(max_queue=1)) as stub,
-        asked(stub, "hold"),
-        asked(stub, "now", options={"num_ctx": 8192}) as reloading,
-        asked(stub, "now", "b") as queued,
+        open_request(stub, "hold"),
+        open_request(stub, "now", options={"num_ctx": 8192}) as reloading,
+        open_request(stub, "now", "b") as queued,
     ):
         assert state(stub)["queued"] == 1
         refused = send_message(stub, "now", "b", stream=stream)
@@ -217,13 +224,13 @@ def test_a_full_queue_is_503(stream: bool) -> None:
         assert state(stub)["queued"] == 0
 
 
-def test_who_leaves_the_queue_makes_room_in_it() -> None:
+def test_disconnect_frees_a_place_in_the_load_queue() -> None:
     held = Held()
     with (
         StubServer(models=[A, B], resolve=held, speed=0, machine=Machine(max_queue=1)) as stub,
-        asked(stub, "hold"),
+        open_request(stub, "hold"),
     ):
-        with asked(stub, "now", options={"num_ctx": 8192}), asked(stub, "now", "b"):
+        with open_request(stub, "now", options={"num_ctx": 8192}), open_request(stub, "now", "b"):
             assert send_message(stub, "now", "b").status == 503
         stub.wait_for(lambda seen: [one.outcome for one in seen].count("cancelled") == 2)
         assert send_message(stub, "now", "b").status == 200
@@ -233,7 +240,7 @@ def test_who_leaves_the_queue_makes_room_in_it() -> None:
 # Memory
 
 
-def test_more_context_than_fits_is_an_error_of_the_load() -> None:
+def test_context_that_does_not_fit_is_a_load_error() -> None:
     with StubServer(models=[Model("a", out_of_memory_above=8000)], speed=0) as stub:
         refused = send_message(stub, "hello", "a", options={"num_ctx": 8192})
         assert refused.status == 500
@@ -244,7 +251,7 @@ def test_more_context_than_fits_is_an_error_of_the_load() -> None:
         assert loaded(stub) == {}  # what was loaded before had to go first
 
 
-def test_a_context_that_nobody_asked_for_is_lowered_until_it_fits() -> None:
+def test_default_context_is_lowered_until_it_fits() -> None:
     roomy = Model("a", context_length=40_000, out_of_memory_above=10_000)
     with StubServer(models=[roomy], speed=0) as stub:
         assert send_message(stub, "hello", "a").status == 200
@@ -253,7 +260,7 @@ def test_a_context_that_nobody_asked_for_is_lowered_until_it_fits() -> None:
         assert send_message(stub, "hello", "a").status == 500
 
 
-def test_of_many_models_the_idle_one_with_the_shortest_time_left_goes() -> None:
+def test_idle_model_that_expires_first_is_unloaded() -> None:
     held = Held()
     machine = Machine(max_loaded_models=2)
     with StubServer(models=[A, B, C], resolve=held, speed=0, machine=machine) as stub:
@@ -261,14 +268,14 @@ def test_of_many_models_the_idle_one_with_the_shortest_time_left_goes() -> None:
         send_message(stub, "now", "b", keep_alive=50)
         send_message(stub, "now", "c")
         assert set(loaded(stub)) == {"a", "c"}
-        with asked(stub, "hold", "a"), asked(stub, "hold", "c"), asked(stub, "now", "b") as third:
+        with open_request(stub, "hold", "a"), open_request(stub, "hold", "c"), open_request(stub, "now", "b") as third:
             assert set(loaded(stub)) == {"a", "c"}
             held.gate.open()
             assert answer(third)[0] == 200
         assert "b" in loaded(stub)
 
 
-def test_the_machine_sets_the_default_context_and_time() -> None:
+def test_machine_sets_default_context_and_keep_alive() -> None:
     machine = Machine(context_length=2048, keep_alive=math.inf)
     with StubServer(speed=0, machine=machine) as stub:
         assert send_message(stub, "hello").status == 200
@@ -277,9 +284,9 @@ def test_the_machine_sets_the_default_context_and_time() -> None:
         assert running["expires_at"] > "2300"
 
 
-def test_a_client_that_goes_during_a_load_stops_it() -> None:
+def test_disconnect_during_a_load_stops_it() -> None:
     with StubServer(models=[Model("a", load_time=1000)]) as stub:
-        with asked(stub, "now"):
+        with open_request(stub, "now"):
             assert loaded(stub) == {"a": 4096}
         stub.wait_for(lambda seen: seen[0].outcome == "cancelled")
         assert loaded(stub) == {}

@@ -51,12 +51,13 @@ def seen() -> Seen:
 
 
 @pytest.fixture
-def stub(seen: Seen) -> Iterator[StubServer]:
+def context_stub(seen: Seen) -> Iterator[StubServer]:
+    """A stub that records its prompts in `seen`."""
     with StubServer(models=MODELS, resolve=seen, speed=0) as server:
         yield server
 
 
-def talk(
+def send_messages(
     stub: StubServer, messages: list[dict[str, Any]], num_ctx: int, model: str = "plain", **more: Any
 ) -> RawResponse:
     body = {"model": model, "messages": messages, "options": {"num_ctx": num_ctx}, "stream": False, **more}
@@ -67,60 +68,60 @@ def one(text: str) -> list[dict[str, Any]]:
     return [{"role": "user", "content": text}]
 
 
-def test_whole_messages_go_from_the_front_and_the_count_tells(stub: StubServer, seen: Seen) -> None:
+def test_oldest_messages_are_truncated_first(context_stub: StubServer, seen: Seen) -> None:
     kept = [SYSTEM, *TEN[-4:]]
-    answer = talk(stub, [SYSTEM, *TEN], said(kept)).json
+    answer = send_messages(context_stub, [SYSTEM, *TEN], said(kept)).json
     assert seen.contents == [message["content"] for message in kept]
     assert answer["prompt_eval_count"] == said(kept)
-    (row,) = stub.exchanges()
+    (row,) = context_stub.exchanges()
     assert (row.truncated, row.dropped_messages, row.prompt_tokens) == (True, 5, said(kept))
-    assert send_request(stub, "GET", "/stub/state").json["truncations"] == 1
+    assert send_request(context_stub, "GET", "/stub/state").json["truncations"] == 1
 
 
-def test_one_token_less_costs_one_more_message(stub: StubServer, seen: Seen) -> None:
-    talk(stub, [SYSTEM, *TEN], said([SYSTEM, *TEN[-4:]]) - 1)
+def test_one_token_less_drops_one_more_message(context_stub: StubServer, seen: Seen) -> None:
+    send_messages(context_stub, [SYSTEM, *TEN], said([SYSTEM, *TEN[-4:]]) - 1)
     assert seen.contents == ["be good", "message 6", "message 7", "message 8"]  # begins with a user's as it happens
 
 
-def test_what_just_fits_is_left_alone(stub: StubServer, seen: Seen) -> None:
-    talk(stub, TEN, said(TEN))
+def test_prompt_that_fits_exactly_is_not_truncated(context_stub: StubServer, seen: Seen) -> None:
+    send_messages(context_stub, TEN, said(TEN))
     assert len(seen.contents) == 9
-    assert not stub.exchanges()[0].truncated
+    assert not context_stub.exchanges()[0].truncated
 
 
-def test_system_messages_stay_wherever_they_stand(stub: StubServer, seen: Seen) -> None:
-    talk(stub, [*TEN[:4], SYSTEM, *TEN[4:]], 50)
+def test_system_messages_are_never_dropped(context_stub: StubServer, seen: Seen) -> None:
+    send_messages(context_stub, [*TEN[:4], SYSTEM, *TEN[4:]], 50)
     assert seen.contents[0] == "be good"
     assert seen.contents[-1] == "message 8"
 
 
-def test_a_result_may_be_left_without_its_call(stub: StubServer, seen: Seen) -> None:
+def test_tool_result_can_lose_its_call(context_stub: StubServer, seen: Seen) -> None:
     call = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f" * 40, "arguments": {}}}]}
-    talk(stub, [*one("go"), call, {"role": "tool", "content": "result"}], 40)
+    send_messages(context_stub, [*one("go"), call, {"role": "tool", "content": "result"}], 40)
     assert [message.role for message in seen.prompts[0].messages] == ["tool"]
 
 
-def test_tools_and_images_take_room(stub: StubServer, seen: Seen) -> None:
+def test_tools_and_images_count_as_context(context_stub: StubServer, seen: Seen) -> None:
     tool = {"type": "function", "function": {"name": "f", "description": "d" * 100, "parameters": {}}}
-    talk(stub, TEN, said(TEN) + 50, tools=[tool])
+    send_messages(context_stub, TEN, said(TEN) + 50, tools=[tool])
     assert len(seen.contents) < 9
     pictured: list[dict[str, Any]] = [{"role": "user", "content": "see", "images": ["aGk="]}, *TEN]
-    talk(stub, pictured, 2048, "go")
+    send_messages(context_stub, pictured, 2048, "go")
     assert len(seen.contents) == 10
-    talk(stub, [{**pictured[0], "images": ["aGk="] * 3}, *TEN], 2048, "go")
+    send_messages(context_stub, [{**pictured[0], "images": ["aGk="] * 3}, *TEN], 2048, "go")
     assert len(seen.contents) == 9
 
 
-def test_tokens_are_counted_as_the_model_counts_them(stub: StubServer, seen: Seen) -> None:
-    answer = talk(stub, TEN, -(-said(TEN) // 4), "counted").json
+def test_tokens_are_counted_per_model(context_stub: StubServer, seen: Seen) -> None:
+    answer = send_messages(context_stub, TEN, -(-said(TEN) // 4), "counted").json
     assert len(seen.contents) == 9
     assert answer["prompt_eval_count"] == -(-said(TEN) // 4)
 
 
 @pytest.mark.parametrize("model", ["plain", "native"])
 @pytest.mark.parametrize("stream", [True, False])
-def test_without_truncation_what_is_too_long_is_refused(stub: StubServer, model: str, stream: bool) -> None:
-    refused = talk(stub, TEN, 80, model, truncate=False, stream=stream)
+def test_long_prompt_is_refused_without_truncation(context_stub: StubServer, model: str, stream: bool) -> None:
+    refused = send_messages(context_stub, TEN, 80, model, truncate=False, stream=stream)
     assert refused.status == 400
     told = json.loads(refused.json["error"])["error"]
     assert (told["code"], told["type"]) == (400, "exceed_context_size_error")
@@ -128,48 +129,50 @@ def test_without_truncation_what_is_too_long_is_refused(stub: StubServer, model:
     assert "exceeds the available context size" in told["message"]
 
 
-def test_one_message_that_is_too_long_is_refused_by_native_models(stub: StubServer) -> None:
-    assert talk(stub, one("x" * 200), 100, "native").status == 400
-    assert talk(stub, one("x" * 200), 100, "native", shift=False).status == 400
+def test_native_model_refuses_one_long_message(context_stub: StubServer) -> None:
+    assert send_messages(context_stub, one("x" * 200), 100, "native").status == 400
+    assert send_messages(context_stub, one("x" * 200), 100, "native", shift=False).status == 400
 
 
-def test_one_message_that_is_too_long_loses_its_middle(stub: StubServer, seen: Seen) -> None:
-    answer = talk(stub, one("begin" + "." * 500 + "the end"), 100).json
+def test_one_long_message_loses_its_middle(context_stub: StubServer, seen: Seen) -> None:
+    answer = send_messages(context_stub, one("begin" + "." * 500 + "the end"), 100).json
     (content,) = seen.contents
     assert content.startswith("begi")
     assert content.endswith("the end")
     assert answer["prompt_eval_count"] == len(content) <= 100
-    refused = talk(stub, one("x" * 500), 100, shift=False)
+    refused = send_messages(context_stub, one("x" * 500), 100, shift=False)
     assert (refused.status, refused.json) == (400, {"error": TOO_LONG})
 
 
-def test_generate_cuts_the_prompt_of_every_model(stub: StubServer, seen: Seen) -> None:
+def test_generate_truncates_the_prompt_of_every_model(context_stub: StubServer, seen: Seen) -> None:
     body = {"model": "native", "prompt": "x" * 500, "options": {"num_ctx": 100}, "stream": False}
-    answer = send_request(stub, "POST", "/api/generate", body).json
+    answer = send_request(context_stub, "POST", "/api/generate", body).json
     assert answer["prompt_eval_count"] <= 100
-    assert send_request(stub, "POST", "/api/generate", {**body, "truncate": False}).status == 400
-    assert send_request(stub, "POST", "/api/generate", {**body, "shift": False}).json == {"error": TOO_LONG}
+    assert send_request(context_stub, "POST", "/api/generate", {**body, "truncate": False}).status == 400
+    assert send_request(context_stub, "POST", "/api/generate", {**body, "shift": False}).json == {"error": TOO_LONG}
 
 
-def test_a_context_that_is_smaller_than_the_system_message_is_full(stub: StubServer) -> None:
-    answer = talk(stub, [{"role": "system", "content": "s" * 500}, *one("hi")], 100)
+def test_system_message_larger_than_the_context_fills_it(context_stub: StubServer) -> None:
+    answer = send_messages(context_stub, [{"role": "system", "content": "s" * 500}, *one("hi")], 100)
     assert answer.status == 200
     assert answer.json["prompt_eval_count"] <= 100
 
 
-def test_a_reply_may_be_longer_than_the_context_unless_it_must_not_shift(stub: StubServer) -> None:
-    shifting = talk(stub, one("hi"), 100).json
+def test_reply_can_exceed_the_context_unless_shift_is_off(context_stub: StubServer) -> None:
+    shifting = send_messages(context_stub, one("hi"), 100).json
     assert (shifting["done_reason"], shifting["eval_count"]) == ("stop", 200)
-    ended = talk(stub, one("hi"), 100, shift=False).json
+    ended = send_messages(context_stub, one("hi"), 100, shift=False).json
     assert (ended["done_reason"], ended["eval_count"]) == ("length", 100 - ended["prompt_eval_count"])
-    shorter = talk(stub, one("hi"), 100, shift=False, options={"num_ctx": 100, "num_predict": 5}).json
+    shorter = send_messages(context_stub, one("hi"), 100, shift=False, options={"num_ctx": 100, "num_predict": 5}).json
     assert shorter["eval_count"] == 5
 
 
-def test_prompts_are_cut_only_to_a_context_that_somebody_has_set(stub: StubServer) -> None:
+def test_prompts_are_truncated_only_to_a_set_context(context_stub: StubServer) -> None:
     long = one("x" * 5000)
     for model, counted in (("plain", 5000), ("set", 50)):
-        answer = send_request(stub, "POST", "/api/chat", {"model": model, "messages": long, "stream": False}).json
+        answer = send_request(
+            context_stub, "POST", "/api/chat", {"model": model, "messages": long, "stream": False}
+        ).json
         assert min(answer["prompt_eval_count"], counted) == answer["prompt_eval_count"] > counted // 3
     with StubServer(models=MODELS, speed=0, machine=Machine(context_length=4096)) as server:
         answer = send_request(server, "POST", "/api/chat", {"model": "plain", "messages": long, "stream": False}).json

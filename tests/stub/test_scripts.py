@@ -36,7 +36,7 @@ def scripted(reply: Reply, *, speed: float = 0, models: Sequence[Model] | None =
         yield stub
 
 
-def test_a_script_sees_the_canonical_prompt_and_may_leave_the_answer_to_the_model() -> None:
+def test_script_gets_the_prompt_and_can_decline() -> None:
     seen: list[Prompt] = []
 
     def resolve(prompt: Prompt) -> Reply | None:
@@ -51,14 +51,14 @@ def test_a_script_sees_the_canonical_prompt_and_may_leave_the_answer_to_the_mode
     assert [prompt.user_text for prompt in seen] == ["script me", "hello"]
 
 
-def test_pieces_are_sent_as_they_are() -> None:
+def test_chunks_are_sent_unchanged() -> None:
     with scripted(Reply.of(("a", " b  c d e f g", "\n"), reasoning=("x",))) as stub:
         lines = send_message(stub, "hello").lines
     assert [line["message"].get("thinking") for line in lines] == ["x", None, None, None, None]
     assert [line["message"]["content"] for line in lines] == ["", "a", " b  c d e f g", "\n", ""]
 
 
-def test_usage_and_durations_are_counted_unless_given() -> None:
+def test_usage_and_durations_are_computed_unless_given() -> None:
     given = Reply([Text("hi")], usage=Usage(3, 4), durations=Durations(9, 5, 6, 7), finish="length")
     with scripted(given) as stub:
         final = send_message(stub, "hello").lines[-1]
@@ -72,7 +72,7 @@ def test_usage_and_durations_are_counted_unless_given() -> None:
     assert (final["prompt_eval_count"], final["eval_count"]) == (3, 4)
 
 
-def test_tokens_are_characters_unless_the_model_says_otherwise() -> None:
+def test_tokens_are_characters_by_default() -> None:
     models = [Model("letters"), Model("words", chars_per_token=4)]
     with scripted(Reply.of("0123456789"), models=models) as stub:
         letters, words = (send_message(stub, "hello", name, stream=False).json for name in ("letters", "words"))
@@ -80,14 +80,14 @@ def test_tokens_are_characters_unless_the_model_says_otherwise() -> None:
     assert (words["prompt_eval_count"], words["eval_count"]) == (2, 3)
 
 
-def test_a_counter_of_zero_is_left_out() -> None:
+def test_zero_counters_are_omitted() -> None:
     with scripted(Reply([])) as stub:
         (final,) = send_message(stub, "hello").lines
     assert "eval_count" not in final
     assert "eval_duration" not in final
 
 
-def test_a_failure_before_the_first_piece_is_an_ordinary_error() -> None:
+def test_failure_before_the_first_chunk_is_a_normal_error() -> None:
     with scripted(Reply([Failure("overloaded", 503), Text("never")])) as stub:
         for stream, kind in ((True, "application/json"), (False, "application/json; charset=utf-8")):
             answer = send_message(stub, "hello", stream=stream)
@@ -95,7 +95,7 @@ def test_a_failure_before_the_first_piece_is_an_ordinary_error() -> None:
         assert [exchange.outcome for exchange in stub.exchanges()] == ["failed", "failed"]
 
 
-def test_a_failure_in_mid_stream_is_the_last_line() -> None:
+def test_failure_in_mid_stream_is_the_last_line() -> None:
     with scripted(Reply([Text(("one", " two")), Failure("kaput")])) as stub:
         answer = send_message(stub, "hello")
         assert answer.status == 200
@@ -106,13 +106,13 @@ def test_a_failure_in_mid_stream_is_the_last_line() -> None:
         assert send_message(stub, "hello", stream=False).status == 500
 
 
-def test_a_cut_ends_the_stream_without_a_last_object() -> None:
+def test_cut_ends_the_stream_without_a_last_object() -> None:
     with scripted(Reply([Text(("one", " two")), Cut()])) as stub:
         lines = send_message(stub, "hello").lines
     assert [line["done"] for line in lines] == [False, False]
 
 
-def test_a_closed_gate_holds_the_stream_and_an_open_one_does_not() -> None:
+def test_gate_blocks_the_stream_until_it_opens() -> None:
     gate = Gate()
     with scripted(Reply([Text(("one",)), gate, Text((" two",))])) as stub:
         with open_stream(stub, "/api/chat", HELLO) as response:
@@ -124,7 +124,7 @@ def test_a_closed_gate_holds_the_stream_and_an_open_one_does_not() -> None:
         assert send_message(stub, "hello", stream=False).json["message"]["content"] == "one two"
 
 
-def test_a_gate_in_front_holds_back_the_headers() -> None:
+def test_gate_at_the_start_delays_the_headers() -> None:
     gate = Gate()
     with scripted(Reply([gate, Text("late")])) as stub:
         asking = threading.Thread(target=send_message, args=(stub, "hello"))
@@ -137,7 +137,7 @@ def test_a_gate_in_front_holds_back_the_headers() -> None:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_client_that_goes_cancels_its_reply_at_once(stream: bool) -> None:
+def test_disconnect_cancels_the_reply_at_once(stream: bool) -> None:
     body = json.dumps({**HELLO, "stream": stream}).encode()
     request = b"POST /api/chat HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
     with scripted(Reply([Text(("one",)), Gate()])) as stub:
@@ -148,7 +148,7 @@ def test_a_client_that_goes_cancels_its_reply_at_once(stream: bool) -> None:
         assert send_request(stub, "GET", "/api/ps").json["models"][0]["name"] == "mochi:latest"
 
 
-def test_a_reply_without_pauses_starves_nobody_and_is_cancelled_too() -> None:
+def test_unpaced_reply_is_fair_and_can_be_cancelled() -> None:
     body = json.dumps(HELLO).encode()
     request = b"POST /api/chat HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
     with scripted(Reply([Text(["word "] * 300_000)])) as stub:
@@ -160,7 +160,7 @@ def test_a_reply_without_pauses_starves_nobody_and_is_cancelled_too() -> None:
         assert exchange.chunks < 300_000
 
 
-def test_stopping_the_server_cuts_open_streams() -> None:
+def test_stopping_the_server_closes_open_streams() -> None:
     with scripted(Reply([Text(("one",)), Gate()])) as stub, open_stream(stub, "/api/chat", HELLO) as response:
         assert response.readline()
         stub.stop()
@@ -185,14 +185,14 @@ def test_num_predict_ends_a_reply_with_length() -> None:
             assert any("tool_calls" in line["message"] for line in lines) == (reason == "stop")
 
 
-def test_a_stop_sequence_ends_a_reply_with_stop() -> None:
+def test_stop_sequence_ends_a_reply_with_stop() -> None:
     with scripted(Reply.of(("one t", "wo three"))) as stub:
         lines = send_message(stub, "hello", options={"stop": ["three", "two"]}).lines
     assert contents(lines) == "one "
     assert lines[-1]["done_reason"] == "stop"
 
 
-def test_the_modelfile_sets_limits_that_a_request_overrides() -> None:
+def test_request_overrides_limits_of_the_modelfile() -> None:
     with scripted(Reply.of("0123456789"), models=[Model("short", parameters={"num_predict": 3})]) as stub:
         assert contents(send_message(stub, "hello", "short").lines) == "012"
         assert contents(send_message(stub, "hello", "short", options={"num_predict": 5}).lines) == "01234"
@@ -200,7 +200,7 @@ def test_the_modelfile_sets_limits_that_a_request_overrides() -> None:
         assert contents(send_message(stub, "hello", "short").lines) == "0123"
 
 
-def test_calls_without_ids_get_ids_of_their_own_and_given_ids_are_kept() -> None:
+def test_tool_calls_get_ids_unless_given() -> None:
     reply = Reply([ToolCalls([ToolCall("a"), ToolCall("b", id="mine"), ToolCall("c")])])
     with scripted(reply) as stub:
         lines = send_message(stub, "hello").lines[:-1]
@@ -210,7 +210,7 @@ def test_calls_without_ids_get_ids_of_their_own_and_given_ids_are_kept() -> None
     assert len({call["id"] for call in calls}) == 3
 
 
-def test_a_whole_reply_without_tools_in_the_request_keeps_only_the_calls_of_the_last_object() -> None:
+def test_whole_reply_without_tools_keeps_only_the_last_calls() -> None:
     tools = [{"type": "function", "function": {"name": "now", "parameters": {"type": "object"}}}]
     with scripted(Reply([Reasoning("hm"), ToolCalls([ToolCall("now")])])) as stub:
         assert "tool_calls" not in send_message(stub, "hello", stream=False).json["message"]
@@ -218,7 +218,7 @@ def test_a_whole_reply_without_tools_in_the_request_keeps_only_the_calls_of_the_
         assert "tool_calls" in send_message(stub, "hello", "mochi-native:4b", stream=False).json["message"]
 
 
-def test_a_script_that_raises_is_a_500_that_says_so() -> None:
+def test_script_that_raises_is_a_500() -> None:
     def broken(_: Prompt) -> Reply:
         raise KeyError("oops")
 
@@ -241,6 +241,6 @@ def test_embeddings_can_be_scripted_and_can_fail() -> None:
         assert (answer.json, answer.headers["retry-after"]) == ({"error": "no"}, "1")
 
 
-def test_waiting_for_what_never_comes_ends_in_a_timeout(stub: StubServer) -> None:
+def test_wait_for_times_out(private_stub: StubServer) -> None:
     with pytest.raises(TimeoutError, match="last exchanges"):
-        stub.wait_for(lambda seen: len(seen) == 1, timeout=0)
+        private_stub.wait_for(lambda seen: len(seen) == 1, timeout=0)

@@ -14,18 +14,18 @@ from mochi_stub.journal import MAX_EXCHANGES, Journal
 from tests.stub.requests import send_request
 
 
-def test_a_taken_port_is_an_error_at_once() -> None:
+def test_used_port_is_an_error_at_once() -> None:
     with StubServer() as first, pytest.raises(OSError, match=r"in use"):
         StubServer(port=first.port).start()
 
 
-def test_a_taken_port_can_be_avoided() -> None:
+def test_used_port_can_be_replaced_by_a_free_one() -> None:
     with StubServer() as first, StubServer(port=first.port, fall_back_to_free_port=True) as second:
         assert second.port != first.port
         assert send_request(second, "GET", "/").status == 200
 
 
-def test_a_stopped_server_is_gone_and_can_start_again() -> None:
+def test_stopped_server_can_start_again() -> None:
     threads = threading.active_count()
     stub = StubServer()
     with stub:
@@ -40,7 +40,7 @@ def test_a_stopped_server_is_gone_and_can_start_again() -> None:
         assert len(stub.exchanges()) == 2
 
 
-def test_stopping_twice_or_without_a_start_does_nothing() -> None:
+def test_stopping_twice_or_before_start_does_nothing() -> None:
     stub = StubServer()
     stub.stop()
     with stub:
@@ -54,16 +54,16 @@ def test_ipv6_is_served() -> None:
         assert send_request(stub, "GET", "/").status == 200
 
 
-def test_every_public_name_can_be_had() -> None:
+def test_public_names_are_importable() -> None:
     assert all(getattr(mochi_stub, name) is not None for name in mochi_stub.__all__)
 
 
-def test_an_unknown_name_is_an_attribute_error() -> None:
+def test_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="nope"):
         _ = mochi_stub.nope
 
 
-def test_importing_the_package_loads_neither_a_server_nor_its_neighbour() -> None:
+def test_importing_the_package_loads_no_server() -> None:
     program = (
         "import sys, mochi_stub; "
         "print(*[name for name in ('uvicorn', 'asyncio', 'orjson', 'mochi_server') if name in sys.modules])"
@@ -72,7 +72,7 @@ def test_importing_the_package_loads_neither_a_server_nor_its_neighbour() -> Non
     assert printed == "\n"
 
 
-def test_the_journal_keeps_the_latest_thousand() -> None:
+def test_journal_keeps_the_latest_thousand_requests() -> None:
     journal = Journal()
     for number in range(MAX_EXCHANGES + 5):
         journal.open("GET", f"/{number}")
@@ -80,14 +80,15 @@ def test_the_journal_keeps_the_latest_thousand() -> None:
     assert (len(kept), kept[0].path) == (MAX_EXCHANGES, "/5")
 
 
-def test_the_journal_lets_go_of_large_bodies() -> None:
+def test_journal_drops_large_bodies() -> None:
     journal = Journal()
+    body = b" " * (30 * 1024 * 1024)
     for number in range(4):
-        journal.open("POST", f"/{number}", b" " * (30 * 1024 * 1024))
+        journal.open("POST", f"/{number}", body)
     assert [exchange.path for exchange in journal.exchanges()] == ["/2", "/3"]
 
 
-def test_a_snapshot_does_not_change() -> None:
+def test_journal_snapshot_does_not_change() -> None:
     journal = Journal()
     record = journal.open("GET", "/")
     before = journal.exchanges()

@@ -11,15 +11,17 @@ from mochi_stub import DEFAULT_MODELS, Failure, Prompt, Reply, StubServer
 from mochi_stub.verify import model_of, verify
 from tests.support.raw_ollama import RawOllama
 
+MODELS = [model.name for model in DEFAULT_MODELS]
 
-@pytest.mark.parametrize("model", [model.name for model in DEFAULT_MODELS])
-def test_a_server_like_the_stub_differs_in_nothing(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+
+@pytest.mark.parametrize("model", [*MODELS[:2], *(pytest.param(name, marks=pytest.mark.slow) for name in MODELS[2:])])
+def test_identical_server_has_no_differences(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     with StubServer(models=[one for one in DEFAULT_MODELS if one.name == model], speed=0) as real:
         assert verify(real.url, model) == 0
     assert capsys.readouterr().out == f"0 differences between {real.url} and the stub, model {model}\n"
 
 
-def test_every_difference_is_told_with_its_probe(capsys: pytest.CaptureFixture[str]) -> None:
+def test_differences_are_reported_with_their_probe(capsys: pytest.CaptureFixture[str]) -> None:
     def wrong(prompt: Prompt) -> Reply | None:
         return Reply([Failure("kaput", 503)]) if prompt.operation == "generate" else None
 
@@ -32,18 +34,16 @@ def test_every_difference_is_told_with_its_probe(capsys: pytest.CaptureFixture[s
     assert told[-1].startswith(f"{len(told) - 1} differences")
 
 
-def test_the_model_is_made_like_the_one_there(shared: StubServer) -> None:
-    with httpx.Client(base_url=shared.url) as client:
+def test_model_is_read_from_the_server(stub: StubServer) -> None:
+    with httpx.Client(base_url=stub.url) as client:
         model = model_of(client, "mochi-native:4b")
     assert model.habit == "native"
     assert model.capabilities == ("tools", "thinking", "completion")
     assert model.context_length == 32768
 
 
-def test_without_a_server_or_a_model_there_is_nothing_to_compare(
-    shared: StubServer, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert verify(shared.url, "nope") == 2
+def test_verify_fails_without_server_or_model(stub: StubServer, capsys: pytest.CaptureFixture[str]) -> None:
+    assert verify(stub.url, "nope") == 2
     assert "does not show the model nope" in capsys.readouterr().err
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

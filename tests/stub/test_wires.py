@@ -4,36 +4,45 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import mochi_stub.wire
 from mochi_stub import Cut, Failure, Gate, Model, Prompt, Reasoning, Reply, StubServer, Text, ToolCall, ToolCalls, Usage
 from mochi_stub.lorem import hash_sized, lorem
+from mochi_stub.recorder import record
 from tests.stub.clients import (
-    Heard,
-    hear_chat,
-    hear_gemini,
-    hear_message,
-    hear_ollama,
-    hear_response,
-    saying,
+    ClientReply,
+    chat_reply,
+    gemini_reply,
+    message_reply,
+    ollama_reply,
+    response_reply,
+    stub_replying,
 )
 from tests.stub.requests import RawResponse, raw_connection, send_request
+from tests.support.lazy import LazyModule
 
-Hear = Callable[..., Heard]
+if TYPE_CHECKING:
+    import anthropic
+    import openai
+else:
+    anthropic = LazyModule("anthropic")
+    openai = LazyModule("openai")
 
-WIRES: dict[str, Hear] = {
-    "ollama": hear_ollama,
-    "chat": hear_chat,
-    "response": hear_response,
-    "message": hear_message,
-    "gemini": hear_gemini,
+GetReply = Callable[..., ClientReply]
+
+WIRES: dict[str, GetReply] = {
+    "ollama": ollama_reply,
+    "chat": chat_reply,
+    "response": response_reply,
+    "message": message_reply,
+    "gemini": gemini_reply,
 }
 FINISHES = {
     "ollama": {"stop": "stop", "length": "length", "calls": "stop"},
@@ -76,37 +85,37 @@ def body(wire: str, text: str = "hello", **fields: Any) -> dict[str, Any]:
     return {**bodies.get(wire, {"model": "mochi", "messages": messages}), **fields}
 
 
-def post(stub: StubServer, wire: str, text: str = "hello", **fields: Any) -> RawResponse:
+def send_message(stub: StubServer, wire: str, text: str = "hello", **fields: Any) -> RawResponse:
     return send_request(stub, "POST", PATHS[wire], body(wire, text, **fields))
 
 
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("wire", WIRES)
-def test_one_reply_is_the_same_on_every_wire(wire: str, stream: bool) -> None:
+def test_reply_is_the_same_on_every_api(wire: str, stream: bool) -> None:
     reply = Reply.of(TEXT, reasoning="let me  see\n", tool_calls=CALLS)
-    with saying(reply) as stub:
-        heard = WIRES[wire](stub, "hello", stream=stream)
-    assert (heard.text, heard.reasoning) == (TEXT, "let me  see\n")
-    assert heard.calls == [(call.name, call.arguments) for call in CALLS]
-    assert heard.finish == FINISHES[wire]["calls"]
+    with stub_replying(reply) as stub:
+        received = WIRES[wire](stub, "hello", stream=stream)
+    assert (received.text, received.reasoning) == (TEXT, "let me  see\n")
+    assert received.calls == [(call.name, call.arguments) for call in CALLS]
+    assert received.finish == FINISHES[wire]["calls"]
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_what_breaks_a_stream_off_leaves_the_reply_in_one_piece_whole(wire: str) -> None:
+def test_cut_does_not_truncate_a_reply_that_is_not_streamed(wire: str) -> None:
     opened = Gate()
     opened.open()
-    with saying(Reply([Reasoning("hm"), Text("one"), opened, Cut(), Text("two"), ToolCalls(CALLS)])) as stub:
-        heard = WIRES[wire](stub, "hello", stream=False)
-    assert (heard.text, heard.reasoning, len(heard.calls)) == ("onetwo", "hm", len(CALLS))
+    with stub_replying(Reply([Reasoning("hm"), Text("one"), opened, Cut(), Text("two"), ToolCalls(CALLS)])) as stub:
+        received = WIRES[wire](stub, "hello", stream=False)
+    assert (received.text, received.reasoning, len(received.calls)) == ("onetwo", "hm", len(CALLS))
 
 
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("wire", WIRES)
-def test_usage_is_counted_in_characters_on_every_wire(wire: str, stream: bool) -> None:
-    with saying(Reply.of("0123456789", reasoning="abc")) as stub:
-        heard = WIRES[wire](stub, "hello", stream=stream)
-    assert heard.usage is not None
-    prompted, produced = heard.usage
+def test_usage_is_counted_in_characters_on_every_api(wire: str, stream: bool) -> None:
+    with stub_replying(Reply.of("0123456789", reasoning="abc")) as stub:
+        received = WIRES[wire](stub, "hello", stream=stream)
+    assert received.usage is not None
+    prompted, produced = received.usage
     assert produced == 13
     if wire != "ollama":  # there the test offers a tool, which counts
         assert prompted == len("hello")
@@ -134,28 +143,28 @@ def prompted(stub: StubServer, path: str, body: dict[str, Any]) -> int:
 
 
 @pytest.mark.parametrize("place", COUNTING)
-def test_a_prompt_has_the_tokens_of_what_it_says(shared: StubServer, place: str) -> None:
-    assert prompted(shared, place.removesuffix(" raw"), COUNTING[place]) == len("hello")
+def test_prompt_tokens_are_those_of_its_text(stub: StubServer, place: str) -> None:
+    assert prompted(stub, place.removesuffix(" raw"), COUNTING[place]) == len("hello")
 
 
-def test_roles_do_not_count_and_calls_results_and_tools_do(shared: StubServer) -> None:
+def test_tool_calls_results_and_tools_count_as_tokens(stub: StubServer) -> None:
     tool = {"type": "function", "function": {"name": "now"}}
     call: dict[str, Any] = {"id": "1", "type": "function", "function": {"name": "now", "arguments": '{"at":1}'}}
     asked: list[dict[str, Any]] = [{"role": "system", "content": "be kind"}, *HELLO]
     called = {"role": "assistant", "content": "so", "tool_calls": [call]}
     messages = [*asked, called, {"role": "tool", "tool_call_id": "1", "content": "noon"}]
     said = sum(map(len, ("be kind", "hello", "so", 'now{"at":1}', "noon")))
-    assert prompted(shared, "/v1/chat/completions", {"messages": messages}) == said
+    assert prompted(stub, "/v1/chat/completions", {"messages": messages}) == said
     offered = {"messages": messages, "tools": [tool]}
-    assert prompted(shared, "/v1/chat/completions", offered) == said + len(json.dumps([tool], separators=(",", ":")))
+    assert prompted(stub, "/v1/chat/completions", offered) == said + len(json.dumps([tool], separators=(",", ":")))
     call["function"]["arguments"] = {"at": 1}
-    assert prompted(shared, "/api/chat", {"messages": messages, "stream": False}) == said
+    assert prompted(stub, "/api/chat", {"messages": messages, "stream": False}) == said
 
 
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("wire", WIRES)
-def test_given_usage_wins_on_every_wire(wire: str, stream: bool) -> None:
-    with saying(Reply.of("Hello", usage=Usage(input=500, output=1000, reasoning=300))) as stub:
+def test_given_usage_is_used_on_every_api(wire: str, stream: bool) -> None:
+    with stub_replying(Reply.of("Hello", usage=Usage(input=500, output=1000, reasoning=300))) as stub:
         assert WIRES[wire](stub, "hello", stream=stream).usage == (500, 1000)
 
 
@@ -163,8 +172,8 @@ def test_given_usage_wins_on_every_wire(wire: str, stream: bool) -> None:
 @pytest.mark.parametrize(
     ("wire", "finish"), [(wire, name) for wire in WIRES for name in FINISHES[wire] if name != "calls"]
 )
-def test_finish_reasons_are_each_providers_own(wire: str, finish: Any, stream: bool) -> None:
-    with saying(Reply.of("Hello", finish=finish)) as stub:
+def test_finish_reasons_are_those_of_the_provider(wire: str, finish: Any, stream: bool) -> None:
+    with stub_replying(Reply.of("Hello", finish=finish)) as stub:
         assert WIRES[wire](stub, "hello", stream=stream).finish == FINISHES[wire][finish]
 
 
@@ -180,10 +189,10 @@ def test_finish_reasons_are_each_providers_own(wire: str, finish: Any, stream: b
         ("gemini", {"max_output_tokens": 4}),
     ],
 )
-def test_a_limit_cuts_the_reply(wire: str, limit: dict[str, Any], stream: bool) -> None:
-    with saying(Reply.of("0123456789", tool_calls=CALLS)) as stub:
-        heard = WIRES[wire](stub, "hello", stream=stream, **limit)
-    assert (heard.text, heard.calls, heard.finish) == ("0123", [], FINISHES[wire]["length"])
+def test_token_limit_truncates_the_reply(wire: str, limit: dict[str, Any], stream: bool) -> None:
+    with stub_replying(Reply.of("0123456789", tool_calls=CALLS)) as stub:
+        received = WIRES[wire](stub, "hello", stream=stream, **limit)
+    assert (received.text, received.calls, received.finish) == ("0123", [], FINISHES[wire]["length"])
 
 
 @pytest.mark.parametrize(
@@ -196,35 +205,35 @@ def test_a_limit_cuts_the_reply(wire: str, limit: dict[str, Any], stream: bool) 
         ("gemini", {"stop_sequences": ["67", "45"]}, "STOP"),
     ],
 )
-def test_a_stop_sequence_ends_the_reply(wire: str, stop: dict[str, Any], finish: str) -> None:
-    with saying(Reply.of("0123456789")) as stub:
+def test_stop_sequence_ends_the_reply(wire: str, stop: dict[str, Any], finish: str) -> None:
+    with stub_replying(Reply.of("0123456789")) as stub:
         for stream in (True, False):
-            heard = WIRES[wire](stub, "hello", stream=stream, **stop)
-            assert (heard.text, heard.finish) == ("0123", finish)
+            received = WIRES[wire](stub, "hello", stream=stream, **stop)
+            assert (received.text, received.finish) == ("0123", finish)
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_nobody_scripted_is_lorem_and_echo_everywhere(shared: StubServer, wire: str) -> None:
+def test_default_reply_is_lorem_and_echo_on_every_api(stub: StubServer, wire: str) -> None:
     for stream in (True, False):
-        assert WIRES[wire](shared, "hello", stream=stream).text == f"{hash_sized('hello')} hello"
+        assert WIRES[wire](stub, "hello", stream=stream).text == f"{hash_sized('hello')} hello"
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_a_reason_makes_the_model_think_everywhere(shared: StubServer, wire: str) -> None:
+def test_reason_line_adds_thinking_on_every_api(stub: StubServer, wire: str) -> None:
     asked = "What?\nReason: why not"
-    heard = WIRES[wire](shared, asked, stream=True)
-    assert heard.reasoning == heard.text == f"{hash_sized(asked)} {asked}"
+    received = WIRES[wire](stub, asked, stream=True)
+    assert received.reasoning == received.text == f"{hash_sized(asked)} {asked}"
 
 
 @pytest.mark.parametrize("wire", [wire for wire in WIRES if wire != "chat"])
-def test_an_instruction_block_is_obeyed_up_to_its_calls(shared: StubServer, wire: str) -> None:
+def test_instruction_block_is_run_up_to_its_tool_calls(stub: StubServer, wire: str) -> None:
     entries = [{"text_message": {"length": 3}}, {"tool_call": [{"name": "now", "args": {"a": 1}}]}]
     plan = {"id_message": "#", "reasoning": {"length": 2}, "messages": [*entries, {"text_message": {"length": 4}}]}
     for stream in (True, False):
         asked = f"<|instruction_start|>{json.dumps(plan)}<|instruction_end|>"
-        heard = WIRES[wire](shared, asked, stream=stream)
-        assert (heard.reasoning, heard.text) == (f"# {lorem(2)} #", f"# {lorem(3)} #")
-        assert heard.calls == [("now", {"a": 1})]
+        received = WIRES[wire](stub, asked, stream=stream)
+        assert (received.reasoning, received.text) == (f"# {lorem(2)} #", f"# {lorem(3)} #")
+        assert received.calls == [("now", {"a": 1})]
 
 
 def message_of(wire: str, answered: RawResponse) -> tuple[Any, Any]:
@@ -235,12 +244,22 @@ def message_of(wire: str, answered: RawResponse) -> tuple[Any, Any]:
     return error["message"], error["status"] if wire.startswith("gemini") else error["type"]
 
 
+@pytest.fixture(scope="module")
+def failing_stub() -> Iterator[StubServer]:
+    """A stub that fails with the status that the message names."""
+    with stub_replying(
+        lambda prompt: Reply([Failure("no such luck", int(prompt.user_text), (("X-Mine", "1"),))])
+    ) as stub:
+        yield stub
+
+
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("wire", PATHS)
 @pytest.mark.parametrize("status", [400, 401, 403, 429, 500, 503, 529])
-def test_a_failure_before_anything_was_sent_has_its_status(wire: str, status: int, stream: bool) -> None:
-    with saying(Reply([Failure("no such luck", status, (("X-Mine", "1"),))])) as stub:
-        answer = post(stub, wire, stream=stream)
+def test_failure_before_the_first_byte_has_its_status(
+    failing_stub: StubServer, wire: str, status: int, stream: bool
+) -> None:
+    answer = send_message(failing_stub, wire, str(status), stream=stream)
     assert answer.status == status
     assert message_of(wire, answer)[0] == "no such luck"
     assert answer.headers["x-mine"] == "1"
@@ -255,17 +274,17 @@ def test_a_failure_before_anything_was_sent_has_its_status(wire: str, status: in
         ("gemini", {400: "INVALID_ARGUMENT", 429: "RESOURCE_EXHAUSTED", 500: "INTERNAL", 503: "UNAVAILABLE"}),
     ],
 )
-def test_failures_are_named_as_the_provider_names_them(wire: str, kinds: dict[int, str]) -> None:
+def test_failures_have_the_names_of_the_provider(wire: str, kinds: dict[int, str]) -> None:
     for status, kind in kinds.items():
-        with saying(Reply([Failure("no", status)])) as stub:
-            assert message_of(wire, post(stub, wire)) == ("no", kind)
+        with stub_replying(Reply([Failure("no", status)])) as stub:
+            assert message_of(wire, send_message(stub, wire)) == ("no", kind)
 
 
-def test_a_failure_may_say_for_itself_when_to_come_again() -> None:
-    with saying(
+def test_failure_can_set_its_own_retry_after() -> None:
+    with stub_replying(
         Reply([Failure("slow down", 429, (("Retry-After", "7"), ("x-ratelimit-limit-requests", "3")))])
     ) as stub:
-        chat, message, gemini = (post(stub, wire) for wire in ("chat", "message", "gemini"))
+        chat, message, gemini = (send_message(stub, wire) for wire in ("chat", "message", "gemini"))
     assert [answer.headers["retry-after"] for answer in (chat, message, gemini)] == ["7", "7", "7"]
     assert (chat.headers["x-ratelimit-limit-requests"], "x-ratelimit-remaining-requests" in chat.headers) == (
         "3",
@@ -295,8 +314,8 @@ def test_a_failure_may_say_for_itself_when_to_come_again() -> None:
         ),
     ],
 )
-def test_a_failure_in_mid_stream_is_its_last_word(wire: str, path: str, ending: bytes) -> None:
-    with saying(Reply([Text(("one",)), Failure("kaput", 503)])) as stub:
+def test_failure_in_mid_stream_is_the_last_event(wire: str, path: str, ending: bytes) -> None:
+    with stub_replying(Reply([Text(("one",)), Failure("kaput", 503)])) as stub:
         answer = send_request(stub, "POST", path, body(wire, stream=True))
         assert (answer.status, stub.exchanges()[0].outcome) == (200, "failed")
     assert b"one" in answer.body
@@ -317,8 +336,8 @@ def test_a_failure_in_mid_stream_is_its_last_word(wire: str, path: str, ending: 
         ),
     ],
 )
-def test_an_unknown_model_is_404_in_each_providers_words(shared: StubServer, wire: str, words: str) -> None:
-    answer = send_request(shared, "POST", PATHS[wire].replace("mochi", "nope"), {**body(wire), "model": "nope"})
+def test_unknown_model_is_404_with_the_text_of_the_provider(stub: StubServer, wire: str, words: str) -> None:
+    answer = send_request(stub, "POST", PATHS[wire].replace("mochi", "nope"), {**body(wire), "model": "nope"})
     assert (answer.status, message_of(wire, answer)[0]) == (404, words)
 
 
@@ -326,10 +345,10 @@ def test_an_unknown_model_is_404_in_each_providers_words(shared: StubServer, wir
     "data", [b"", b"{", b"[]", b"null", b'"x"', b"\xff", b"{}", b'{"model": "mochi"}', b"[" * 5000]
 )
 @pytest.mark.parametrize("wire", [wire for wire in PATHS if wire != "ollama"])
-def test_a_body_that_cannot_be_used_is_400_in_the_providers_form(shared: StubServer, wire: str, data: bytes) -> None:
+def test_invalid_body_is_400_in_the_form_of_the_provider(stub: StubServer, wire: str, data: bytes) -> None:
     if wire == "completion" and b"model" in data:
         return  # a completion of nothing is one
-    answer = send_request(shared, "POST", PATHS[wire], data)
+    answer = send_request(stub, "POST", PATHS[wire], data)
     assert answer.status == 400
     message, kind = message_of(wire, answer)
     assert message
@@ -349,11 +368,12 @@ FIELDS = [
 ]
 
 
+@pytest.mark.parametrize("odd_values", [ODD[1::12], pytest.param(ODD, marks=pytest.mark.slow)], ids=["two", "all"])
 @pytest.mark.parametrize("wire", [wire for wire in PATHS if wire != "ollama"])
-def test_no_value_of_any_field_brings_the_server_down(shared: StubServer, wire: str) -> None:
+def test_odd_values_of_fields_do_not_crash_the_server(stub: StubServer, wire: str, odd_values: list[Any]) -> None:
     for field in FIELDS:
-        for odd in ODD:
-            answer = send_request(shared, "POST", PATHS[wire], {**body(wire), field: odd})
+        for odd in odd_values:
+            answer = send_request(stub, "POST", PATHS[wire], {**body(wire), field: odd})
             assert answer.status in (200, 400, 404), (field, odd, answer.body)
             assert answer.status == 200 or message_of(wire, answer)[0]
 
@@ -367,20 +387,20 @@ def test_no_value_of_any_field_brings_the_server_down(shared: StubServer, wire: 
         ("gemini", {"functionDeclarations": [{"name": "x", "parameters": {"deep": DEEP}}]}),
     ],
 )
-def test_deep_values_are_carried_in_and_out(shared: StubServer, wire: str, tool: dict[str, Any]) -> None:
+def test_deeply_nested_values_are_received_and_sent(stub: StubServer, wire: str, tool: dict[str, Any]) -> None:
     plan = {"messages": [{"tool_call": [{"name": "x", "args": {"deep": DEEP}}]}]}
-    answer = post(shared, wire, f"<|instruction_start|>{json.dumps(plan)}<|instruction_end|>", tools=[tool])
+    answer = send_message(stub, wire, f"<|instruction_start|>{json.dumps(plan)}<|instruction_end|>", tools=[tool])
     assert answer.status == 200
     assert b"[" * 300 in answer.body
 
 
 @pytest.mark.parametrize("wire", PATHS)
-def test_a_script_that_raises_is_a_500_that_says_so(wire: str) -> None:
+def test_script_that_raises_is_a_500(wire: str) -> None:
     def broken(_: Prompt) -> Reply:
         raise KeyError("oops")
 
-    with saying(broken) as stub:
-        answer = post(stub, wire)
+    with stub_replying(broken) as stub:
+        answer = send_message(stub, wire)
     assert answer.status == 500
     assert "KeyError('oops')" in message_of(wire, answer)[0]
 
@@ -408,10 +428,8 @@ ANTHROPIC = {"anthropic-version": "2023-06-01"}
         ("/v1beta/models/mochi-native:4b", {}, "displayName"),
     ],
 )
-def test_a_client_is_answered_in_its_providers_shape(
-    shared: StubServer, path: str, headers: dict[str, str], key: str
-) -> None:
-    answer = send_request(shared, "GET", path, headers=headers)
+def test_models_have_the_shape_of_the_provider(stub: StubServer, path: str, headers: dict[str, str], key: str) -> None:
+    answer = send_request(stub, "GET", path, headers=headers)
     assert answer.status == 200
     assert key in answer.json
 
@@ -443,43 +461,43 @@ def test_a_client_is_answered_in_its_providers_shape(
         ),
     ],
 )
-def test_paths_and_methods_that_are_not_there_are_refused_in_the_providers_form(
-    shared: StubServer, request_line: str, headers: dict[str, str], status: int, words: str
+def test_unknown_routes_have_the_errors_of_the_provider(
+    stub: StubServer, request_line: str, headers: dict[str, str], status: int, words: str
 ) -> None:
     method, path = request_line.split(" ")
-    answer = send_request(shared, method, path, headers=headers)
+    answer = send_request(stub, method, path, headers=headers)
     assert (answer.status, answer.json["error"]["message"]) == (status, words)
 
 
-def test_it_tells_that_it_is_well(shared: StubServer) -> None:
-    assert send_request(shared, "GET", "/health").json == {"status": "ok"}
-    assert send_request(shared, "HEAD", "/health").status == 200
+def test_health_is_reported(stub: StubServer) -> None:
+    assert send_request(stub, "GET", "/health").json == {"status": "ok"}
+    assert send_request(stub, "HEAD", "/health").status == 200
 
 
 @pytest.mark.parametrize("path", [*PATHS.values(), "/v1/models", "/health"])
-def test_a_page_of_any_origin_may_ask(shared: StubServer, path: str) -> None:
+def test_pages_of_any_origin_are_allowed(stub: StubServer, path: str) -> None:
     origin = {"Origin": "https://example.com", "Access-Control-Request-Method": "POST"}
-    assert send_request(shared, "OPTIONS", path, headers=origin).status == 204
-    assert send_request(shared, "POST", path, {}, origin).headers["access-control-allow-origin"] == "*"
+    assert send_request(stub, "OPTIONS", path, headers=origin).status == 204
+    assert send_request(stub, "POST", path, {}, origin).headers["access-control-allow-origin"] == "*"
 
 
-def test_keys_are_accepted_and_appear_nowhere(stub: StubServer) -> None:
+def test_api_keys_are_accepted_and_not_recorded(private_stub: StubServer) -> None:
     headers = {"Authorization": "Bearer sk-secret", "x-api-key": "sk-secret", "x-goog-api-key": "sk-secret"}
     for wire, path in PATHS.items():
-        answer = send_request(stub, "POST", f"{path}?key=sk-secret", body(wire), headers)
+        answer = send_request(private_stub, "POST", f"{path}?key=sk-secret", body(wire), headers)
         assert answer.status == 200
         assert b"sk-secret" not in answer.body
-    assert "sk-secret" not in str(stub.exchanges())
+    assert "sk-secret" not in str(private_stub.exchanges())
 
 
-def test_models_that_are_there_to_be_inherited_from_are_not_listed() -> None:
+def test_base_models_are_not_listed() -> None:
     models = [Model("_base"), Model("child")]
     with StubServer(models=models, speed=0) as stub:
         assert [model["id"] for model in send_request(stub, "GET", "/v1/models").json["data"]] == ["child"]
         assert [model["name"] for model in send_request(stub, "GET", "/v1beta/models").json["models"]] == [
             "models/child"
         ]
-        assert post(stub, "chat", model="_base").status == 200
+        assert send_message(stub, "chat", model="_base").status == 200
 
 
 @pytest.mark.parametrize(
@@ -491,52 +509,62 @@ def test_models_that_are_there_to_be_inherited_from_are_not_listed() -> None:
         ("gemini", {"tools": [{"functionDeclarations": [{"name": "now"}]}]}),
     ],
 )
-def test_a_model_without_tools_refuses_them(shared: StubServer, wire: str, field: dict[str, Any]) -> None:
+def test_model_without_tools_refuses_them(stub: StubServer, wire: str, field: dict[str, Any]) -> None:
     path = PATHS[wire].replace("mochi", "mochi-chat")
-    answer = send_request(shared, "POST", path, {**body(wire), "model": "mochi-chat", **field})
+    answer = send_request(stub, "POST", path, {**body(wire), "model": "mochi-chat", **field})
     assert answer.status == 400
-    assert post(shared, wire, **field).status == 200
+    assert send_message(stub, wire, **field).status == 200
 
 
 @pytest.mark.parametrize("wire", ["chat", "completion", "response", "message", "gemini"])
-def test_a_model_that_only_embeds_does_not_chat(shared: StubServer, wire: str) -> None:
+def test_embedding_model_does_not_chat(stub: StubServer, wire: str) -> None:
     answer = send_request(
-        shared, "POST", PATHS[wire].replace("mochi", "mochi-embed"), {**body(wire), "model": "mochi-embed"}
+        stub, "POST", PATHS[wire].replace("mochi", "mochi-embed"), {**body(wire), "model": "mochi-embed"}
     )
     assert answer.status in (400, 404)
     assert message_of(wire, answer)[0]
 
 
 @pytest.mark.parametrize("wire", ["chat", "completion", "response", "message", "gemini stream"])
-def test_a_client_that_goes_cancels_its_reply(wire: str) -> None:
+def test_disconnect_cancels_the_reply(wire: str) -> None:
     data = json.dumps(body(wire, stream=True)).encode()
     head = f"POST {PATHS[wire]} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}\r\n\r\n"
-    with saying(Reply([Text(("one",)), Gate()])) as stub:
+    with stub_replying(Reply([Text(("one",)), Gate()])) as stub:
         with raw_connection(stub, head.encode() + data) as connection:
             stub.wait_for(lambda seen: bool(seen) and seen[0].chunks >= 1)
             assert connection.recv(16) == b"HTTP/1.1 200 OK\r"
         stub.wait_for(lambda seen: seen[0].outcome == "cancelled")
 
 
-def test_servers_of_one_seed_write_the_same_bytes_whatever_else_they_do() -> None:
+@pytest.mark.parametrize("number", [56, pytest.param(200, marks=pytest.mark.slow)])
+def test_servers_with_one_seed_send_the_same_bytes(number: int) -> None:
     wires = list(PATHS)
-    mixed = [
-        (wires[number % len(wires)], f"request {number % 50}\nReason: x", number % 2 == 0) for number in range(200)
-    ]
+    mixed = [(wires[index % len(wires)], f"request {index % 50}\nReason: x", index % 2 == 0) for index in range(number)]
 
-    def one(stub: StubServer, number: int) -> bytes:
-        wire, text, stream = mixed[number]
-        return post(stub, wire, text, stream=stream).body
+    def one(stub: StubServer, index: int) -> bytes:
+        wire, text, stream = mixed[index]
+        return send_message(stub, wire, text, stream=stream).body
 
     with StubServer(speed=0) as stub:
-        first = [one(stub, number) for number in range(200)]
+        first = [one(stub, index) for index in range(number)]
     with StubServer(speed=0) as stub, ThreadPoolExecutor(16) as pool:
-        assert list(pool.map(partial(one, stub), reversed(range(200)))) == first[::-1]
+        assert list(pool.map(partial(one, stub), reversed(range(number)))) == first[::-1]
     with StubServer(speed=0, seed=1) as stub:
         assert one(stub, 1) != first[1]
 
 
-def test_no_wire_imports_another() -> None:
+@pytest.mark.parametrize("wire", ["chat", "message"])
+def test_clients_raise_an_error_for_a_missing_recording(tmp_path: Path, wire: str) -> None:
+    path = PATHS[wire]
+    with StubServer(speed=0) as recorded, StubServer(record=record(recorded.url, tmp_path), speed=0) as recorder:
+        assert send_request(recorder, "POST", path, body(wire)).status == 200
+    missing = {"chat": openai, "message": anthropic}[wire].NotFoundError
+    nearest = f"nearest is {path[1:].replace('/', '-')}-"
+    with StubServer(config=tmp_path / "config.yaml", speed=0) as stub, pytest.raises(missing, match=nearest):
+        WIRES[wire](stub, "other", stream=False)
+
+
+def test_provider_modules_do_not_import_each_other() -> None:
     folder = Path(mochi_stub.wire.__file__).parent
     names = [entry.name for entry in folder.iterdir() if (entry / "__init__.py").exists()]
     assert {"ollama", "openai", "anthropic", "gemini"} <= set(names)

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import anyio
 import pytest
 
 from mochi_server.agents import AgentDiscoveryService
@@ -16,7 +15,7 @@ def discovery(data_dir: Path) -> AgentDiscoveryService:
     return AgentDiscoveryService(data_dir / "agents")
 
 
-def test_an_agent_has_a_description_a_prompt_a_model_and_tools(tmp_path: Path) -> None:
+def test_agent_has_description_prompt_model_and_tools(tmp_path: Path) -> None:
     write_agent(
         tmp_path, SKILL='---\ndescription: "Reads: and writes"\nmodel: qwen3:8b\n---\n\nYou help.\n---\nAlways.\n'
     )
@@ -28,7 +27,7 @@ def test_an_agent_has_a_description_a_prompt_a_model_and_tools(tmp_path: Path) -
     assert agent.tools["look"]() == "Nothing to see."
 
 
-def test_files_hidden_folders_and_the_chats_are_no_agents(tmp_path: Path) -> None:
+def test_files_and_hidden_folders_are_not_agents(tmp_path: Path) -> None:
     for name in ("_draft", ".git", "agent_chats"):
         (tmp_path / "agents" / name).mkdir(parents=True)
     (tmp_path / "agents" / "README.md").write_text("Read me.")
@@ -52,7 +51,7 @@ def test_files_hidden_folders_and_the_chats_are_no_agents(tmp_path: Path) -> Non
         ({"helper": "import sys; sys.exit(3)"}, "SystemExit"),
     ],
 )
-def test_what_is_missing_or_broken_is_named(tmp_path: Path, files: dict[str, str | None], message: str) -> None:
+def test_missing_or_invalid_files_are_named(tmp_path: Path, files: dict[str, str | None], message: str) -> None:
     write_agent(tmp_path, "helper", **files)
     write_agent(tmp_path, "good")
     agents = discovery(tmp_path).discover()
@@ -83,14 +82,14 @@ def test_what_is_missing_or_broken_is_named(tmp_path: Path, files: dict[str, str
         ("---\ndescription: !!python/object/apply:os.system ['true']\n---\n", "not YAML"),
     ],
 )
-def test_a_bad_skill_says_which_file_and_why(text: str, reason: str) -> None:
+def test_invalid_skill_names_file_and_reason(text: str, reason: str) -> None:
     with pytest.raises(BadSkill) as bad:
         parse_skill(text)
     assert str(bad.value).startswith("SKILL.md: ")
     assert reason in str(bad.value)
 
 
-def test_bytes_that_are_no_text_make_an_invalid_agent(tmp_path: Path) -> None:
+def test_skill_that_is_not_utf8_makes_the_agent_invalid(tmp_path: Path) -> None:
     (write_agent(tmp_path) / "SKILL.md").write_bytes(b"---\ndescription: caf\xe9\n---\n")
     assert "SKILL.md: it is not UTF-8" in str(discovery(tmp_path).discover()["helper"].error_message)
 
@@ -101,19 +100,19 @@ def test_windows_line_ends_and_long_descriptions_are_read() -> None:
 
 
 @pytest.mark.parametrize("name", ["chats", "reload"])
-def test_names_of_routes_are_taken(tmp_path: Path, name: str) -> None:
+def test_names_of_routes_are_reserved(tmp_path: Path, name: str) -> None:
     write_agent(tmp_path, name)
     assert "reserved" in str(discovery(tmp_path).discover()[name].error_message)
 
 
-def test_a_link_out_of_the_directory_is_not_followed(tmp_path: Path) -> None:
+def test_symlink_out_of_the_directory_is_not_followed(tmp_path: Path) -> None:
     outside = write_agent(tmp_path / "elsewhere", "secret")
     (tmp_path / "agents").mkdir()
     (tmp_path / "agents" / "secret").symlink_to(outside)
     assert "leads out" in str(discovery(tmp_path).discover()["secret"].error_message)
 
 
-def test_agents_are_looked_for_once_and_again_at_a_reload(tmp_path: Path) -> None:
+def test_agents_are_discovered_once_until_a_reload(tmp_path: Path) -> None:
     write_agent(tmp_path)
     agents = discovery(tmp_path)
     assert list(agents.discover()) == ["helper"]
@@ -123,7 +122,7 @@ def test_agents_are_looked_for_once_and_again_at_a_reload(tmp_path: Path) -> Non
     assert list(agents.reload_agents()) == ["helper", "second"]
 
 
-def test_what_the_skill_says_now_counts(tmp_path: Path) -> None:
+def test_skill_is_read_again_when_it_is_used(tmp_path: Path) -> None:
     directory = write_agent(tmp_path)
     agents = discovery(tmp_path)
     agent = agents.get("helper")
@@ -134,13 +133,13 @@ def test_what_the_skill_says_now_counts(tmp_path: Path) -> None:
         agents.refreshed(agent)
 
 
-def test_an_agent_that_takes_for_ever_to_import_is_given_up(tmp_path: Path) -> None:
+async def test_agent_import_has_a_timeout(tmp_path: Path) -> None:
     write_agent(tmp_path, helper="import threading; threading.Event().wait(2)")
-    agents = anyio.run(AgentLibrary(discovery(tmp_path), import_seconds=0.2).agents)
-    assert "longer than 0.2 seconds" in str(agents["helper"].error_message)
+    agents = await AgentLibrary(discovery(tmp_path), import_seconds=0.05).agents()
+    assert "longer than 0.05 seconds" in str(agents["helper"].error_message)
 
 
-def test_the_samples_are_valid_and_mark_what_changes_things() -> None:
+def test_sample_agents_are_valid() -> None:
     agents = AgentDiscoveryService(SAMPLES).discover()
     assert [(name, agent.valid, agent.catalogue.problems) for name, agent in agents.items()] == [
         ("agent_builder", True, ()),

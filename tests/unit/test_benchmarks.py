@@ -8,7 +8,7 @@ from tests.benchmarks.profiling import summed
 from tests.benchmarks.report import judged
 
 
-def test_an_aim_says_by_how_much_it_is_missed() -> None:
+def test_missed_target_has_its_difference() -> None:
     assert judged(Aim("few", 50, 60, "KiB")) == ["50 KiB", "<= 60 KiB", "met"]
     assert judged(Aim("few", 90, 60)) == ["90", "<= 60", "missed by 50 %"]
     assert judged(Aim("few", 300, 60)) == ["300", "<= 60", "missed, 5 times the limit"]
@@ -16,7 +16,7 @@ def test_an_aim_says_by_how_much_it_is_missed() -> None:
     assert judged(Aim("many", None, 4, at_least=True)) == ["", ">= 4", "not measured"]
 
 
-def test_a_profile_has_the_shares_of_rooms_and_functions() -> None:
+def test_profile_has_shares_of_modules_and_functions() -> None:
     stacks = [
         "serve (mochi_server/serve.py:1);Runner.run (asyncio/runners.py:118) 4",
         "Runner.run (asyncio/runners.py:118);Run.publish (mochi_server/chat/run.py:58) 1",
@@ -35,13 +35,13 @@ def test_a_profile_has_the_shares_of_rooms_and_functions() -> None:
     }
 
 
-def test_the_page_says_what_was_saved() -> None:
+def test_page_has_the_saved_results() -> None:
     saved = json.loads(page.RESULTS.read_text(encoding="utf-8"))
     text = page.page(saved, page.written_reasons())
     assert page.PATH.read_text(encoding="utf-8") == text, "run `uv run python -m tests.benchmarks.page`"
 
 
-def test_reasons_are_for_aims_there_are_and_hold_no_figures() -> None:
+def test_reasons_name_existing_targets_without_figures() -> None:
     saved = json.loads(page.RESULTS.read_text(encoding="utf-8"))["measures"]
     for name, reasons in page.written_reasons().items():
         assert set(reasons) <= {aim["what"] for aim in saved[name]["aims"]}

@@ -38,7 +38,7 @@ def test_defaults_are_those_of_the_specification() -> None:
     assert {name: getattr(settings, name.removeprefix("MOCHI_").lower()) for name in APPENDIX_B} == APPENDIX_B
 
 
-def test_the_environment_goes_before_defaults_and_arguments_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arguments_override_environment_and_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MOCHI_PORT", "9000")
     monkeypatch.setenv("MOCHI_LOG_LEVEL", "debug")
     monkeypatch.setenv("MOCHI_API_KEYS", "a, b,")
@@ -49,18 +49,18 @@ def test_the_environment_goes_before_defaults_and_arguments_before_it(monkeypatc
 
 
 @pytest.mark.parametrize("keys", [[""], ["a", " "]])
-def test_a_blank_key_is_none(keys: list[str]) -> None:
+def test_blank_api_key_is_none(keys: list[str]) -> None:
     with pytest.raises(ValidationError, match="blank key"):
         MochiServerSettings(api_keys=keys)
 
 
-def test_agent_chats_follow_the_agents_directory(tmp_path: Path) -> None:
+def test_agent_chats_are_in_the_agents_directory(tmp_path: Path) -> None:
     settings = MochiServerSettings(agents_dir=tmp_path / "people", data_dir=tmp_path)
     assert settings.resolved_agent_chats_dir == tmp_path / "people" / "agent_chats"
     assert MochiServerSettings(agents_dir="people", agent_chats_dir="talk").agent_chats_dir == "talk"
 
 
-def test_directories_are_relative_to_the_data_directory_unless_absolute(tmp_path: Path) -> None:
+def test_directories_are_relative_to_the_data_directory(tmp_path: Path) -> None:
     settings = MochiServerSettings(data_dir=tmp_path)
     assert settings.resolved_tools_dir == tmp_path / "tools"
     assert MochiServerSettings(data_dir=tmp_path, tools_dir="/srv/tools").resolved_tools_dir == Path("/srv/tools")
@@ -87,24 +87,24 @@ def test_directories_are_relative_to_the_data_directory_unless_absolute(tmp_path
         ("no_such_setting", 1),
     ],
 )
-def test_wrong_values_are_refused(name: str, value: object) -> None:
+def test_invalid_values_are_refused(name: str, value: object) -> None:
     with pytest.raises(ValidationError):
         MochiServerSettings(**{name: value})
 
 
-def test_a_wrong_origin_is_quoted_without_its_password() -> None:
+def test_error_of_an_invalid_origin_has_no_password() -> None:
     with pytest.raises(ValidationError) as caught:
         MochiServerSettings(allowed_origins="http://me:hush@chat.example")
     assert caught.value.errors()[0]["msg"].startswith("Value error, 'http://***@chat.example' is not an origin")
 
 
-def test_the_data_directory_may_not_be_a_file(tmp_path: Path) -> None:
+def test_data_directory_cannot_be_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ValidationError):
         MochiServerSettings(data_dir=tmp_path / "file")
 
 
-def test_an_app_is_made_of_overrides_or_settings_or_both(tmp_path: Path) -> None:
+def test_app_accepts_overrides_and_settings(tmp_path: Path) -> None:
     assert create_app(ollama_host="http://localhost:1", data_dir=str(tmp_path)).title == "mochi-server"
     assert create_app(MochiServerSettings(data_dir=tmp_path)).title == "mochi-server"
     assert create_app(MochiServerSettings(data_dir=tmp_path), port=1).title == "mochi-server"
@@ -112,6 +112,6 @@ def test_an_app_is_made_of_overrides_or_settings_or_both(tmp_path: Path) -> None
         create_app(port="many")
 
 
-def test_an_ollama_without_a_scheme_is_at_ollamas_own_port() -> None:
+def test_ollama_host_without_scheme_has_the_default_port() -> None:
     assert MochiServerSettings(ollama_host="192.168.1.100").ollama_host == "http://192.168.1.100:11434"
     assert MochiServerSettings(ollama_host="box:8080").ollama_host == "http://box:8080"

@@ -28,12 +28,12 @@ def test_codes_and_statuses_are_those_of_the_specification() -> None:
     assert SPECIFICATION.items() <= ours
 
 
-def test_the_tree_in_the_docstring_is_the_tree() -> None:
+def test_docstring_shows_the_class_tree() -> None:
     drawn = re.findall(r"── (\w+) +([A-Z_]+) +(\d+) ", str(errors.__doc__))
     assert drawn == [(error.__name__, error.code, str(int(error.status))) for error in errors.all_errors()]
 
 
-def test_an_error_of_storage_names_no_file() -> None:
+def test_storage_error_has_no_file_name() -> None:
     for error in (TimeoutError("the lock /home/somebody/x.lock"), FileNotFoundError(2, "No such file", "/home/x")):
         body = errors.StorageFailed("save session 0123456789", error).body()
         assert b"save session 0123456789" in body

@@ -18,7 +18,7 @@ def _events(log: EventLog) -> list[tuple[int, bytes, bytes]]:
     return found
 
 
-def test_every_position_finds_what_is_behind_it_and_a_long_log_comes_in_portions() -> None:
+def test_long_log_is_read_in_portions_from_any_position() -> None:
     log = EventLog()
     for number in range(5000):
         log.add([ContentDelta(f"{number} " + "x" * 200)])
@@ -37,7 +37,7 @@ def test_every_position_finds_what_is_behind_it_and_a_long_log_comes_in_portions
     assert log.after(5000) is None
 
 
-def test_an_event_larger_than_a_portion_comes_alone() -> None:
+def test_event_larger_than_a_portion_is_sent_alone() -> None:
     log = EventLog()
     log.add([ContentDelta("a"), ContentDelta("b" * 1_000_000), ContentDelta("c")])
     assert [(batch.first, batch.last) for batch in (log.after(0), log.after(1), log.after(2)) if batch] == [
@@ -47,7 +47,7 @@ def test_an_event_larger_than_a_portion_comes_alone() -> None:
     ]
 
 
-def test_what_is_forgotten_is_said_by_a_snapshot_and_the_latest_event_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_snapshot_replaces_dropped_events(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(eventlog, "MAX_BYTES", 2000)
     log = EventLog()
     for number in range(300):
@@ -63,7 +63,7 @@ def test_what_is_forgotten_is_said_by_a_snapshot_and_the_latest_event_stays(monk
     assert orjson.loads(latest)["content"] == "x" * 5000
 
 
-def test_the_collector_of_garbage_has_as_much_to_do_with_a_long_log_as_with_a_short_one() -> None:
+def test_long_log_does_not_add_work_for_the_gc() -> None:
     long, short = EventLog(), EventLog()
     for number in range(1000):
         long.add([ContentDelta(str(number))])

@@ -10,25 +10,22 @@ from mochi_server.sessions import Image
 from tests.support.images import GIF, PNG, encoded, numbered
 
 
-def test_images_are_read_in_order() -> None:
-    read = asyncio.run(read_images([encoded(PNG), f"DATA:;base64,{encoded(GIF)}"]))
+async def test_images_are_read_in_order() -> None:
+    read = await read_images([encoded(PNG), f"DATA:;base64,{encoded(GIF)}"])
     assert read == (Image.of(PNG), Image.of(GIF))
     assert [image.data for image in read] == [PNG, GIF]
-    assert asyncio.run(read_images([])) == ()
+    assert await read_images([]) == ()
 
 
 @pytest.mark.parametrize("text", [encoded(PNG)[:-1], f"x{encoded(PNG)}", f"data:image/png,{encoded(PNG)}", "=", "\0"])
-def test_the_first_that_is_none_is_named(text: str) -> None:
+async def test_first_invalid_image_is_named(text: str) -> None:
     with pytest.raises(ValidationFailed, match=r"^images\.2: not an image"):
-        asyncio.run(read_images([encoded(PNG), encoded(GIF), text, text]))
+        await read_images([encoded(PNG), encoded(GIF), text, text])
 
 
-def test_large_images_do_not_hold_up_the_loop() -> None:
-    async def rounds_meanwhile() -> int:
-        rounds, reading = 0, asyncio.ensure_future(read_images([encoded(numbered(i, 1_000_000)) for i in range(8)]))
-        while not reading.done():
-            await asyncio.sleep(0)
-            rounds += 1
-        return rounds
-
-    assert asyncio.run(rounds_meanwhile()) > 10
+async def test_large_images_do_not_block_the_event_loop() -> None:
+    rounds, reading = 0, asyncio.ensure_future(read_images([encoded(numbered(i, 1_000_000)) for i in range(8)]))
+    while not reading.done():
+        await asyncio.sleep(0)
+        rounds += 1
+    assert rounds > 10

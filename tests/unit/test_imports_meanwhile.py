@@ -60,7 +60,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(directory))
 
 
-def test_a_module_is_found_also_when_the_import_of_tools_ends_meanwhile(loading: threading.Thread) -> None:
+def test_module_is_found_while_an_import_of_tools_ends(loading: threading.Thread) -> None:
     meanwhile = Meanwhile("imported_meanwhile", loading)
     sys.meta_path.insert(sys.meta_path.index(PathFinder), meanwhile)
     try:
@@ -70,7 +70,7 @@ def test_a_module_is_found_also_when_the_import_of_tools_ends_meanwhile(loading:
     assert not loading.is_alive()
 
 
-def test_other_threads_do_not_get_the_files_of_tools_by_their_bare_names(loading: threading.Thread) -> None:
+def test_other_threads_do_not_import_files_of_tools(loading: threading.Thread) -> None:
     module = import_module("shared_name")
     MAY_END.set()
     loading.join(10)

@@ -12,7 +12,7 @@ from mochi_server.ollama import ChatResponse, OllamaClient, ReceivedMessage
 from mochi_stub import StubServer
 
 
-def test_settings_of_the_test_configuration_work(tmp_path: Path) -> None:
+def test_settings_of_the_specification_work(tmp_path: Path) -> None:
     settings = MochiServerSettings(
         data_dir=str(tmp_path),
         sessions_dir="sessions",
@@ -23,12 +23,12 @@ def test_settings_of_the_test_configuration_work(tmp_path: Path) -> None:
     assert settings.resolved_sessions_dir == tmp_path / "sessions"
 
 
-def test_an_answer_can_be_made_by_hand() -> None:
+def test_chat_response_can_be_constructed() -> None:
     response = ChatResponse(message=ReceivedMessage(role="assistant", content="Hello!"), done=False)
     assert response.message["content"] == "Hello!"
 
 
-def test_an_answer_is_read_as_one_of_ollamas_own_library_is(stub: StubServer) -> None:
+def test_chat_response_reads_like_that_of_the_ollama_library(stub: StubServer) -> None:
     with OllamaClient(host=stub.url) as client:
         pieces = list(client.chat_stream("mochi", [{"role": "user", "content": "Hello!"}], context_window=8192))
     assert "".join(piece.message.content for piece in pieces).endswith("Hello!")
@@ -49,12 +49,12 @@ def test_services_have_the_names_of_the_specification() -> None:
     }
 
 
-def test_a_prompt_that_cannot_be_looked_for_is_a_failure_of_the_disk(tmp_path: Path) -> None:
+def test_prompt_path_that_is_too_long_is_a_storage_error(tmp_path: Path) -> None:
     with pytest.raises(StorageFailed):
         services.SystemPromptService(tmp_path / ("d" * 300)).create("a.md", "Be kind.")
 
 
-def test_the_app_answers_a_test_client_with_and_without_its_lifespan(tmp_path: Path, stub: StubServer) -> None:
+def test_app_works_with_the_test_client_twice(tmp_path: Path, stub: StubServer) -> None:
     app = create_app(ollama_host=stub.url, data_dir=str(tmp_path))
     for _ in range(2):
         with TestClient(app) as client:
@@ -64,7 +64,7 @@ def test_the_app_answers_a_test_client_with_and_without_its_lifespan(tmp_path: P
             assert client.post(f"/api/v1/chat/{session_id}", json={"message": "Hello!"}).status_code == 200
 
 
-async def test_the_app_answers_in_process_and_mounted(tmp_path: Path, stub: StubServer) -> None:
+async def test_app_answers_in_process(tmp_path: Path, stub: StubServer) -> None:
     app = create_app(ollama_host=stub.url, data_dir=str(tmp_path))
     async with (
         app.router.lifespan_context(app),

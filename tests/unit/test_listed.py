@@ -1,8 +1,8 @@
-"""What lists hold of a session is what the document says: stores write it, and nobody checks it again."""
+"""List entries have the fields of the documented model. Stores write them and nothing validates them again."""
 
 from mochi_server.models.sessions import Session
 from mochi_server.sessions.session import LISTED
 
 
-def test_a_list_entry_has_the_fields_of_a_session() -> None:
+def test_list_entry_has_the_fields_of_a_session() -> None:
     assert tuple(Session.model_fields) == LISTED

@@ -20,14 +20,14 @@ def record(message: str, *arguments: object, fails: bool = False, **more: object
     return made
 
 
-def test_json_has_the_fields_of_the_record_and_says_nothing_of_what_is_not_there() -> None:
+def test_json_log_has_only_the_fields_of_the_record() -> None:
     line = json.loads(JsonFormatter(Secrets(())).format(record("%d things", 3, fields={"status": 200, "ended": None})))
     assert line.pop("time").endswith("+00:00")
     assert line == {"level": "WARNING", "logger": "a.b", "message": "3 things", "status": 200}
 
 
 @pytest.mark.parametrize("message", ["two\nlines", 'a "quote"', "\ud800", "\0", "\x1b[2J", "日本"])
-def test_any_message_is_one_line(message: str) -> None:
+def test_messages_are_one_line(message: str) -> None:
     formatted = JsonFormatter(Secrets(())).format(record("%s", message))
     assert json.loads(formatted)["message"] == message
     assert formatted.isascii()
@@ -44,7 +44,7 @@ def test_secrets_are_masked_in_messages_fields_and_tracebacks(kind: type[JsonFor
     assert 'quo"te' not in formatted.replace("\\", "")
 
 
-def test_the_id_of_the_request_is_on_the_line() -> None:
+def test_request_id_is_on_the_line() -> None:
     token = REQUEST_ID.set("mine")
     try:
         assert TextFormatter(Secrets(())).format(record("said")).endswith("a.b: said [mine]")

@@ -105,23 +105,23 @@ def test_models_that_can_chat_are_listed(client: Sync | Async) -> None:
     assert "mochi-embed:latest" not in names
 
 
-def test_a_model_that_cannot_be_described_does_not_hide_the_others(kind: type[Sync | Async]) -> None:
+def test_model_without_details_does_not_hide_others(kind: type[Sync | Async]) -> None:
     with RawOllama(lambda _: None, show=b"no JSON", tags=TWO_TAGS) as ollama:
         assert [model.name for model in kind(ollama.url).models()] == ["known:latest"]
 
 
-def test_a_model_is_found_by_a_name_without_tag(client: Sync | Async) -> None:
+def test_model_is_found_by_name_without_tag(client: Sync | Async) -> None:
     model = client.find("MOCHI")
     assert (model.name, model.context_length, model.can("thinking")) == ("mochi:latest", 40960, True)
 
 
 @pytest.mark.parametrize("name", ["nobody", "mochi-embed"])
-def test_what_cannot_chat_is_not_found(client: Sync | Async, name: str) -> None:
+def test_model_that_cannot_chat_is_not_found(client: Sync | Async, name: str) -> None:
     with pytest.raises(ModelNotFound):
         client.find(name)
 
 
-def test_a_chat_is_its_stream_drained(client: Sync | Async) -> None:
+def test_chat_equals_its_collected_stream(client: Sync | Async) -> None:
     pieces = client.stream(model="mochi", think=False, context_window=4096)
     whole = client.chat(model="mochi", think=False, context_window=4096)
     assert [piece.done for piece in pieces] == [False] * (len(pieces) - 1) + [True]
@@ -138,25 +138,25 @@ def test_ids_of_tool_calls_are_kept(kind: type[Sync | Async]) -> None:
     assert call == {"id": "call_x", "function": {"index": 0, "name": "now", "arguments": {"zone": "UTC"}}}
 
 
-def test_text_with_line_separators_is_not_torn(kind: type[Sync | Async]) -> None:
+def test_unicode_line_separators_do_not_split_text(kind: type[Sync | Async]) -> None:
     text = ["a\u0085b", "c\u2028d\u2029", "e\x0bf"]
     with StubServer(speed=0, resolve=lambda _: Reply([Text(text)])) as stub:
         assert kind(stub.url).chat(model="mochi").message["content"] == "".join(text)
 
 
 @pytest.mark.parametrize("said", [["Hi"], []], ids=["in mid-stream", "before it"])
-def test_failures_carry_ollamas_words(kind: type[Sync | Async], said: list[str]) -> None:
+def test_errors_have_the_message_of_ollama(kind: type[Sync | Async], said: list[str]) -> None:
     reply = Reply([Text(said), Failure("kaput")])
     with StubServer(speed=0, resolve=lambda _: reply) as stub, pytest.raises(OllamaError, match="kaput"):
         kind(stub.url).chat(model="mochi")
 
 
-def test_an_unknown_model_is_not_found(client: Sync | Async) -> None:
+def test_unknown_model_is_not_found(client: Sync | Async) -> None:
     with pytest.raises(ModelNotFound):
         client.chat(model="nobody")
 
 
-def test_a_name_that_is_nobodys_is_told_in_words() -> None:
+def test_unknown_host_name_is_reported_in_words() -> None:
     class NoSuchName(ConnectionRefusedError):  # as aiohttp tells it: the resolver's numbers are its own
         errno = socket.EAI_NONAME
         os_error = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
@@ -164,20 +164,20 @@ def test_a_name_that_is_nobodys_is_told_in_words() -> None:
     assert "http://nobody: Name or service not known." in translate(NoSuchName(), "http://nobody").message
 
 
-def test_what_speaks_no_tls_is_told_in_words(stub: StubServer) -> None:
+def test_server_without_tls_is_reported_in_words(stub: StubServer) -> None:
     with pytest.raises(OllamaUnreachable, match=r"TLS: \w+ "):
         Async(stub.url.replace("http:", "https:")).models()
 
 
-def test_a_page_is_told_by_its_title() -> None:
+def test_html_error_page_is_reported_by_its_title() -> None:
     page = b"<!DOCTYPE html>\n<html><head><title>\n502 Bad Gateway</title></head><body>nginx</body></html>"
     assert refused(502, page).message == "Ollama answered with status 502 and a page: 502 Bad Gateway."
     assert refused(404, b"<html>").message == "Ollama answered with status 404."
 
 
-def test_nobody_there_is_unreachable(kind: type[Sync | Async], stub: StubServer) -> None:
-    url = stub.url
-    stub.stop()
+def test_stopped_server_is_unreachable(kind: type[Sync | Async], private_stub: StubServer) -> None:
+    url = private_stub.url
+    private_stub.stop()
     with pytest.raises(OllamaUnreachable):
         kind(url).models()
     with pytest.raises(OllamaUnreachable):
@@ -190,42 +190,36 @@ class City(BaseModel):
     name: str
 
 
-def test_structured_answers_come_as_text_in_their_form() -> None:
-    async def ask(url: str) -> ChatResponse:
-        client = AsyncInstructorOllamaClient(url)
-        try:
-            return await client.structured_response("mochi", HELLO, City)
-        finally:
-            await client.aclose()
-
+async def test_structured_answer_is_text_in_the_format() -> None:
     with StubServer(speed=0, resolve=lambda _: Reply.of('{"name": "Oslo"}')) as stub:
-        answer = asyncio.run(ask(stub.url))
+        client = AsyncInstructorOllamaClient(stub.url)
+        answer = await client.structured_response("mochi", HELLO, City)
+        await client.aclose()
         (sent,) = [exchange.body for exchange in stub.exchanges() if exchange.path == "/api/chat"]
     assert City.model_validate_json(answer.message["content"]) == City(name="Oslo")
     assert sent is not None
     assert sent["format"]["properties"].keys() == {"name"}
 
 
-def test_what_is_loaded_is_asked_for_once_for_all_and_again_when_a_model_was_asked(stub: StubServer) -> None:
-    def times_asked() -> int:
-        return sum(exchange.path == "/api/ps" for exchange in stub.exchanges())
+async def test_loaded_models_are_requested_once_until_a_chat(private_stub: StubServer) -> None:
+    client = AsyncOllamaClient(private_stub.url)
 
-    async def ask(client: AsyncOllamaClient) -> None:
-        client.look_ahead()
-        assert await asyncio.gather(*(client.loaded_windows() for _ in range(5))) == [{}] * 5
-        client.look_ahead()
-        assert await client.loaded_windows() == {}
-        assert times_asked() == 1
-        await client.chat("mochi", HELLO, context_window=4096)
-        assert await client.loaded_windows() == {"mochi:latest": 4096}
-        assert times_asked() == 2
+    def requests() -> int:
+        return sum(exchange.path == "/api/ps" for exchange in private_stub.exchanges())
 
-        await client.chat("mochi", HELLO, context_window=4096)
-        client.look_ahead()
-        await client.chat("mochi", HELLO, context_window=8192)  # what was asked before it may be known after it
-        assert await client.loaded_windows() == {"mochi:latest": 8192}
-        await client.chat("mochi", HELLO, context_window=8192)
-        client.look_ahead()
-        await client.aclose()
+    client.look_ahead()
+    assert await asyncio.gather(*(client.loaded_windows() for _ in range(5))) == [{}] * 5
+    client.look_ahead()
+    assert await client.loaded_windows() == {}
+    assert requests() == 1
+    await client.chat("mochi", HELLO, context_window=4096)
+    assert await client.loaded_windows() == {"mochi:latest": 4096}
+    assert requests() == 2
 
-    asyncio.run(ask(AsyncOllamaClient(stub.url)))
+    await client.chat("mochi", HELLO, context_window=4096)
+    client.look_ahead()
+    await client.chat("mochi", HELLO, context_window=8192)  # a request before the chat may be answered after it
+    assert await client.loaded_windows() == {"mochi:latest": 8192}
+    await client.chat("mochi", HELLO, context_window=8192)
+    client.look_ahead()
+    await client.aclose()

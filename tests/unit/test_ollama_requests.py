@@ -27,7 +27,7 @@ def test_endpoints_keep_paths_and_hide_credentials(host: str, url: str, authoriz
     assert found.headers.get("Authorization") == authorization
 
 
-def test_the_api_key_of_the_environment_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_api_key_of_the_environment_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OLLAMA_API_KEY", "k")
     assert endpoint("https://ollama.com").headers == {"Authorization": "Bearer k"}
     assert endpoint("https://a:b@ollama.com").headers["Authorization"].startswith("Basic ")
@@ -40,13 +40,13 @@ def test_the_api_key_of_the_environment_is_sent(monkeypatch: pytest.MonkeyPatch)
         *[("192.168.0.1", False), ("localhost.evil.example", False), ("", False), ("10.0.0.1", False)],
     ],
 )
-def test_only_this_machine_is_loopback_and_goes_without_a_proxy(host: str, expected: bool) -> None:
+def test_only_loopback_bypasses_the_proxy(host: str, expected: bool) -> None:
     assert is_loopback(host) is expected
     if host and "[" not in host and host != "::1":
         assert endpoint(f"http://{host}").use_proxy is not expected
 
 
-def test_a_payload_has_only_what_was_given() -> None:
+def test_payload_has_only_given_fields() -> None:
     assert chat_payload("m", []) == {"model": "m", "messages": [], "stream": True, "truncate": False}
     assert chat_payload("m", [], think=False, context_window=4096, options={"seed": 1}, keep_alive=0) == {
         "model": "m",
@@ -72,7 +72,7 @@ def test_names_are_compared_with_their_tag(name: str, expected: str) -> None:
     assert qualified(name) == expected
 
 
-def test_the_modelfiles_window_and_the_architectures_length_are_read() -> None:
+def test_window_and_context_length_are_read() -> None:
     details = read_show(
         {
             "capabilities": ["completion"],
@@ -83,7 +83,7 @@ def test_the_modelfiles_window_and_the_architectures_length_are_read() -> None:
     assert (details.num_ctx, details.context_length) == (4096, 512)
 
 
-def test_a_server_too_old_for_capabilities_has_chat_models() -> None:
+def test_old_server_without_capabilities_has_chat_models() -> None:
     assert details_of({"model_info": {}}).capabilities == ("completion",)
 
 
@@ -91,7 +91,7 @@ def tag(name: str, **fields: Any) -> dict[str, Any]:
     return {"name": name, "digest": f"digest of {name}", "size": 1048576, "details": {}, **fields}
 
 
-def test_only_what_the_list_leaves_open_is_asked_for() -> None:
+def test_only_missing_details_are_requested() -> None:
     length = {"context_length": 8}
     told = tag("told", capabilities=["completion", "tools"], details=length)
     unsure = tag("unsure", capabilities=["completion"], details=length)
@@ -101,7 +101,7 @@ def test_only_what_the_list_leaves_open_is_asked_for() -> None:
     assert ModelShelf(tags, known).unknown() == []
 
 
-def test_what_a_models_own_description_says_goes_before_the_list() -> None:
+def test_model_details_override_the_list() -> None:
     tags = {"models": [tag("m", capabilities=["completion"])]}
     shelf = ModelShelf(tags, {"digest of m": ModelDetails(("tools", "completion"), 4096, None)})
     (model,) = shelf.chat_models()

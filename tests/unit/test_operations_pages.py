@@ -25,20 +25,20 @@ def is_setting(name: str) -> bool:
     return name.removeprefix("MOCHI_").lower() in MochiServerSettings.model_fields
 
 
-def test_every_setting_that_the_pages_name_exists() -> None:
+def test_settings_on_the_pages_exist() -> None:
     for page in ("run-in-production.md", "docker.md", "behind-a-proxy.md"):
         named = set(re.findall(r"\bMOCHI_[A-Z_]+", (HOW_TO / page).read_text()))
         assert named
         assert [name for name in named if not is_setting(name)] == []
 
 
-def test_the_table_of_metrics_is_that_of_the_code() -> None:
+def test_table_of_metrics_is_up_to_date() -> None:
     page = metrics_table.PATH.read_text()
     assert page.count("| `mochi_") > 10
     assert page == metrics_table.with_table(page), "run `uv run python -m tests.metrics_table`"
 
 
-def test_the_unit_runs_the_command_that_was_installed_and_waits_longer_than_the_grace() -> None:
+def test_systemd_unit_runs_the_command_and_waits_for_grace() -> None:
     unit = configparser.RawConfigParser(strict=False)
     unit.optionxform = str  # type: ignore[assignment,method-assign]  # as the library's documentation does it
     text = block("run-in-production.md", "ini")
@@ -51,7 +51,7 @@ def test_the_unit_runs_the_command_that_was_installed_and_waits_longer_than_the_
     assert int(service["TimeoutStopSec"]) > int(grace[1])
 
 
-def test_the_compose_file_builds_the_server_and_stops_it_later_than_it_stops_itself() -> None:
+def test_compose_file_builds_the_server_and_waits_for_grace() -> None:
     compose: dict[str, Any] = yaml.safe_load(block("docker.md", "yaml"))
     server = compose["services"]["mochi"]
     assert server["build"]["target"] in stages()
@@ -61,7 +61,7 @@ def test_the_compose_file_builds_the_server_and_stops_it_later_than_it_stops_its
     assert int(server["stop_grace_period"].removesuffix("s")) > server["environment"]["MOCHI_SHUTDOWN_GRACE_SECONDS"]
 
 
-def test_the_proxies_pass_on_what_comes_when_it_comes() -> None:
+def test_proxy_configs_do_not_buffer() -> None:
     nginx = block("behind-a-proxy.md", "nginx")
     for line in ("proxy_buffering off;", "proxy_http_version 1.1;", "proxy_set_header Host $host;"):
         assert line in nginx

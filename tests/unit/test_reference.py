@@ -2,7 +2,7 @@
 
 import re
 
-from mochi_server import MochiServerSettings, create_app, errors
+from mochi_server import MochiServerSettings, errors
 from tests import reference
 from tests.reference import FOLDER, events, routes, stub
 
@@ -11,33 +11,33 @@ def headings(page: str) -> list[str]:
     return re.findall(r"^##+ `(.+?)`", (FOLDER / page).read_text(), re.MULTILINE)
 
 
-def test_the_reference_is_up_to_date() -> None:
+def test_reference_is_up_to_date() -> None:
     for path, text in reference.pages().items():
         assert path.read_text() == text, "run `uv run python -m tests.reference`"
 
 
-def test_nothing_is_left_of_pages_that_are_no_longer_made() -> None:
+def test_reference_has_no_other_pages() -> None:
     assert {path.name for path in FOLDER.iterdir()} == set(reference.MAKERS)
 
 
-def test_every_setting_has_its_heading() -> None:
+def test_settings_have_headings() -> None:
     assert headings("settings.md") == [f"MOCHI_{name.upper()}" for name in MochiServerSettings.model_fields]
 
 
-def test_every_event_has_its_heading() -> None:
+def test_events_have_headings() -> None:
     assert headings("events.md") == [event.type for event in events.all_events()]
 
 
-def test_every_error_code_has_its_heading() -> None:
+def test_error_codes_have_headings() -> None:
     assert headings("errors.md") == sorted({error.code for error in errors.all_errors()})
 
 
-def test_every_route_has_its_heading() -> None:
-    served = routes.operations(create_app().openapi())
+def test_routes_have_headings() -> None:
+    served = routes.operations(routes.document())
     assert headings("routes.md") == [f"{method} {path}" for method, path, _ in served]
 
 
-def test_every_key_of_the_stubs_configuration_has_its_heading_and_is_explained() -> None:
+def test_keys_of_the_stub_config_have_headings_and_text() -> None:
     assert set(stub.keys()) <= set(headings("stub.md"))
     assert len(headings("stub.md")) == len(set(headings("stub.md")))
     sections = re.findall(r"^### (.*)\n+(.?)", (FOLDER / "stub.md").read_text(), re.MULTILINE)

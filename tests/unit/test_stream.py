@@ -12,7 +12,7 @@ WIRE = b"".join(orjson.dumps(line) + b"\n" for line in LINES)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 64, len(WIRE)])
-def test_lines_are_whole_however_they_are_cut(size: int) -> None:
+def test_lines_are_assembled_from_any_chunks(size: int) -> None:
     reader = LineReader()
     read = [line for start in range(0, len(WIRE), size) for line in reader.feed(WIRE[start : start + size])]
     assert read == LINES
@@ -20,11 +20,11 @@ def test_lines_are_whole_however_they_are_cut(size: int) -> None:
     assert reader.failure is None
 
 
-def test_what_one_read_brought_is_one_batch() -> None:
+def test_one_read_makes_one_batch() -> None:
     assert LineReader().feed(WIRE) == LINES
 
 
-def test_a_last_line_without_its_newline_counts() -> None:
+def test_last_line_without_newline_is_read() -> None:
     reader = LineReader()
     assert reader.feed(WIRE[:-1]) == LINES[:-1]
     assert not reader.done
@@ -32,7 +32,7 @@ def test_a_last_line_without_its_newline_counts() -> None:
     assert reader.failure is None
 
 
-def test_lines_before_an_error_are_read_and_those_behind_it_are_not() -> None:
+def test_lines_after_an_error_are_not_read() -> None:
     reader = LineReader()
     assert reader.feed(b'{"a":1}\n{"error":"kaput"}\n{"b":2}\n') == [{"a": 1}]
     assert isinstance(reader.failure, OllamaError)
@@ -43,14 +43,14 @@ def test_blank_lines_are_skipped() -> None:
     assert LineReader().feed(b'\n\r\n{"a":1}\n \n') == [{"a": 1}]
 
 
-def test_a_stream_without_done_is_a_failure() -> None:
+def test_stream_without_done_is_an_error() -> None:
     reader = LineReader()
     reader.feed(b'{"a":1}\n')
     assert reader.end() == []
     assert isinstance(reader.failure, OllamaError)
 
 
-def test_a_line_without_end_is_given_up() -> None:
+def test_line_length_is_limited() -> None:
     reader = LineReader()
     reader.feed(b"x" * (MAX_LINE_BYTES + 1))
     assert isinstance(reader.failure, OllamaError)

@@ -23,14 +23,14 @@ def told(telling: Telling, *events: ChatEvent) -> list[Piece]:
     return list(telling.pieces(Batch(1, lines)))
 
 
-def test_a_snapshot_is_told_from_where_it_is_new() -> None:
+def test_snapshot_is_sent_from_its_first_new_character() -> None:
     telling = Telling()
     assert told(telling, ThinkingDelta("hm"), ContentDelta("one ")) == [("reasoning", "hm"), ("content", "one ")]
     assert told(telling, Snapshot("one two ", "hm, so")) == [("reasoning", ", so"), ("content", "two ")]
     assert told(telling, ContentDelta("three"), Done("0123456789")) == [("content", "three")]
 
 
-def test_rounds_are_set_apart_where_both_say_something() -> None:
+def test_rounds_with_text_are_separated() -> None:
     telling = Telling()
     assert told(telling, ToolContinuationStart(), ContentDelta("one")) == [("content", "one")]
     assert told(telling, ToolContinuationStart(), ThinkingDelta("hm"), ContentDelta("two")) == [
@@ -39,20 +39,20 @@ def test_rounds_are_set_apart_where_both_say_something() -> None:
     ]
 
 
-def test_answers_of_an_agent_are_content_in_the_place_of_the_model_alone() -> None:
+def test_agent_answers_are_content_only_if_enabled() -> None:
     spoken = [kind("on it", "helper", "0123456789", "call_1") for kind in (AgentPlanning, AgentExecution)]
     first, answer = ("reasoning", "on it"), ("content", "Done.")
     assert told(Telling(), *spoken, ContentDelta("Done.")) == [first, ("reasoning", "\n\non it"), answer]
     assert told(Telling(agent_answers=True), *spoken) == [first, ("content", "on it")]
 
 
-def test_what_agents_say_is_no_part_of_a_snapshot() -> None:
+def test_snapshot_has_no_text_of_agents() -> None:
     telling = Telling()
     told(telling, ThinkingDelta("hm"), AgentPlanning("a long plan", "helper", "0123456789", "call_1"))
     assert told(telling, Snapshot("one", "hm, so")) == [("reasoning", ", so"), ("content", "one")]
 
 
-def test_warnings_are_kept_for_the_end_and_waiting_is_not_told() -> None:
+def test_warnings_are_sent_at_the_end_without_status_events() -> None:
     telling = Telling()
     assert told(telling, Status("loading_model", 1.0), TurnWarning("ANSWER_CUT", "Too long.")) == []
     assert telling.notices == [{"type": "warning", "code": "ANSWER_CUT", "message": "Too long."}]

@@ -62,7 +62,7 @@ def begins(messages: Sequence[Message]) -> int:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_blocks_are_told_as_their_messages_are(seed: int) -> None:
+def test_cached_blocks_equal_their_messages(seed: int) -> None:
     messages = conversation(seed)
     prompt, plain = Prompt(History.of(messages), begins(messages)), wire_messages(messages, begins(messages))
     assert sent(prompt) == plain
@@ -72,7 +72,7 @@ def test_blocks_are_told_as_their_messages_are(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_model_that_cannot_see_is_told_the_same_without_images(seed: int) -> None:
+def test_model_without_vision_gets_no_images(seed: int) -> None:
     messages = conversation(seed)
     blind = Prompt(History.of(messages), begins(messages), shows_images=False)
     plain = wire_messages(messages, begins(messages))
@@ -83,7 +83,7 @@ def test_a_model_that_cannot_see_is_told_the_same_without_images(seed: int) -> N
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_trimming_shortens_old_results_wherever_they_are(seed: int) -> None:
+def test_trimming_shortens_old_tool_results(seed: int) -> None:
     messages = conversation(seed)
     whole = Prompt(History.of(messages), begins(messages))
     trimmed = Prompt(whole.history, whole.turn_begins, trim=True)
@@ -95,7 +95,7 @@ def test_trimming_shortens_old_results_wherever_they_are(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_checkpoint_stands_for_what_it_covers_wherever_that_ends(seed: int) -> None:
+def test_checkpoint_replaces_the_messages_it_covers(seed: int) -> None:
     messages = conversation(seed)
     system = 1 if messages[0]["role"] == "system" else 0
     ends = [i for i, message in enumerate(messages) if message["role"] == "user" and i > system]

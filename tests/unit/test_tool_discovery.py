@@ -14,14 +14,14 @@ GOOD = '''
 '''
 
 
-def test_the_samples_are_all_tools() -> None:
+def test_sample_tools_are_valid() -> None:
     catalogue = ToolDiscoveryService(SAMPLES).discover()
     assert catalogue.problems == ()
     assert catalogue.groups["math"] == ["add_numbers", "subtract_numbers", "multiply_numbers", "divide_numbers"]
     assert {name for name, tool in catalogue.tools.items() if tool.destructive} == {"write_file", "delete_file"}
 
 
-def test_no_directory_and_an_empty_one_have_no_tools(tmp_path: Path) -> None:
+def test_missing_or_empty_directory_has_no_tools(tmp_path: Path) -> None:
     assert not ToolDiscoveryService(tmp_path / "none").discover().tools
     (tmp_path / "tools").mkdir()
     assert not ToolDiscoveryService(tmp_path / "tools").discover().tools
@@ -76,14 +76,14 @@ def test_exports_groups_and_marks_are_read(tmp_path: Path) -> None:
         ("__all__ = []\n__destructive__ = ['good']", "__destructive__", "no tool"),
     ],
 )
-def test_what_cannot_be_used_is_a_problem(tmp_path: Path, source: str, name: str, message: str) -> None:
+def test_invalid_exports_are_reported(tmp_path: Path, source: str, name: str, message: str) -> None:
     directory = write_tools(tmp_path, source, inner="1 / 0")
     (problem,) = ToolDiscoveryService(directory).discover().problems
     assert problem.name == name
     assert message in problem.message
 
 
-def test_one_bad_tool_does_not_spoil_the_others(tmp_path: Path) -> None:
+def test_invalid_tool_does_not_affect_others(tmp_path: Path) -> None:
     directory = write_tools(tmp_path, GOOD + "    bad = 5\n    __all__ = ['good', 'bad']\n")
     catalogue = ToolDiscoveryService(directory).discover()
     assert list(catalogue.tools) == ["good"]
@@ -93,7 +93,7 @@ def test_one_bad_tool_does_not_spoil_the_others(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "statement", ["from .parts import part", "from parts import part", "from .deep.inner import part"]
 )
-def test_tools_may_be_split_into_modules(tmp_path: Path, statement: str) -> None:
+def test_tools_can_be_split_into_modules(tmp_path: Path, statement: str) -> None:
     part = 'def part() -> str:\n    "Do a part."\n    return "first"\n'
     directory = write_tools(tmp_path, f"{statement}\n__all__ = ['part']", parts=part)
     (directory / "deep").mkdir()
@@ -102,7 +102,7 @@ def test_tools_may_be_split_into_modules(tmp_path: Path, statement: str) -> None
     assert list(ToolDiscoveryService(directory).discover().tools) == ["part"]
 
 
-def test_a_reload_takes_up_changes_of_submodules_made_within_a_second(tmp_path: Path) -> None:
+def test_reload_sees_changes_within_the_same_second(tmp_path: Path) -> None:
     part = 'def part() -> str:\n    "Do a part."\n    return "{}"\n'
     directory = write_tools(tmp_path, "from .parts import part\n__all__ = ['part']", parts=part.format("first"))
     service = ToolDiscoveryService(directory)
@@ -112,7 +112,7 @@ def test_a_reload_takes_up_changes_of_submodules_made_within_a_second(tmp_path: 
     assert not list(directory.rglob("*.pyc"))
 
 
-def test_a_reload_is_all_or_nothing_for_who_uses_the_tools(tmp_path: Path) -> None:
+def test_reload_is_atomic(tmp_path: Path) -> None:
     directory = write_tools(tmp_path, GOOD + "    __all__ = ['good']\n")
     service = ToolDiscoveryService(directory)
     before = service.discover()
@@ -124,7 +124,7 @@ def test_a_reload_is_all_or_nothing_for_who_uses_the_tools(tmp_path: Path) -> No
     assert service.discover() is after
 
 
-def test_the_union_of_names_and_group_is_selected(tmp_path: Path) -> None:
+def test_selection_is_the_union_of_names_and_group(tmp_path: Path) -> None:
     catalogue = ToolDiscoveryService(SAMPLES).discover()
     assert list(catalogue.selected(["flip_coin", "none"], "math")) == ["flip_coin", *catalogue.groups["math"]]
     assert catalogue.selected([], "no such group") == {}

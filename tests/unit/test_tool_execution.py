@@ -21,10 +21,10 @@ def tool(function: Callable[..., Any]) -> Tool:
     return Tool(function.__name__, function, make_schema(function, function.__name__))
 
 
-def execute(
+async def execute(
     function: Callable[..., Any], arguments: dict[str, Any] | None = None, **limits: Any
 ) -> ToolExecutionResult:
-    return asyncio.run(ToolExecutionService(**limits).execute(tool(function), arguments or {}))
+    return await ToolExecutionService(**limits).execute(tool(function), arguments or {})
 
 
 class Thing(BaseModel):
@@ -49,11 +49,11 @@ class Thing(BaseModel):
         (threading.Lock, f'"{threading.Lock!s}"'),
     ],
 )
-def test_results_become_text_that_a_model_can_read(value: object, text: str) -> None:
+async def test_results_are_converted_to_text(value: object, text: str) -> None:
     def give() -> Any:
         return value
 
-    assert execute(give).result == text
+    assert (await execute(give)).result == text
 
 
 def leave() -> str:
@@ -84,7 +84,7 @@ def unspeakable() -> str:
 
 
 async def cancel_itself() -> str:
-    """Be cancelled, by nobody of ours."""
+    """Raise a cancellation that the server did not request."""
     raise asyncio.CancelledError
 
 
@@ -116,18 +116,18 @@ async def time_out_itself() -> str:
         (time_out_itself, "TimeoutError: mine"),
     ],
 )
-def test_whatever_a_tool_raises_is_a_failed_result(function: Callable[..., Any], words: str) -> None:
-    result = execute(function)
+async def test_any_exception_of_a_tool_is_a_failed_result(function: Callable[..., Any], words: str) -> None:
+    result = await execute(function)
     assert not result.success
     assert words in str(result.error_message)
 
 
 @pytest.mark.parametrize("limit", [10, 100, 1000])
-def test_long_results_keep_head_and_tail(limit: int) -> None:
+async def test_long_results_keep_head_and_tail(limit: int) -> None:
     def much() -> str:
         return "a" * 50_000 + "b" * 50_000
 
-    result = execute(much, output_limit=limit)
+    result = await execute(much, output_limit=limit)
     assert result.result is not None
     assert "left out" in result.result
     assert len(result.result) <= max(limit, 50)
@@ -136,24 +136,24 @@ def test_long_results_keep_head_and_tail(limit: int) -> None:
         assert result.result.endswith("b")
 
 
-def test_a_text_at_the_limit_is_not_cut() -> None:
+def test_text_at_the_limit_is_not_truncated() -> None:
     assert shortened("x" * 10, 10) == "x" * 10
 
 
-def test_a_hung_tool_is_given_up_and_said_so() -> None:
+async def test_tool_timeout_is_reported() -> None:
     release = threading.Event()
 
     def hang() -> str:
         release.wait(10)
         return "late"
 
-    result = execute(hang, timeout=0.05)
+    result = await execute(hang, timeout=0.05)
     release.set()
     assert not result.success
     assert "0.05 seconds" in str(result.error_message)
 
 
-def test_hung_tools_cost_their_threads_and_nothing_else() -> None:
+async def test_hung_tools_use_at_most_their_threads() -> None:
     release = threading.Event()
     begun: list[int] = []
 
@@ -162,28 +162,21 @@ def test_hung_tools_cost_their_threads_and_nothing_else() -> None:
         release.wait(10)
         return ""
 
-    async def run() -> None:
-        service = ToolExecutionService(timeout=0.1)
-        hanging = [asyncio.ensure_future(service.execute(tool(hang), {})) for _ in range(3 * THREADS)]
-        await asyncio.wait(hanging)
-        assert not any(task.result().success for task in hanging)
-        assert len(begun) == THREADS
-        release.set()
-
-    asyncio.run(run())
+    service = ToolExecutionService(timeout=0.1)
+    hanging = [asyncio.ensure_future(service.execute(tool(hang), {})) for _ in range(3 * THREADS)]
+    await asyncio.wait(hanging)
+    assert not any(task.result().success for task in hanging)
+    assert len(begun) == THREADS
+    release.set()
 
 
-def test_the_last_hundred_runs_are_kept_with_their_statistics() -> None:
+async def test_last_hundred_runs_are_kept_with_statistics() -> None:
     def double(a: int) -> int:
         return 2 * a
 
-    async def run() -> ToolExecutionService:
-        service = ToolExecutionService()
-        for number in range(120):
-            await service.execute(tool(double), {"a": number if number % 2 else "x"})
-        return service
-
-    service = asyncio.run(run())
+    service = ToolExecutionService()
+    for number in range(120):
+        await service.execute(tool(double), {"a": number if number % 2 else "x"})
     assert len(service.history()) == 100
     assert service.history()[-1].result == "238"
     statistics = service.statistics()

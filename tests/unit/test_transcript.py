@@ -3,24 +3,24 @@
 from mochi_server.chat.transcript import Checkpoints
 
 
-def test_a_turn_alone_is_noted_every_two_seconds() -> None:
+def test_single_turn_is_saved_every_two_seconds() -> None:
     checkpoints = Checkpoints()
     assert [checkpoints.following(moment) for moment in (100, 102, 104)] == [102, 104, 106]
 
 
-def test_a_note_is_never_late() -> None:
+def test_checkpoint_is_never_late() -> None:
     checkpoints = Checkpoints()
     moments = [100 + number / 100 for number in range(1000)]
     for moment in moments:
         assert 1.8 < checkpoints.following(moment) - moment <= 2
 
 
-def test_turns_are_noted_together() -> None:
+def test_concurrent_turns_are_saved_together() -> None:
     checkpoints = Checkpoints()
     assert len({checkpoints.following(100 + number / 1000) for number in range(1000)}) <= 9
 
 
-def test_two_thousand_turns_at_once_take_turns_and_each_is_noted_within_two_seconds_more() -> None:
+def test_two_thousand_turns_are_saved_within_four_seconds() -> None:
     checkpoints = Checkpoints()
     moments = [checkpoints.following(100) for _ in range(2000)]
     assert 102 <= moments[0] < moments[-1] < 104.1
@@ -28,7 +28,7 @@ def test_two_thousand_turns_at_once_take_turns_and_each_is_noted_within_two_seco
     assert [checkpoints.following(moment) - moment < 2.1 for moment in moments].count(False) == 0
 
 
-def test_turns_without_number_put_no_note_off_for_ever() -> None:
+def test_any_number_of_turns_has_bounded_delay() -> None:
     checkpoints = Checkpoints()
     assert max(checkpoints.following(100) for _ in range(30_000)) == 120
     assert checkpoints.following(130) == 132
