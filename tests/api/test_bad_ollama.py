@@ -122,12 +122,12 @@ def test_an_early_failure_of_the_model_carries_ollamas_words(tmp_path: Path) -> 
 
 
 def test_with_ollama_down_the_message_is_stored_and_regenerating_answers_it_later(
-    tmp_path: Path, stub: StubServer
+    tmp_path: Path, private_stub: StubServer
 ) -> None:
-    with RunningServer(tmp_path, stub.url) as server:
+    with RunningServer(tmp_path, private_stub.url) as server:
         session_id = server.api().create_session("mochi")["session_id"]
-    port = stub.port
-    stub.stop()
+    port = private_stub.port
+    private_stub.stop()
 
     with RunningServer(tmp_path, f"http://127.0.0.1:{port}") as server:
         api = server.api()

@@ -33,13 +33,13 @@ def test_a_streamed_answer_comes_in_pieces_and_ends_with_its_message_and_done(ap
     assert events[-1].data == {"session_id": session_id}
 
 
-def test_the_complete_message_is_the_stored_one(api: Api) -> None:
-    session_id = api.create_session("mochi")["session_id"]
+def test_the_complete_message_is_the_stored_one(private_api: Api) -> None:
+    session_id = private_api.create_session("mochi")["session_id"]
 
-    events = api.stream_message(session_id, "Hello!")
+    events = private_api.stream_message(session_id, "Hello!")
 
     complete = events[-2].data
-    user, assistant = api.messages(session_id)
+    user, assistant = private_api.messages(session_id)
     assert (user["role"], user["content"]) == ("user", "Hello!")
     assert assistant["content"] == text_of(events)
     assert complete["message_id"] == assistant["message_id"]
@@ -62,12 +62,12 @@ def test_event_ids_name_the_run_and_count_from_one(api: Api) -> None:
     assert [event.id for event in events] == [f"{run_id}:{n}" for n in range(1, len(events) + 1)]
 
 
-def test_a_collected_answer_is_the_message_as_stored(api: Api) -> None:
-    session_id = api.create_session("mochi-chat")["session_id"]
+def test_a_collected_answer_is_the_message_as_stored(private_api: Api) -> None:
+    session_id = private_api.create_session("mochi-chat")["session_id"]
 
-    answer = api.send_message(session_id, "What is the capital of France?")
+    answer = private_api.send_message(session_id, "What is the capital of France?")
 
-    stored = api.messages(session_id)[-1]
+    stored = private_api.messages(session_id)[-1]
     assert answer["session_id"] == session_id
     assert answer["message"] == stored
     assert answer["tool_calls_executed"] == []
@@ -150,10 +150,12 @@ def test_a_model_that_cannot_think_answers_without_and_says_so(api: Api, stub: S
     assert "think" not in last_chat(stub)
 
 
-def test_the_upstream_request_names_the_window_and_forbids_truncation(api: Api, stub: StubServer) -> None:
-    session_id = api.create_session("mochi")["session_id"]
-    api.send_message(session_id, "Hello!")
-    sent = last_chat(stub)
+def test_the_upstream_request_names_the_window_and_forbids_truncation(
+    private_api: Api, private_stub: StubServer
+) -> None:
+    session_id = private_api.create_session("mochi")["session_id"]
+    private_api.send_message(session_id, "Hello!")
+    sent = last_chat(private_stub)
     assert sent["options"]["num_ctx"] == 8192
     assert sent["truncate"] is False
     assert sent["stream"] is True

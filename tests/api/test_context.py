@@ -175,9 +175,9 @@ def test_old_tool_results_are_shortened_first_and_stay_with_their_calls(tmp_path
         assert all(len(content) > 1500 for content in stored)
 
 
-def test_a_message_larger_than_the_window_gets_a_larger_window(api: Api, stub: StubServer) -> None:
-    session_id = api.create_session("mochi")["session_id"]
-    answer = api.send_message(session_id, "Long: " + "word " * 3000)
+def test_a_message_larger_than_the_window_gets_a_larger_window(private_api: Api, private_stub: StubServer) -> None:
+    session_id = private_api.create_session("mochi")["session_id"]
+    answer = private_api.send_message(session_id, "Long: " + "word " * 3000)
     assert answer["context_window"]["current_window"] == 16384
     assert answer["context_window"]["reason"] == "usage_threshold"
 
@@ -196,16 +196,16 @@ def test_what_fits_into_no_window_is_refused_with_words(api: Api, stream: bool) 
     assert error_of(api.http.post(f"/chat/{session_id}"))[1] == "CONTEXT_OVERFLOW"
 
 
-def test_what_another_program_has_loaded_larger_is_taken_over(tmp_path: Path, stub: StubServer) -> None:
-    with RunningServer(tmp_path, stub.url) as server:
+def test_what_another_program_has_loaded_larger_is_taken_over(tmp_path: Path, private_stub: StubServer) -> None:
+    with RunningServer(tmp_path, private_stub.url) as server:
         api = server.api()
         load = {"model": "mochi", "messages": [], "options": {"num_ctx": 20000}}
-        assert api.http.post(f"{stub.url}/api/chat", json=load).status_code == 200
+        assert api.http.post(f"{private_stub.url}/api/chat", json=load).status_code == 200
         session_id = api.create_session("mochi")["session_id"]
         answer = api.send_message(session_id, "Hello!")
         assert answer["context_window"]["current_window"] == 20000
         assert answer["context_window"]["reason"] == "adopted_loaded"
-        assert reloads(stub) == 0
+        assert reloads(private_stub) == 0
 
 
 def test_an_answer_that_ends_early_for_its_length_was_not_cut_by_the_window(tmp_path: Path) -> None:

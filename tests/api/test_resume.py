@@ -17,8 +17,14 @@ from tests.support.server import RunningServer
 
 
 @pytest.fixture
-def stub(holding: Holding) -> StubServer:
-    return holding.stub
+def server(holding: Holding, holding_server: RunningServer) -> RunningServer:
+    return holding_server
+
+
+@pytest.fixture
+def api(server: RunningServer) -> Iterator[Api]:
+    with server.api() as api:
+        yield api
 
 
 @contextmanager

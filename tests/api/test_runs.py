@@ -2,6 +2,7 @@
 
 import shutil
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -30,8 +31,14 @@ __all__ = ["one", "two"]
 
 
 @pytest.fixture
-def stub(holding: Holding) -> StubServer:
-    return holding.stub
+def server(holding: Holding, holding_server: RunningServer) -> RunningServer:
+    return holding_server
+
+
+@pytest.fixture
+def api(server: RunningServer) -> Iterator[Api]:
+    with server.api() as api:
+        yield api
 
 
 def test_leaving_stops_the_model_and_keeps_what_was_said(api: Api, holding: Holding) -> None:
@@ -170,11 +177,11 @@ def test_who_gives_up_waiting_is_not_posted(api: Api, server: RunningServer, hol
 
 
 @pytest.mark.one_process("it is about files")
-def test_a_turn_can_be_stopped_whatever_became_of_its_file(api: Api, holding: Holding, tmp_path: Path) -> None:
+def test_a_turn_can_be_stopped_whatever_became_of_its_file(api: Api, server: RunningServer, holding: Holding) -> None:
     session_id = api.create_session("mochi")["session_id"]
     with api.open_stream(session_id, "hold") as events:
         next(events)
-        (tmp_path / "chat_sessions" / f"{session_id}.json").write_text("{")
+        (server.settings.resolved_sessions_dir / f"{session_id}.json").write_text("{")
         assert api.ok(api.http.post(f"/chat/{session_id}/stop"))["state"] == "stopped"
     assert len(holding.chats("cancelled")) == 1
 
@@ -191,19 +198,18 @@ def test_history_cannot_be_edited_during_a_turn(api: Api) -> None:
     assert [error_of(response) for response in edits] == [(409, "SESSION_BUSY")] * 3
 
 
-def test_a_patch_during_a_turn_is_kept(api: Api, holding: Holding) -> None:
-    session_id = api.create_session("mochi")["session_id"]
-    with api.open_stream(session_id, "hold") as events:
-        next(events)
-        api.ok(
-            api.http.patch(
-                f"/sessions/{session_id}", json={"title": "Kept", "context_window": {"current_window": 4096}}
-            )
-        )
-        holding.gate.open()
-        rest = list(events)
+def test_a_patch_during_a_turn_is_kept(tmp_path: Path, holding: Holding) -> None:
+    with RunningServer(tmp_path, holding.stub.url) as server:
+        api = server.api()
+        session_id = api.create_session("mochi")["session_id"]
+        with api.open_stream(session_id, "hold") as events:
+            next(events)
+            patch = {"title": "Kept", "context_window": {"current_window": 4096}}
+            api.ok(api.http.patch(f"/sessions/{session_id}", json=patch))
+            holding.gate.open()
+            rest = list(events)
+        session = api.session(session_id)
     assert rest[-1].type == "done"
-    session = api.session(session_id)
     assert session["title"] == "Kept"
     assert session["context_window_config"]["current_window"] == 4096
     assert session["messages"][-1]["content"] == "one two three four"

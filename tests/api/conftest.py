@@ -1,0 +1,60 @@
+"""Servers that the tests of the HTTP API share.
+
+No session of a shared server is summarized in the background: its summary would appear in the journal of a later test.
+A test that makes a context window of `mochi` larger takes a private server: all sessions of a server share the windows.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from mochi_stub import StubServer
+from tests.support.api import Api
+from tests.support.holding import Holding
+from tests.support.server import RunningServer
+
+AN_HOUR = 3600
+
+
+@pytest.fixture(scope="session")
+def shared_stub() -> Iterator[StubServer]:
+    """The stub of this worker. Tests take `stub`."""
+    with StubServer(speed=0) as stub:
+        yield stub
+
+
+@pytest.fixture(scope="session")
+def shared_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """The server of this worker. Tests take `server` or `api`."""
+    data_dir = tmp_path_factory.mktemp("shared")
+    with RunningServer(data_dir, shared_stub.url, summarization_interval_seconds=AN_HOUR) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def shared_api(shared_server: RunningServer) -> Api:
+    """A client of the shared server. Tests take `api`."""
+    return shared_server.api()
+
+
+@pytest.fixture(scope="session")
+def shared_holding() -> Iterator[Holding]:
+    """The pausing stub of this worker. Tests take `holding`."""
+    with (holding := Holding()).stub:
+        yield holding
+
+
+@pytest.fixture(scope="session")
+def holding_server(shared_holding: Holding, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """The server of this worker in front of `holding`."""
+    data_dir = tmp_path_factory.mktemp("holding")
+    with RunningServer(data_dir, shared_holding.stub.url, summarization_interval_seconds=AN_HOUR) as server:
+        yield server
+
+
+@pytest.fixture
+def holding(shared_holding: Holding) -> Iterator[Holding]:
+    """The pausing stub, with a closed gate and an empty journal."""
+    shared_holding.reset()
+    yield shared_holding
+    shared_holding.gate.open()
