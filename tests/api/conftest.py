@@ -1,7 +1,9 @@
 """Servers that the tests of the HTTP API share.
 
 No session of a shared server is summarized in the background: its summary would appear in the journal of a later test.
-A test that makes a context window of `mochi` larger takes a private server: all sessions of a server share the windows.
+A test that makes the context window of a model larger takes a private stub and a private server: all sessions of
+a server share the windows, and servers take over the windows that the stub has loaded.
+A module whose server needs settings or files of its own overrides `shared_stub` and `shared_server` with module scope.
 """
 
 from collections.abc import Iterator
@@ -31,10 +33,10 @@ def shared_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFact
         yield server
 
 
-@pytest.fixture(scope="session")
-def shared_api(shared_server: RunningServer) -> Api:
-    """A client of the shared server. Tests take `api`."""
-    return shared_server.api()
+@pytest.fixture
+def api(stub: StubServer, shared_server: RunningServer) -> Api:
+    """A client of `server`."""
+    return shared_server.client
 
 
 @pytest.fixture(scope="session")

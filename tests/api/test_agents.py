@@ -31,24 +31,19 @@ ACTING = [
 
 
 @pytest.fixture(scope="module")
-def agents_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+def shared_stub() -> Iterator[StubServer]:
+    with StubServer(speed=0) as stub:
+        yield stub
+
+
+@pytest.fixture(scope="module")
+def shared_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     """A server with the agents `helper` and `other`."""
     data_dir = tmp_path_factory.mktemp("agents")
     for name in ("helper", "other"):
         write_agent(data_dir, name)
     with RunningServer(data_dir, shared_stub.url, summarization_enabled=False) as server:
         yield server
-
-
-@pytest.fixture
-def server(stub: StubServer, agents_server: RunningServer) -> RunningServer:
-    return agents_server
-
-
-@pytest.fixture
-def api(server: RunningServer) -> Iterator[Api]:
-    with server.api() as api:
-        yield api
 
 
 @pytest.fixture

@@ -33,21 +33,24 @@ def told(stub: StubServer) -> list[str]:
 
 
 def test_what_others_say_and_hands_change_between_turns_is_what_the_model_is_told(
-    api: Api, stub: StubServer, tmp_path: Path
+    private_api: Api, private_stub: StubServer, tmp_path: Path
 ) -> None:
-    session_id = api.create_session("mochi")["session_id"]
-    answer = api.send_message(session_id, "One?")["message"]["content"]
+    session_id = private_api.create_session("mochi")["session_id"]
+    answer = private_api.send_message(session_id, "One?")["message"]["content"]
     SessionManager(tmp_path / "chat_sessions").append_messages(session_id, [said("Two?"), answered("Two.")])
-    api.send_message(session_id, "Three?")
-    assert told(stub) == ["One?", answer, "Two?", "Two.", "Three?"]
+    private_api.send_message(session_id, "Three?")
+    assert told(private_stub) == ["One?", answer, "Two?", "Two.", "Three?"]
 
     file = file_of(tmp_path / "chat_sessions", session_id)
     file.write_bytes(file.read_bytes().replace(b"Two.", b"2!!!"))
-    api.send_message(session_id, "Four?")
-    assert told(stub)[3] == "2!!!"
+    private_api.send_message(session_id, "Four?")
+    assert told(private_stub)[3] == "2!!!"
 
     file.unlink()
-    assert error_of(api.http.post(f"/chat/{session_id}", json={"message": "Five?"})) == (404, "SESSION_NOT_FOUND")
+    assert error_of(private_api.http.post(f"/chat/{session_id}", json={"message": "Five?"})) == (
+        404,
+        "SESSION_NOT_FOUND",
+    )
 
 
 def test_whatever_is_done_with_a_session_what_is_shown_of_it_is_what_its_file_says(

@@ -21,23 +21,23 @@ def test_a_server_is_alive_and_ready_whether_or_not_there_is_an_ollama(tmp_path:
 
 
 @pytest.mark.one_process("it is about files")
-def test_a_directory_that_cannot_be_written_is_not_ready_and_alive(api: Api, tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_written_is_not_ready_and_alive(private_api: Api, tmp_path: Path) -> None:
     sessions = tmp_path / "chat_sessions"
     shutil.rmtree(sessions)
     sessions.touch()
-    refused = api.http.get("/health/ready")
+    refused = private_api.http.get("/health/ready")
     assert error_of(refused) == (503, "NOT_READY")
     assert refused.json()["error"]["details"] == {"reason": "Cannot write the sessions directory: Not a directory."}
     assert str(tmp_path) not in refused.text
-    assert api.http.get("/health/live").status_code == 200
+    assert private_api.http.get("/health/live").status_code == 200
     sessions.unlink()
-    assert api.http.get("/health/ready").status_code == 200
+    assert private_api.http.get("/health/ready").status_code == 200
 
 
-def test_asking_leaves_nothing_behind(api: Api, tmp_path: Path) -> None:
-    api.ok(api.http.get("/health/ready"))
+def test_asking_leaves_nothing_behind(private_api: Api, tmp_path: Path) -> None:
+    private_api.ok(private_api.http.get("/health/ready"))
     before = sorted(tmp_path.rglob("*"))
-    api.ok(api.http.get("/health/ready"))
+    private_api.ok(private_api.http.get("/health/ready"))
     assert sorted(tmp_path.rglob("*")) == before
 
 

@@ -1,7 +1,6 @@
 """A message posted again with the same idempotency key is not said twice."""
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -19,9 +18,8 @@ def server(holding: Holding, holding_server: RunningServer) -> RunningServer:
 
 
 @pytest.fixture
-def api(server: RunningServer) -> Iterator[Api]:
-    with server.api() as api:
-        yield api
+def api(server: RunningServer) -> Api:
+    return server.client
 
 
 KEY = {"Idempotency-Key": "5f2c-1"}

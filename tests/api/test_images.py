@@ -16,6 +16,8 @@ from tests.support.server import RunningServer
 
 SEES = "echo"
 """A model of the stub with ``vision``; ``mochi`` has none."""
+UNUSED = numbered(1000)
+"""An image that no test stores in the shared server for good."""
 
 
 def blobs(server: RunningServer) -> set[str]:
@@ -41,18 +43,23 @@ def looking(api: Api, *images: bytes, message: str = "Look!") -> str:
 
 
 @pytest.mark.one_process("it is about files")
-def test_an_image_is_named_by_its_message_and_served_as_it_was_sent(api: Api, server: RunningServer) -> None:
-    session_id = looking(api, PNG, GIF)
+def test_an_image_is_named_by_its_message_and_served_as_it_was_sent(
+    private_api: Api, private_server: RunningServer
+) -> None:
+    session_id = looking(private_api, PNG, GIF)
 
-    user, _ = api.messages(session_id)
+    user, _ = private_api.messages(session_id)
     assert user["content"] == "Look!"
     assert user["images"] == [
         {"sha256": name_of(PNG), "media_type": "image/png"},
         {"sha256": name_of(GIF), "media_type": "image/gif"},
     ]
-    assert blobs(server) == {name_of(PNG), name_of(GIF)}
-    assert encoded(PNG)[:40].encode() not in next(server.settings.resolved_sessions_dir.glob("*.json")).read_bytes()
-    answer = api.http.get(f"/sessions/{session_id}/blobs/{name_of(GIF)}")
+    assert blobs(private_server) == {name_of(PNG), name_of(GIF)}
+    assert (
+        encoded(PNG)[:40].encode()
+        not in next(private_server.settings.resolved_sessions_dir.glob("*.json")).read_bytes()
+    )
+    answer = private_api.http.get(f"/sessions/{session_id}/blobs/{name_of(GIF)}")
     assert (answer.status_code, answer.content, answer.headers["content-type"]) == (200, GIF, "image/gif")
 
 
@@ -97,15 +104,16 @@ def test_data_urls_and_line_ends_are_taken(api: Api, stub: StubServer) -> None:
 
 @pytest.mark.parametrize("streamed", [True, False])
 def test_a_model_that_cannot_see_is_not_shown_a_new_image(api: Api, server: RunningServer, streamed: bool) -> None:
+    before = blobs(server)
     session_id = api.create_session("mochi")["session_id"]
     path = f"/chat/{session_id}" + ("/stream" if streamed else "")
 
-    response = api.http.post(path, json={"message": "Look!", "images": [encoded(PNG)]})
+    response = api.http.post(path, json={"message": "Look!", "images": [encoded(UNUSED)]})
 
     assert error_of(response) == (422, "VALIDATION_ERROR")
     assert "'mochi' cannot see" in response.json()["error"]["message"]
     assert api.messages(session_id) == []
-    assert blobs(server) == set()
+    assert blobs(server) == before
 
 
 BROKEN = {
@@ -123,16 +131,19 @@ BROKEN = {
 
 @pytest.mark.parametrize("case", BROKEN)
 def test_what_is_no_image_is_refused_by_its_position(api: Api, server: RunningServer, case: str) -> None:
+    before = blobs(server)
     session_id = api.create_session(SEES)["session_id"]
 
-    response = api.http.post(f"/chat/{session_id}", json={"message": "Look!", "images": [encoded(PNG), BROKEN[case]]})
+    response = api.http.post(
+        f"/chat/{session_id}", json={"message": "Look!", "images": [encoded(UNUSED), BROKEN[case]]}
+    )
 
     assert error_of(response) == (422, "VALIDATION_ERROR")
     error = response.json()["error"]
     assert error["message"].startswith("images.1: not an image")
     assert error["details"]["errors"][0]["loc"] == ["body", "images", 1]
     assert api.messages(session_id) == []
-    assert blobs(server) == set()
+    assert blobs(server) == before
 
 
 @pytest.mark.parametrize(
@@ -185,97 +196,101 @@ def test_after_a_change_to_a_model_that_cannot_see_it_answers_without_and_says_s
 
 @pytest.mark.one_process("it is about files")
 def test_an_image_that_somebody_took_away_is_left_out_and_told_of(
-    api: Api, server: RunningServer, stub: StubServer
+    private_api: Api, private_server: RunningServer, private_stub: StubServer
 ) -> None:
-    session_id = looking(api, PNG, GIF)
-    (server.settings.resolved_sessions_dir / "blobs" / name_of(PNG)).unlink()
+    session_id = looking(private_api, PNG, GIF)
+    (private_server.settings.resolved_sessions_dir / "blobs" / name_of(PNG)).unlink()
 
-    assert codes(api.stream_message(session_id, "And now?")) == ["IMAGE_NOT_FOUND"]
+    assert codes(private_api.stream_message(session_id, "And now?")) == ["IMAGE_NOT_FOUND"]
 
-    assert seen(stub)[0] == [encoded(GIF)]
-    missing = api.http.get(f"/sessions/{session_id}/blobs/{name_of(PNG)}")
+    assert seen(private_stub)[0] == [encoded(GIF)]
+    missing = private_api.http.get(f"/sessions/{session_id}/blobs/{name_of(PNG)}")
     assert error_of(missing) == (404, "BLOB_NOT_FOUND")
 
 
 @pytest.mark.one_process("it is about files")
-def test_an_image_is_shown_to_those_only_whose_session_names_it(api: Api, server: RunningServer) -> None:
-    looking(api, PNG)
-    other = looking(api, GIF)
-    page = server.settings.resolved_sessions_dir / "blobs" / name_of(GIF)
+def test_an_image_is_shown_to_those_only_whose_session_names_it(
+    private_api: Api, private_server: RunningServer
+) -> None:
+    looking(private_api, PNG)
+    other = looking(private_api, GIF)
+    page = private_server.settings.resolved_sessions_dir / "blobs" / name_of(GIF)
 
     for name in (name_of(PNG), name_of(PNG)[:-1], name_of(GIF).upper(), "none"):
-        assert api.http.get(f"/sessions/{other}/blobs/{name}").status_code == 404
-    assert error_of(api.http.get(f"/sessions/{other}/blobs/{name_of(PNG)}")) == (404, "BLOB_NOT_FOUND")
-    assert error_of(api.http.get(f"/sessions/0123456789/blobs/{name_of(GIF)}")) == (404, "SESSION_NOT_FOUND")
+        assert private_api.http.get(f"/sessions/{other}/blobs/{name}").status_code == 404
+    assert error_of(private_api.http.get(f"/sessions/{other}/blobs/{name_of(PNG)}")) == (404, "BLOB_NOT_FOUND")
+    assert error_of(private_api.http.get(f"/sessions/0123456789/blobs/{name_of(GIF)}")) == (404, "SESSION_NOT_FOUND")
     page.write_bytes(b"<script>alert(1)</script>")
-    assert error_of(api.http.get(f"/sessions/{other}/blobs/{name_of(GIF)}")) == (404, "BLOB_NOT_FOUND")
+    assert error_of(private_api.http.get(f"/sessions/{other}/blobs/{name_of(GIF)}")) == (404, "BLOB_NOT_FOUND")
 
 
 @pytest.mark.one_process("it is about files")
-def test_a_link_in_place_of_an_image_is_not_followed(api: Api, server: RunningServer, tmp_path: Path) -> None:
-    session_id = looking(api, PNG)
-    path = server.settings.resolved_sessions_dir / "blobs" / name_of(PNG)
+def test_a_link_in_place_of_an_image_is_not_followed(
+    private_api: Api, private_server: RunningServer, tmp_path: Path
+) -> None:
+    session_id = looking(private_api, PNG)
+    path = private_server.settings.resolved_sessions_dir / "blobs" / name_of(PNG)
     secret = tmp_path / "secret"
     secret.write_bytes(PNG)
     path.unlink()
     path.symlink_to(secret)
 
-    assert error_of(api.http.get(f"/sessions/{session_id}/blobs/{path.name}")) == (404, "BLOB_NOT_FOUND")
-    api.send_message(session_id, "Look again!", images=[encoded(PNG)])
+    assert error_of(private_api.http.get(f"/sessions/{session_id}/blobs/{path.name}")) == (404, "BLOB_NOT_FOUND")
+    private_api.send_message(session_id, "Look again!", images=[encoded(PNG)])
     assert not path.is_symlink()
     assert secret.read_bytes() == PNG
 
 
 @pytest.mark.one_process("it is about files")
-def test_an_image_goes_with_the_last_message_that_needs_it(api: Api, server: RunningServer) -> None:
-    one, two = looking(api, PNG, GIF), looking(api, PNG)
-    assert blobs(server) == {name_of(PNG), name_of(GIF)}
+def test_an_image_goes_with_the_last_message_that_needs_it(private_api: Api, private_server: RunningServer) -> None:
+    one, two = looking(private_api, PNG, GIF), looking(private_api, PNG)
+    assert blobs(private_server) == {name_of(PNG), name_of(GIF)}
 
-    api.http.delete(f"/sessions/{one}")
-    assert blobs(server) == {name_of(PNG)}
+    private_api.http.delete(f"/sessions/{one}")
+    assert blobs(private_server) == {name_of(PNG)}
 
-    api.send_message(two, "And this!", images=[encoded(GIF)])
-    api.ok(api.http.put(f"/sessions/{two}/messages/0", json={"content": "Look well!"}))
-    assert blobs(server) == {name_of(PNG)}
-    assert api.messages(two)[0]["images"] == [{"sha256": name_of(PNG), "media_type": "image/png"}]
+    private_api.send_message(two, "And this!", images=[encoded(GIF)])
+    private_api.ok(private_api.http.put(f"/sessions/{two}/messages/0", json={"content": "Look well!"}))
+    assert blobs(private_server) == {name_of(PNG)}
+    assert private_api.messages(two)[0]["images"] == [{"sha256": name_of(PNG), "media_type": "image/png"}]
 
-    api.http.delete(f"/sessions/{two}")
-    assert blobs(server) == set()
+    private_api.http.delete(f"/sessions/{two}")
+    assert blobs(private_server) == set()
 
 
 @pytest.mark.one_process("it is about files")
 def test_answers_given_again_and_new_prompts_keep_what_the_messages_name(
-    api: Api, server: RunningServer, stub: StubServer
+    private_api: Api, private_server: RunningServer, private_stub: StubServer
 ) -> None:
-    session_id = looking(api, PNG)
-    api.stream_message(session_id)
-    api.ok(api.http.put(f"/sessions/{session_id}/system-prompt", json={"content": "Be brief."}))
-    api.http.delete(f"/sessions/{session_id}/system-prompt")
-    api.send_message(session_id)
-    assert blobs(server) == {name_of(PNG)}
-    assert seen(stub) == [[encoded(PNG)]]
+    session_id = looking(private_api, PNG)
+    private_api.stream_message(session_id)
+    private_api.ok(private_api.http.put(f"/sessions/{session_id}/system-prompt", json={"content": "Be brief."}))
+    private_api.http.delete(f"/sessions/{session_id}/system-prompt")
+    private_api.send_message(session_id)
+    assert blobs(private_server) == {name_of(PNG)}
+    assert seen(private_stub) == [[encoded(PNG)]]
 
 
 @pytest.mark.one_process("it is about files")
-def test_a_session_that_goes_during_its_turn_leaves_no_image(api: Api, server: RunningServer) -> None:
-    session_id = api.create_session("slow-stream")["session_id"]
-    with api.open_stream(session_id, "Look!", images=[encoded(PNG)]) as events:
+def test_a_session_that_goes_during_its_turn_leaves_no_image(private_api: Api, private_server: RunningServer) -> None:
+    session_id = private_api.create_session("slow-stream")["session_id"]
+    with private_api.open_stream(session_id, "Look!", images=[encoded(PNG)]) as events:
         next(events)
-        assert blobs(server) == {name_of(PNG)}
-        assert api.http.delete(f"/sessions/{session_id}").status_code == 204
-    assert blobs(server) == set()
+        assert blobs(private_server) == {name_of(PNG)}
+        assert private_api.http.delete(f"/sessions/{session_id}").status_code == 204
+    assert blobs(private_server) == set()
 
 
 def test_the_same_key_with_another_image_is_another_message(api: Api) -> None:
     session_id = api.create_session(SEES)["session_id"]
 
-    def post(image: bytes) -> httpx.Response:
+    def send_message(image: bytes) -> httpx.Response:
         body = {"message": "Look!", "images": [encoded(image)]}
         return api.http.post(f"/chat/{session_id}", json=body, headers={"Idempotency-Key": "k"})
 
-    first = post(PNG)
-    assert post(PNG).json() == first.json()
-    assert error_of(post(GIF)) == (422, "IDEMPOTENCY_KEY_REUSED")
+    first = send_message(PNG)
+    assert send_message(PNG).json() == first.json()
+    assert error_of(send_message(GIF)) == (422, "IDEMPOTENCY_KEY_REUSED")
     assert len(api.messages(session_id)) == 2
 
 
@@ -332,34 +347,36 @@ def test_a_summary_of_the_oldest_turns_holds_no_image_and_neither_does_what_is_s
         assert len(seen(stub)) < 20
 
 
-def test_sessions_that_come_and_go_with_one_image_never_lose_it(api: Api, server: RunningServer) -> None:
-    """Whoever names it last, it is there for them: deleting in one session does not race with saying in another."""
+def test_sessions_that_come_and_go_with_one_image_never_lose_it(
+    private_api: Api, private_server: RunningServer
+) -> None:
+    """Deleting the image in one session does not race with storing it in another."""
 
     def live(_: int) -> None:
         for _ in range(4):
-            session_id = looking(api, PNG)
-            answer = api.http.get(f"/sessions/{session_id}/blobs/{name_of(PNG)}")
+            session_id = looking(private_api, PNG)
+            answer = private_api.http.get(f"/sessions/{session_id}/blobs/{name_of(PNG)}")
             assert answer.status_code == 200, answer.text
-            assert api.http.delete(f"/sessions/{session_id}").status_code == 204
+            assert private_api.http.delete(f"/sessions/{session_id}").status_code == 204
 
     with ThreadPoolExecutor(6) as threads:
         list(threads.map(live, range(6)))
-    assert blobs(server) == set()
+    assert blobs(private_server) == set()
 
 
 def test_a_fork_shows_the_images_of_its_origin_also_when_that_is_gone(
-    api: Api, server: RunningServer, stub: StubServer
+    private_api: Api, private_server: RunningServer, private_stub: StubServer
 ) -> None:
-    origin = looking(api, PNG)
-    fork = api.http.post(f"/sessions/{origin}/fork").raise_for_status().json()["session_id"]
+    origin = looking(private_api, PNG)
+    fork = private_api.http.post(f"/sessions/{origin}/fork").raise_for_status().json()["session_id"]
 
-    api.http.delete(f"/sessions/{origin}")
+    private_api.http.delete(f"/sessions/{origin}")
 
-    assert api.http.get(f"/sessions/{fork}/blobs/{name_of(PNG)}").content == PNG
-    api.send_message(fork, "And now?")
-    assert seen(stub)[0] == [encoded(PNG)]
-    api.http.delete(f"/sessions/{fork}")
-    assert blobs(server) == set()
+    assert private_api.http.get(f"/sessions/{fork}/blobs/{name_of(PNG)}").content == PNG
+    private_api.send_message(fork, "And now?")
+    assert seen(private_stub)[0] == [encoded(PNG)]
+    private_api.http.delete(f"/sessions/{fork}")
+    assert blobs(private_server) == set()
 
 
 def exported(api: Api, session_id: str) -> Any:
@@ -392,45 +409,49 @@ def test_an_export_brings_its_images_to_another_server(tmp_path: Path, stub: Stu
 
 @pytest.mark.one_process("it is about files")
 def test_an_export_without_the_bytes_is_imported_and_a_missing_image_is_left_out(
-    api: Api, server: RunningServer
+    private_api: Api, private_server: RunningServer
 ) -> None:
-    session_id = looking(api, PNG, GIF)
-    file = exported(api, session_id)
+    session_id = looking(private_api, PNG, GIF)
+    file = exported(private_api, session_id)
     del file["blobs"]
-    assert api.http.delete(f"/sessions/{session_id}").status_code == 204
-    (imported,) = api.ok(api.http.post("/sessions/import", json=file), 201)["sessions"]
-    assert blobs(server) == set()
-    again = exported(api, imported["session_id"])
+    assert private_api.http.delete(f"/sessions/{session_id}").status_code == 204
+    (imported,) = private_api.ok(private_api.http.post("/sessions/import", json=file), 201)["sessions"]
+    assert blobs(private_server) == set()
+    again = exported(private_api, imported["session_id"])
     assert (again["messages"], again["blobs"]) == (file["messages"], {})
 
 
 WRONG_BLOBS: dict[str, Any] = {
-    "of another image": ({name_of(PNG): encoded(GIF)}, name_of(GIF)),
-    "cut short": ({name_of(PNG): encoded(PNG)[:-3]}, "base64"),
-    "no image": ({name_of(PNG): encoded(b"#!/bin/sh")}, "not an image"),
-    "no text": ({name_of(PNG): 1}, "blobs"),
-    "a list": ([encoded(PNG)], "blobs"),
+    "of another image": ({name_of(UNUSED): encoded(GIF)}, name_of(GIF)),
+    "cut short": ({name_of(UNUSED): encoded(UNUSED)[:-3]}, "base64"),
+    "no image": ({name_of(UNUSED): encoded(b"#!/bin/sh")}, "not an image"),
+    "no text": ({name_of(UNUSED): 1}, "blobs"),
+    "a list": ([encoded(UNUSED)], "blobs"),
 }
 
 
 @pytest.mark.one_process("it is about files")
 @pytest.mark.parametrize("case", WRONG_BLOBS)
 def test_wrong_bytes_in_a_file_are_refused_and_nothing_is_stored(api: Api, server: RunningServer, case: str) -> None:
-    session_id = looking(api, PNG)
+    before = blobs(server)
+    session_id = looking(api, UNUSED)
     file = exported(api, session_id)
     assert api.http.delete(f"/sessions/{session_id}").status_code == 204
+    listed = api.http.get("/sessions").json()
     wrong, reason = WRONG_BLOBS[case]
     response = api.http.post("/sessions/import", json=[file, {**file, "blobs": wrong}])
     assert error_of(response) == (422, "VALIDATION_ERROR")
     assert "Item 1 " in response.json()["error"]["message"]
     assert reason in response.json()["error"]["message"]
-    assert api.http.get("/sessions").json() == {"sessions": []}
-    assert blobs(server) == set()
+    assert api.http.get("/sessions").json() == listed
+    assert blobs(server) == before
 
 
 @pytest.mark.one_process("it is about files")
-def test_bytes_that_no_message_of_the_file_names_are_not_stored(api: Api, server: RunningServer) -> None:
-    file = exported(api, looking(api, PNG))
+def test_bytes_that_no_message_of_the_file_names_are_not_stored(
+    private_api: Api, private_server: RunningServer
+) -> None:
+    file = exported(private_api, looking(private_api, PNG))
     file["blobs"][name_of(GIF)] = encoded(GIF)
-    api.ok(api.http.post("/sessions/import", json=file), 201)
-    assert blobs(server) == {name_of(PNG)}
+    private_api.ok(private_api.http.post("/sessions/import", json=file), 201)
+    assert blobs(private_server) == {name_of(PNG)}

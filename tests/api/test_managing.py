@@ -1,6 +1,6 @@
 """Sessions that people manage: found, paged, titled, forked, exported, imported."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from tests.support.api import Api, error_of
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
+from tests.support.waiting import until
 
 ADD = '''
     def add(a: int, b: int) -> int:
@@ -22,6 +23,21 @@ ADD = '''
     __all__ = ["add"]
 '''
 TOOL_ROUND = instruct(calls("add", a=1, b=2), words(3))
+
+
+@pytest.fixture(scope="module")
+def shared_stub() -> Iterator[StubServer]:
+    with StubServer(speed=0) as stub:
+        yield stub
+
+
+@pytest.fixture(scope="module")
+def shared_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server with the tool `add`."""
+    data_dir = tmp_path_factory.mktemp("managing")
+    write_tools(data_dir, ADD)
+    with RunningServer(data_dir, shared_stub.url, summarization_enabled=False) as server:
+        yield server
 
 
 def listed(api: Api, **params: Any) -> list[str]:
@@ -36,28 +52,28 @@ def talked(api: Api, *messages: str, **fields: Any) -> str:
     return session_id
 
 
-def files_of(data_dir: Path) -> dict[str, bytes]:
+def files_of(server: RunningServer) -> dict[str, bytes]:
     """Every session file there is."""
-    return {file.name: file.read_bytes() for file in (data_dir / "chat_sessions").glob("*.json")}
+    return {file.name: file.read_bytes() for file in server.settings.resolved_sessions_dir.glob("*.json")}
 
 
 def bare(session: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in session.items() if name != "session_id"}
 
 
-def test_the_list_is_searched_and_paged(api: Api) -> None:
-    ids = [talked(api, f"Is apple pie number {number} good?") for number in range(3)][::-1]
-    other = talked(api, "Pears?")
-    assert listed(api) == [other, *ids]
-    assert listed(api, q="APPLE pie") == ids
-    assert listed(api, q=" \t") == [other, *ids]
-    assert listed(api, q='"apple') == []
-    response = api.http.get("/sessions", params={"q": "apple", "limit": 1, "offset": 1})
-    (entry,) = api.ok(response)["sessions"]
+def test_the_list_is_searched_and_paged(private_api: Api) -> None:
+    ids = [talked(private_api, f"Is apple pie number {number} good?") for number in range(3)][::-1]
+    other = talked(private_api, "Pears?")
+    assert listed(private_api) == [other, *ids]
+    assert listed(private_api, q="APPLE pie") == ids
+    assert listed(private_api, q=" \t") == [other, *ids]
+    assert listed(private_api, q='"apple') == []
+    response = private_api.http.get("/sessions", params={"q": "apple", "limit": 1, "offset": 1})
+    (entry,) = private_api.ok(response)["sessions"]
     assert (entry["session_id"], response.headers["x-total-count"]) == (ids[1], "3")
-    assert listed(api, limit=2, offset=3) == ids[2:]
-    assert listed(api, offset=2**31 - 1) == []
-    assert entry | {"messages": api.messages(ids[1])} == api.session(ids[1])
+    assert listed(private_api, limit=2, offset=3) == ids[2:]
+    assert listed(private_api, offset=2**31 - 1) == []
+    assert entry | {"messages": private_api.messages(ids[1])} == private_api.session(ids[1])
 
 
 @pytest.mark.parametrize(
@@ -111,10 +127,12 @@ def test_titles_that_are_none_are_422(api: Api, title: object) -> None:
 
 
 @pytest.mark.parametrize("by_id", [False, True])
-def test_a_fork_goes_on_from_a_message_and_leaves_its_origin_untouched(api: Api, tmp_path: Path, by_id: bool) -> None:
+def test_a_fork_goes_on_from_a_message_and_leaves_its_origin_untouched(
+    api: Api, server: RunningServer, by_id: bool
+) -> None:
     settings = {"tool_settings": {"tools": ["add"]}, "options": {"temperature": 0.5}, "title": "Mine"}
     session_id = talked(api, "One?", "Two?", system_prompt="Be brief.", **settings)
-    origin, before = api.session(session_id), files_of(tmp_path)
+    origin, before = api.session(session_id), files_of(server)
     where = {"message_id": origin["messages"][2]["message_id"]} if by_id else {"message_index": 2}
 
     fork = api.ok(api.http.post(f"/sessions/{session_id}/fork", json=where), 201)
@@ -126,8 +144,8 @@ def test_a_fork_goes_on_from_a_message_and_leaves_its_origin_untouched(api: Api,
         assert fork[name] == origin[name]
     assert api.session(fork["session_id"]) == fork
     api.send_message(fork["session_id"], "Three?")
-    assert files_of(tmp_path).items() >= before.items()
-    assert listed(api) == [fork["session_id"], session_id]
+    assert files_of(server).items() >= before.items()
+    assert listed(api, limit=2) == [fork["session_id"], session_id]
 
 
 def test_a_fork_of_everything_keeps_the_summary_and_one_of_a_part_does_not(api: Api) -> None:
@@ -143,11 +161,12 @@ def test_a_fork_of_everything_keeps_the_summary_and_one_of_a_part_does_not(api: 
 @pytest.mark.parametrize(
     "where", [{"message_index": -1}, {"message_index": 2}, {"message_index": 10**9}, {"message_id": "none"}]
 )
-def test_a_fork_from_no_message_is_400(api: Api, tmp_path: Path, where: dict[str, Any]) -> None:
+def test_a_fork_from_no_message_is_400(api: Api, server: RunningServer, where: dict[str, Any]) -> None:
     session_id = talked(api, "One?")
+    before = set(files_of(server))
     response = api.http.post(f"/sessions/{session_id}/fork", json=where)
     assert error_of(response) == (400, "INVALID_MESSAGE_INDEX")
-    assert list(files_of(tmp_path)) == [f"{session_id}.json"]
+    assert set(files_of(server)) == before
 
 
 @pytest.mark.parametrize(
@@ -164,86 +183,74 @@ def test_a_fork_that_names_no_message_is_422(api: Api, body: object) -> None:
     assert error_of(api.http.post(f"/sessions/{session_id}/fork", json=body)) == (422, "VALIDATION_ERROR")
 
 
-def test_a_fork_inside_a_round_of_tool_calls_is_refused_and_says_where_it_ends(
-    tmp_path: Path, stub: StubServer
-) -> None:
-    write_tools(tmp_path, ADD)
+def test_a_fork_inside_a_round_of_tool_calls_is_refused_and_says_where_it_ends(api: Api) -> None:
     two_calls = instruct(calls("add", "add", a=1, b=2), words(3))
-    with RunningServer(tmp_path, stub.url) as server:
-        api = server.api()
-        session_id = talked(api, two_calls, tool_settings={"tools": ["add"], "execution_policy": "never_confirm"})
-        for index in (1, 2):
-            response = api.http.post(f"/sessions/{session_id}/fork", json={"message_index": index})
-            assert error_of(response) == (400, "INVALID_MESSAGE_INDEX")
-            assert "it ends with message 3" in response.json()["error"]["message"]
-        fork = api.ok(api.http.post(f"/sessions/{session_id}/fork", json={"message_index": 3}), 201)
-        assert [message["role"] for message in fork["messages"]] == ["user", "assistant", "tool", "tool"]
-        assert api.send_message(fork["session_id"], "And?")["message"]["content"]
+    session_id = talked(api, two_calls, tool_settings={"tools": ["add"], "execution_policy": "never_confirm"})
+    for index in (1, 2):
+        response = api.http.post(f"/sessions/{session_id}/fork", json={"message_index": index})
+        assert error_of(response) == (400, "INVALID_MESSAGE_INDEX")
+        assert "it ends with message 3" in response.json()["error"]["message"]
+    fork = api.ok(api.http.post(f"/sessions/{session_id}/fork", json={"message_index": 3}), 201)
+    assert [message["role"] for message in fork["messages"]] == ["user", "assistant", "tool", "tool"]
+    assert api.send_message(fork["session_id"], "And?")["message"]["content"]
 
 
-def test_a_running_session_is_forked_as_far_as_it_is_whole(tmp_path: Path, stub: StubServer) -> None:
-    write_tools(tmp_path, ADD)
-    with RunningServer(tmp_path, stub.url) as server:
-        api = server.api()
-        session_id = talked(api, "One?", tool_settings={"tools": ["add"], "execution_policy": "always_confirm"})
-        with api.open_stream(session_id, TOOL_ROUND) as events:
-            assert any(event.type == "tool_call_confirmation_required" for event in events)
-            fork = api.ok(api.http.post(f"/sessions/{session_id}/fork"), 201)
-            assert [message["role"] for message in fork["messages"]] == ["user", "assistant", "user"]
-            assert set(listed(api, q="One?")) == {fork["session_id"], session_id}
-        assert api.send_message(fork["session_id"])["message"]["content"]
+def test_a_running_session_is_forked_as_far_as_it_is_whole(api: Api) -> None:
+    session_id = talked(api, "Forked?", tool_settings={"tools": ["add"], "execution_policy": "always_confirm"})
+    with api.open_stream(session_id, TOOL_ROUND) as events:
+        assert any(event.type == "tool_call_confirmation_required" for event in events)
+        fork = api.ok(api.http.post(f"/sessions/{session_id}/fork"), 201)
+        assert [message["role"] for message in fork["messages"]] == ["user", "assistant", "user"]
+        assert set(listed(api, q="Forked?")) == {fork["session_id"], session_id}
+    until(lambda: api.ok(api.http.get(f"/chat/{session_id}/run"))["state"] != "running")
+    assert api.send_message(fork["session_id"])["message"]["content"]
 
 
 @pytest.mark.one_process("it is about files")
-def test_an_export_imported_again_is_an_equal_session(tmp_path: Path, stub: StubServer) -> None:
-    write_tools(tmp_path, ADD)
-    with RunningServer(tmp_path, stub.url) as server:
-        api = server.api()
-        settings = {"tools": ["add"], "execution_policy": "never_confirm"}
-        session_id = talked(api, "One?", TOOL_ROUND, system_prompt="Be brief.", tool_settings=settings, title="Mine")
-        api.ok(api.http.post(f"/sessions/{session_id}/summarize"))
-        file = tmp_path / "chat_sessions" / f"{session_id}.json"
-        stored = orjson.loads(file.read_bytes())
-        stored["messages"][0]["images"] = ["abc"]
-        stored |= {"of_others": {"kept": True}}
-        stored["metadata"]["of_others"] = 1
-        file.write_bytes(orjson.dumps(stored))
+def test_an_export_imported_again_is_an_equal_session(api: Api, server: RunningServer) -> None:
+    settings = {"tools": ["add"], "execution_policy": "never_confirm"}
+    session_id = talked(api, "One?", TOOL_ROUND, system_prompt="Be brief.", tool_settings=settings, title="Mine")
+    api.ok(api.http.post(f"/sessions/{session_id}/summarize"))
+    file = server.settings.resolved_sessions_dir / f"{session_id}.json"
+    stored = orjson.loads(file.read_bytes())
+    stored["messages"][0]["images"] = ["abc"]
+    stored |= {"of_others": {"kept": True}}
+    stored["metadata"]["of_others"] = 1
+    file.write_bytes(orjson.dumps(stored))
 
-        response = api.http.get(f"/sessions/{session_id}/export")
-        assert response.headers["content-type"] == "application/json"
-        assert f'filename="{session_id}.json"' in response.headers["content-disposition"]
-        assert orjson.loads(response.content) == stored
-        for times in (1, 2):
-            (imported,) = api.ok(_import(api, response.content), 201)["sessions"]
-            assert imported["session_id"] != session_id
-            assert bare(api.session(imported["session_id"])) == bare(api.session(session_id))
-            again = api.ok(api.http.get(f"/sessions/{imported['session_id']}/export"))
-            assert again["metadata"].pop("session_id") == imported["session_id"]
-            assert again["metadata"] == bare(stored["metadata"])
-            assert again["messages"] == stored["messages"]
-            assert again["of_others"] == {"kept": True}
-            assert len(listed(api)) == 1 + times
+    response = api.http.get(f"/sessions/{session_id}/export")
+    assert response.headers["content-type"] == "application/json"
+    assert f'filename="{session_id}.json"' in response.headers["content-disposition"]
+    assert orjson.loads(response.content) == stored
+    before = len(listed(api))
+    for times in (1, 2):
+        (imported,) = api.ok(_import(api, response.content), 201)["sessions"]
+        assert imported["session_id"] != session_id
+        assert bare(api.session(imported["session_id"])) == bare(api.session(session_id))
+        again = api.ok(api.http.get(f"/sessions/{imported['session_id']}/export"))
+        assert again["metadata"].pop("session_id") == imported["session_id"]
+        assert again["metadata"] == bare(stored["metadata"])
+        assert again["messages"] == stored["messages"]
+        assert again["of_others"] == {"kept": True}
+        assert len(listed(api)) == before + times
 
 
-def test_markdown_is_to_be_read(tmp_path: Path, stub: StubServer) -> None:
-    write_tools(tmp_path, ADD)
-    with RunningServer(tmp_path, stub.url) as server:
-        api = server.api()
-        settings = {"tools": ["add"], "execution_policy": "never_confirm"}
-        session_id = talked(api, "Hello!", TOOL_ROUND, system_prompt="Be brief.", tool_settings=settings, title="Mine")
-        response = api.http.get(f"/sessions/{session_id}/export", params={"format": "markdown"})
-        assert response.headers["content-type"] == "text/markdown; charset=utf-8"
-        text = response.text
-        assert text.startswith(f"# Mine\n\n- Session: {session_id}\n- Model: mochi\n- Created: ")
-        for part in (
-            "## System\n\nBe brief.",
-            "## User\n\nHello!",
-            "## Assistant (mochi)",
-            "Calls `add`:\n\n```json\n{",
-        ):
-            assert part in text
-        assert "## Tool (add)\n\n```\n3\n```" in text
-        assert error_of(api.http.get(f"/sessions/{session_id}/export?format=pdf")) == (422, "VALIDATION_ERROR")
+def test_markdown_is_to_be_read(api: Api) -> None:
+    settings = {"tools": ["add"], "execution_policy": "never_confirm"}
+    session_id = talked(api, "Hello!", TOOL_ROUND, system_prompt="Be brief.", tool_settings=settings, title="Mine")
+    response = api.http.get(f"/sessions/{session_id}/export", params={"format": "markdown"})
+    assert response.headers["content-type"] == "text/markdown; charset=utf-8"
+    text = response.text
+    assert text.startswith(f"# Mine\n\n- Session: {session_id}\n- Model: mochi\n- Created: ")
+    for part in (
+        "## System\n\nBe brief.",
+        "## User\n\nHello!",
+        "## Assistant (mochi)",
+        "Calls `add`:\n\n```json\n{",
+    ):
+        assert part in text
+    assert "## Tool (add)\n\n```\n3\n```" in text
+    assert error_of(api.http.get(f"/sessions/{session_id}/export?format=pdf")) == (422, "VALIDATION_ERROR")
 
 
 def _import(api: Api, content: bytes) -> Any:
@@ -427,11 +434,15 @@ NO_FILES = {
 
 
 @pytest.mark.parametrize("content", NO_FILES.values(), ids=NO_FILES)
-def test_files_that_cannot_be_imported_are_422_and_nothing_is_stored(api: Api, tmp_path: Path, content: bytes) -> None:
+def test_files_that_cannot_be_imported_are_422_and_nothing_is_stored(
+    api: Api, server: RunningServer, content: bytes
+) -> None:
+    before, listed_before = set(files_of(server)), listed(api)
     response = _import(api, content)
     assert error_of(response) == (422, "VALIDATION_ERROR")
     assert len(response.json()["error"]["message"]) < 500
-    assert files_of(tmp_path) == {}
+    assert set(files_of(server)) == before
+    assert listed(api) == listed_before
 
 
 def test_a_file_over_the_limit_is_413_and_one_that_is_not_declared_as_json_422(api: Api) -> None:
@@ -442,9 +453,10 @@ def test_a_file_over_the_limit_is_413_and_one_that_is_not_declared_as_json_422(a
 
 @pytest.mark.one_process("it is about files")
 def test_an_import_that_cannot_be_stored_whole_is_taken_back(
-    api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    api: Api, server: RunningServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write, written = disk.write, []
+    before = set(files_of(server))
 
     def failing(path: Path, data: bytes) -> Any:
         written.append(path)
@@ -455,4 +467,4 @@ def test_an_import_that_cannot_be_stored_whole_is_taken_back(
     monkeypatch.setattr(disk, "write", failing)
     assert error_of(_import(api, orjson.dumps([GOOD] * 4))) == (500, "STORAGE_FAILED")
     assert len(written) == 3
-    assert files_of(tmp_path) == {}
+    assert set(files_of(server)) == before

@@ -48,10 +48,10 @@ def read(api: Api, path: str = "/metrics") -> Reading:
     )
 
 
-def test_a_turn_is_counted_with_its_tokens_and_its_first_words(api: Api) -> None:
-    answer = api.send_message(api.create_session("mochi")["session_id"], instruct(words(7)))["message"]
-    api.stream_message(api.create_session("mochi")["session_id"], instruct(words(7)))
-    seen = read(api)
+def test_a_turn_is_counted_with_its_tokens_and_its_first_words(private_api: Api) -> None:
+    answer = private_api.send_message(private_api.create_session("mochi")["session_id"], instruct(words(7)))["message"]
+    private_api.stream_message(private_api.create_session("mochi")["session_id"], instruct(words(7)))
+    seen = read(private_api)
     assert seen["mochi_turns_total{outcome=completed}"] == 2
     assert seen["mochi_turn_duration_seconds_count{}"] == 2
     assert seen["mochi_model_requests_total{model=mochi:latest}"] == 2
@@ -142,10 +142,12 @@ def test_it_needs_a_key_and_is_where_prometheus_looks_first(tmp_path: Path, stub
     assert [name for name in seen if name.startswith("mochi_build_info")]
 
 
-def test_two_servers_in_one_process_count_each_for_itself(api: Api, tmp_path: Path, stub: StubServer) -> None:
-    with RunningServer(tmp_path / "other", stub.url) as other:
-        api.send_message(api.create_session("mochi")["session_id"], instruct(words(2)))
-        assert read(api)["mochi_turns_total{outcome=completed}"] == 1
+def test_two_servers_in_one_process_count_each_for_itself(
+    private_api: Api, tmp_path: Path, private_stub: StubServer
+) -> None:
+    with RunningServer(tmp_path / "other", private_stub.url) as other:
+        private_api.send_message(private_api.create_session("mochi")["session_id"], instruct(words(2)))
+        assert read(private_api)["mochi_turns_total{outcome=completed}"] == 1
         assert read(other.api())["mochi_turns_total{outcome=completed}"] == 0
 
 

@@ -110,12 +110,12 @@ def test_a_preflight_and_what_a_page_may_read_have_the_id(api: Api) -> None:
     assert HEADER in exposed.split(", ")
 
 
-def test_an_unexpected_error_bears_the_id(server: RunningServer, api: Api, lines: Lines) -> None:
-    @server.app.get("/breaks")
+def test_an_unexpected_error_bears_the_id(private_server: RunningServer, private_api: Api, lines: Lines) -> None:
+    @private_server.app.get("/breaks")
     async def breaks() -> None:
         raise RuntimeError("a defect")
 
-    response = api.http.get(server.url + "/breaks", headers={HEADER: "mine"})
+    response = private_api.http.get(private_server.url + "/breaks", headers={HEADER: "mine"})
     assert error_of(response) == (500, "INTERNAL_ERROR")
     assert "defect" not in response.text
     assert response.headers[HEADER] == "mine"
@@ -123,13 +123,13 @@ def test_an_unexpected_error_bears_the_id(server: RunningServer, api: Api, lines
     assert (line["status"], line["ended"]) == (500, "failed")
 
 
-def test_the_traceback_of_an_unexpected_error_has_the_id(server: RunningServer, api: Api) -> None:
-    @server.app.get("/breaks")
+def test_the_traceback_of_an_unexpected_error_has_the_id(private_server: RunningServer, private_api: Api) -> None:
+    @private_server.app.get("/breaks")
     async def breaks() -> None:
         raise RuntimeError("a defect")
 
     with logged_by("uvicorn.error") as tracebacks:
-        api.http.get(server.url + "/breaks", headers={HEADER: "mine"})
+        private_api.http.get(private_server.url + "/breaks", headers={HEADER: "mine"})
         assert "Exception in ASGI application" in tracebacks.of("mine")["message"]
 
 
@@ -189,7 +189,7 @@ def test_a_client_that_leaves_while_its_answer_is_collected_is_logged_so(tmp_pat
         assert lines.of("mine")["ended"] == "client_left"
 
 
-def test_what_a_tool_logs_has_the_id_of_the_request_that_runs_it(api: Api, tmp_path: Path) -> None:
+def test_what_a_tool_logs_has_the_id_of_the_request_that_runs_it(private_api: Api, tmp_path: Path) -> None:
     write_tools(
         tmp_path,
         """
@@ -203,10 +203,10 @@ def test_what_a_tool_logs_has_the_id_of_the_request_that_runs_it(api: Api, tmp_p
         """,
     )
     settings = {"tools": ["which"], "execution_policy": "never_confirm"}
-    session_id = api.create_session("mochi", tool_settings=settings)["session_id"]
+    session_id = private_api.create_session("mochi", tool_settings=settings)["session_id"]
     body = {"message": instruct({"tool_call": [{"name": "which", "args": {}}]}, words(3))}
-    api.ok(api.http.post(f"/chat/{session_id}", json=body, headers={HEADER: "mine"}))
-    assert [m["content"] for m in api.messages(session_id) if m["role"] == "tool"] == ["mine"]
+    private_api.ok(private_api.http.post(f"/chat/{session_id}", json=body, headers={HEADER: "mine"}))
+    assert [m["content"] for m in private_api.messages(session_id) if m["role"] == "tool"] == ["mine"]
 
 
 def test_pipelined_requests_keep_their_ids_apart(server: RunningServer, lines: Lines) -> None:

@@ -22,9 +22,8 @@ def server(holding: Holding, holding_server: RunningServer) -> RunningServer:
 
 
 @pytest.fixture
-def api(server: RunningServer) -> Iterator[Api]:
-    with server.api() as api:
-        yield api
+def api(server: RunningServer) -> Api:
+    return server.client
 
 
 @contextmanager
@@ -126,12 +125,11 @@ def test_the_rest_of_an_older_run_can_still_be_heard(api: Api) -> None:
 
 def test_a_listener_that_attaches_keeps_the_turn_alive(api: Api, server: RunningServer, holding: Holding) -> None:
     session_id = api.create_session("mochi")["session_id"]
-    with api.open_stream(session_id, "hold") as first:
+    with server.api() as leaving, leaving.open_stream(session_id, "hold") as first:
         next(first)
-        other = server.api()
-        with attached(other, session_id) as second:
+        with attached(api, session_id) as second:
             next(second)
-            api.http.close()
+            leaving.http.close()
             holding.gate.open()
             assert list(second)[-2].type == "message_complete"
 

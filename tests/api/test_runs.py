@@ -2,7 +2,6 @@
 
 import shutil
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -36,9 +35,8 @@ def server(holding: Holding, holding_server: RunningServer) -> RunningServer:
 
 
 @pytest.fixture
-def api(server: RunningServer) -> Iterator[Api]:
-    with server.api() as api:
-        yield api
+def api(server: RunningServer) -> Api:
+    return server.client
 
 
 def test_leaving_stops_the_model_and_keeps_what_was_said(api: Api, holding: Holding) -> None:
