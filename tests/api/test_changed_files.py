@@ -53,11 +53,12 @@ def test_what_others_say_and_hands_change_between_turns_is_what_the_model_is_tol
     )
 
 
+@pytest.mark.parametrize("turns", [8, pytest.param(40, marks=pytest.mark.slow)])
 def test_whatever_is_done_with_a_session_what_is_shown_of_it_is_what_its_file_says(
-    tmp_path: Path, stub: StubServer
+    tmp_path: Path, private_stub: StubServer, turns: int
 ) -> None:
     write_tools(tmp_path, ADD)
-    with RunningServer(tmp_path, stub.url) as server:
+    with RunningServer(tmp_path, private_stub.url) as server:
         api = server.api()
         tools = {"tools": ["add"], "execution_policy": "never_confirm"}
         session_id = api.create_session("mochi", system_prompt="Be brief.", tool_settings=tools)["session_id"]
@@ -65,7 +66,7 @@ def test_whatever_is_done_with_a_session_what_is_shown_of_it_is_what_its_file_sa
         def stored() -> Any:
             return orjson.loads(file_of(tmp_path / "chat_sessions", session_id).read_bytes())["messages"]
 
-        for number in range(40):
+        for number in range(turns):
             api.send_message(session_id, f"Question {number}")
         url = f"/sessions/{session_id}"
         steps: list[Callable[[], object]] = [
@@ -82,4 +83,4 @@ def test_whatever_is_done_with_a_session_what_is_shown_of_it_is_what_its_file_sa
         for step in steps:
             step()
             assert api.messages(session_id) == stored()
-        assert told(stub) == [message["content"] for message in stored()[:-1]]
+        assert told(private_stub) == [message["content"] for message in stored()[:-1]]

@@ -221,15 +221,15 @@ def test_an_answer_that_ends_early_for_its_length_was_not_cut_by_the_window(tmp_
 
 
 @pytest.mark.one_process("each server has windows of its own")
-def test_without_dynamic_windows_one_set_by_hand_is_used_and_told(tmp_path: Path, stub: StubServer) -> None:
-    with RunningServer(tmp_path, stub.url, dynamic_context_window_enabled=False) as server:
+def test_without_dynamic_windows_one_set_by_hand_is_used_and_told(tmp_path: Path, private_stub: StubServer) -> None:
+    with RunningServer(tmp_path, private_stub.url, dynamic_context_window_enabled=False) as server:
         api = server.api()
         session_id = api.create_session("mochi")["session_id"]
         path = f"/sessions/{session_id}"
         api.ok(api.http.patch(path, json={"context_window": {"current_window": 5000}}))
         answer = api.send_message(session_id, "Hello!")["context_window"]
         assert (answer["current_window"], answer["reason"]) == (5000, "manual_override")
-        assert (chats(stub)[-1].body or {})["options"]["num_ctx"] == 5000
+        assert (chats(private_stub)[-1].body or {})["options"]["num_ctx"] == 5000
         config = api.ok(api.http.patch(path, json={"context_window": {"current_window": None}}))[
             "context_window_config"
         ]

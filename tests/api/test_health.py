@@ -55,8 +55,9 @@ def test_the_health_of_a_server_with_keys_is_told_to_anybody(tmp_path: Path, stu
 
 
 @pytest.mark.one_process("another process hears nothing of the answer")
-def test_an_ollama_that_is_heard_speaking_is_not_asked_whether_it_is_there(tmp_path: Path, holding: Holding) -> None:
-    with RunningServer(tmp_path, holding.stub.url) as server:
+def test_an_ollama_that_is_heard_speaking_is_not_asked_whether_it_is_there(tmp_path: Path) -> None:
+    holding = Holding()
+    with holding.stub, RunningServer(tmp_path, holding.stub.url) as server:
         api = server.api()
         with api.open_stream(api.create_session("mochi")["session_id"], "hold") as events:
             assert [next(events).data["content"] for _ in range(3)] == ["one ", "two ", "three "]

@@ -15,7 +15,7 @@ from mochi_server.logs import REQUEST_ID
 from mochi_stub import StubServer
 from tests.support.api import Api, error_of
 from tests.support.instructions import instruct, words
-from tests.support.raw_http import send_raw
+from tests.support.raw_http import send_request
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
 
@@ -134,7 +134,7 @@ def test_the_traceback_of_an_unexpected_error_has_the_id(private_server: Running
 
 
 def test_what_is_not_http_bears_an_id_and_is_logged(server: RunningServer, lines: Lines) -> None:
-    answer = send_raw(server.url, b"complete nonsense\r\n\r\n")
+    answer = send_request(server.url, b"complete nonsense\r\n\r\n")
     assert answer.status == 400
     assert answer.error == "BAD_REQUEST"
     assert lines.of(answer.headers[HEADER.lower()])["status"] == 400

@@ -100,13 +100,14 @@ def test_numbers_that_are_none_are_not_sent_on(api: Api) -> None:
     ],
 )
 def test_half_characters_are_refused_before_anything_is_written(
-    api: Api, tmp_path: Path, path: str, body: dict[str, object]
+    api: Api, server: RunningServer, path: str, body: dict[str, object]
 ) -> None:
+    data_dir = Path(server.settings.data_dir)
+    before = sorted(data_dir.rglob("*.[mj]*"))
     headers = {"Content-Type": "application/json"}
     response = api.http.post(path, content=json.dumps(body).encode(), headers=headers)
     assert error_of(response) == (422, "VALIDATION_ERROR")
-    assert not list(tmp_path.rglob("*.md"))
-    assert not list(tmp_path.rglob("*.json"))
+    assert sorted(data_dir.rglob("*.[mj]*")) == before
 
 
 def test_two_hundred_thousand_wrong_items_get_a_short_answer(api: Api) -> None:
