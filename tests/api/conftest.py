@@ -14,8 +14,10 @@ from mochi_stub import StubServer
 from tests.support.api import Api
 from tests.support.holding import Holding
 from tests.support.server import RunningServer
+from tests.support.stub import assert_no_prompt_truncated
 
 AN_HOUR = 3600
+FIRST_WINDOW = 8192
 
 
 @pytest.fixture(scope="session")
@@ -31,6 +33,15 @@ def shared_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFact
     data_dir = tmp_path_factory.mktemp("shared")
     with RunningServer(data_dir, shared_stub.url, summarization_interval_seconds=AN_HOUR) as server:
         yield server
+
+
+@pytest.fixture
+def stub(shared_stub: StubServer) -> Iterator[StubServer]:
+    """The worker's stub with an empty journal. Fails the test that makes the window larger for the tests after it."""
+    shared_stub.clear_exchanges()
+    yield shared_stub
+    assert_no_prompt_truncated(shared_stub)
+    assert not [e.path for e in shared_stub.exchanges() if e.model == "mochi" and (e.num_ctx or 0) > FIRST_WINDOW]
 
 
 @pytest.fixture

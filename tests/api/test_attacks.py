@@ -103,9 +103,7 @@ def test_no_name_in_a_path_leads_anywhere(server: RunningServer, outside: Outsid
     "names",
     [pytest.param(NAMES_OF_EACH_KIND, id="of each kind"), pytest.param(NAMES, id="all", marks=pytest.mark.slow)],
 )
-def test_no_name_in_a_body_leads_anywhere(
-    api: Api, server: RunningServer, outside: Outside, names: list[str]
-) -> None:
+def test_no_name_in_a_body_leads_anywhere(api: Api, server: RunningServer, outside: Outside, names: list[str]) -> None:
     from tests.support.openapi import routes
 
     for route in routes():

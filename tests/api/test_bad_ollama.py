@@ -1,7 +1,7 @@
 """An Ollama that is down or misbehaves: the specified error, nothing lost, and the server serves on."""
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -61,35 +61,51 @@ MISBEHAVIOURS = {
 }
 
 
+@pytest.fixture(scope="module")
+def raw_ollama() -> Iterator[RawOllama]:
+    with RawOllama(sends()) as ollama:
+        yield ollama
+
+
+@pytest.fixture(scope="module")
+def raw_server(raw_ollama: RawOllama, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server in front of an Ollama whose chat route each test chooses."""
+    data_dir = tmp_path_factory.mktemp("raw")
+    with RunningServer(data_dir, raw_ollama.url, summarization_enabled=False) as server:
+        yield server
+
+
 @pytest.mark.parametrize(("chat", "said", "reason"), MISBEHAVIOURS.values(), ids=MISBEHAVIOURS)
 def test_in_a_stream_it_is_an_error_event_and_done_and_the_text_is_kept(
-    tmp_path: Path, chat: Callable[[socket.socket], None], said: str, reason: str
+    raw_server: RunningServer, raw_ollama: RawOllama, chat: Callable[[socket.socket], None], said: str, reason: str
 ) -> None:
-    with RawOllama(chat) as ollama, RunningServer(tmp_path, ollama.url) as server:
-        api = server.api()
-        session_id = api.create_session("raw")["session_id"]
+    raw_ollama.chat = chat
+    api = raw_server.client
+    session_id = api.create_session("raw")["session_id"]
 
-        events = api.stream_message(session_id, "Hello!")
+    events = api.stream_message(session_id, "Hello!")
 
-        assert [event.type for event in events[-2:]] == ["error", "done"]
-        assert events[-2].data["code"] == "OLLAMA_ERROR"
-        assert reason in events[-2].data["message"]
-        assert text_of(events) == said
-        stored = [(m["role"], m["content"], m.get("interrupted")) for m in api.messages(session_id)]
-        assert stored == [("user", "Hello!", None)] + ([("assistant", said, True)] if said else [])
+    assert [event.type for event in events[-2:]] == ["error", "done"]
+    assert events[-2].data["code"] == "OLLAMA_ERROR"
+    assert reason in events[-2].data["message"]
+    assert text_of(events) == said
+    stored = [(m["role"], m["content"], m.get("interrupted")) for m in api.messages(session_id)]
+    assert stored == [("user", "Hello!", None)] + ([("assistant", said, True)] if said else [])
 
 
 @pytest.mark.parametrize(("chat", "said", "reason"), MISBEHAVIOURS.values(), ids=MISBEHAVIOURS)
-def test_collected_it_is_502(tmp_path: Path, chat: Callable[[socket.socket], None], said: str, reason: str) -> None:
-    with RawOllama(chat) as ollama, RunningServer(tmp_path, ollama.url) as server:
-        api = server.api()
-        session_id = api.create_session("raw")["session_id"]
+def test_collected_it_is_502(
+    raw_server: RunningServer, raw_ollama: RawOllama, chat: Callable[[socket.socket], None], said: str, reason: str
+) -> None:
+    raw_ollama.chat = chat
+    api = raw_server.client
+    session_id = api.create_session("raw")["session_id"]
 
-        response = api.http.post(f"/chat/{session_id}", json={"message": "Hello!"})
+    response = api.http.post(f"/chat/{session_id}", json={"message": "Hello!"})
 
-        assert error_of(response) == (502, "OLLAMA_ERROR")
-        assert reason in response.json()["error"]["message"]
-        assert len(api.messages(session_id)) == (2 if said else 1)
+    assert error_of(response) == (502, "OLLAMA_ERROR")
+    assert reason in response.json()["error"]["message"]
+    assert len(api.messages(session_id)) == (2 if said else 1)
 
 
 @pytest.mark.parametrize("end", [Failure("kaput"), Cut()], ids=["an error line", "a cut"])

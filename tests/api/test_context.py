@@ -53,10 +53,11 @@ def of_type(events: list[Event], kind: str) -> list[dict[str, Any]]:
 
 
 class Talk:
-    """A conversation whose turns have lengths by chance; the model answers in kind."""
+    """A conversation of turns and answers of random length, of `longest` words at most."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, longest: int = 110) -> None:
         self.chance = random.Random(seed)
+        self.longest = longest
 
     def resolve(self, prompt: Prompt) -> Reply | None:
         """Answers to turns; summaries are left to the stub's own way."""
@@ -66,20 +67,28 @@ class Talk:
         return self._text(f"Turn {number} says that fact {number} is {number * 7}. ")
 
     def _text(self, start: str) -> str:
-        return start + "word " * self.chance.randint(20, 110)
+        return start + "word " * self.chance.randint(self.longest // 5, self.longest)
 
 
 @pytest.mark.one_process("each server has windows of its own")
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_a_long_conversation_reloads_three_times_at_most_and_is_never_truncated(tmp_path: Path, seed: int) -> None:
-    talk = Talk(seed)
+@pytest.mark.parametrize(
+    ("seed", "turns", "longest"),
+    [
+        pytest.param(1, 20, 330, id="few long turns"),
+        *(pytest.param(seed, 60, 110, marks=pytest.mark.slow) for seed in (1, 2, 3)),
+    ],
+)
+def test_a_long_conversation_reloads_three_times_at_most_and_is_never_truncated(
+    tmp_path: Path, seed: int, turns: int, longest: int
+) -> None:
+    talk = Talk(seed, longest)
     with (
         StubServer(speed=0, resolve=talk.resolve) as stub,
         RunningServer(tmp_path, stub.url, summarization_interval_seconds=0) as server,
     ):
         api = server.api()
         session_id = api.create_session("mochi", system_prompt="Be brief.")["session_id"]
-        for number in range(60):
+        for number in range(turns):
             events = api.stream_message(session_id, talk.turn(number))
             assert of_type(events, "error") == []
             if number % 5 == 4:
@@ -91,12 +100,15 @@ def test_a_long_conversation_reloads_three_times_at_most_and_is_never_truncated(
         assert [entry["window"] for entry in config["adjustment_history"]] == [16384, 32768, 36864]
 
 
-def test_sessions_of_different_length_share_their_models_window(tmp_path: Path) -> None:
-    talk = Talk(4)
+@pytest.mark.parametrize(
+    ("turns", "longest"), [pytest.param(13, 330, id="few long turns"), pytest.param(40, 110, marks=pytest.mark.slow)]
+)
+def test_sessions_of_different_length_share_their_models_window(tmp_path: Path, turns: int, longest: int) -> None:
+    talk = Talk(4, longest)
     with StubServer(speed=0, resolve=talk.resolve) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
         sessions = [api.create_session("mochi")["session_id"] for _ in range(4)]
-        for number in range(40):
+        for number in range(turns):
             for pace, session_id in enumerate(sessions, 1):
                 if number % pace == 0:
                     api.stream_message(session_id, talk.turn(number))
@@ -104,13 +116,13 @@ def test_sessions_of_different_length_share_their_models_window(tmp_path: Path) 
 
 
 def test_what_was_said_first_is_still_known_in_a_conversation_of_many_windows(tmp_path: Path) -> None:
-    talk = Talk(5)
+    talk = Talk(5, longest=220)
     models = (Model("small", capabilities=("completion",), context_length=4096),)
     with StubServer(speed=0, models=models, resolve=talk.resolve) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
         session_id = api.create_session("small")["session_id"]
         said, compacted = 0, []
-        for number in range(40):
+        for number in range(20):
             message = talk.turn(number)
             said += len(message)
             events = api.stream_message(session_id, message)
@@ -122,17 +134,17 @@ def test_what_was_said_first_is_still_known_in_a_conversation_of_many_windows(tm
         assert "fact 0 is 0" in sent_text(chats(stub)[-1])
         assert compacted[-1]["dropped_messages"] > 0
         assert compacted[-1]["summary_used"] is True
-        assert len(api.messages(session_id)) == 80
+        assert len(api.messages(session_id)) == 40
         assert api.messages(session_id)[0]["content"].startswith("Turn 0")
 
 
 def test_the_beginning_of_the_prompt_stays_the_same_for_many_turns(tmp_path: Path) -> None:
-    talk = Talk(6)
+    talk = Talk(6, longest=220)
     models = (Model("small", capabilities=("completion",), context_length=4096),)
     with StubServer(speed=0, models=models, resolve=talk.resolve) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
         session_id = api.create_session("small")["session_id"]
-        for number in range(30):
+        for number in range(15):
             api.stream_message(session_id, talk.turn(number))
         bodies = [exchange.body for exchange in chats(stub)]
         beginnings = [body["messages"][0]["content"] for body in bodies if body and len(body["messages"]) > 2]
@@ -141,12 +153,12 @@ def test_the_beginning_of_the_prompt_stays_the_same_for_many_turns(tmp_path: Pat
 
 
 def test_a_checkpoint_goes_when_a_message_it_covers_is_edited(tmp_path: Path) -> None:
-    talk = Talk(7)
+    talk = Talk(7, longest=220)
     models = (Model("small", capabilities=("completion",), context_length=4096),)
     with StubServer(speed=0, models=models, resolve=talk.resolve) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
         session_id = api.create_session("small")["session_id"]
-        for number in range(14):
+        for number in range(7):
             api.stream_message(session_id, talk.turn(number))
         assert "Summary of the earlier" in sent_text(chats(stub)[-1])
         api.ok(api.http.put(f"/sessions/{session_id}/messages/2", json={"content": "Turn again"}))

@@ -347,20 +347,21 @@ def test_a_summary_of_the_oldest_turns_holds_no_image_and_neither_does_what_is_s
         assert len(seen(stub)) < 20
 
 
+@pytest.mark.parametrize(("clients", "rounds"), [(3, 2), pytest.param(6, 4, marks=pytest.mark.slow)])
 def test_sessions_that_come_and_go_with_one_image_never_lose_it(
-    private_api: Api, private_server: RunningServer
+    private_api: Api, private_server: RunningServer, clients: int, rounds: int
 ) -> None:
     """Deleting the image in one session does not race with storing it in another."""
 
     def live(_: int) -> None:
-        for _ in range(4):
+        for _ in range(rounds):
             session_id = looking(private_api, PNG)
             answer = private_api.http.get(f"/sessions/{session_id}/blobs/{name_of(PNG)}")
             assert answer.status_code == 200, answer.text
             assert private_api.http.delete(f"/sessions/{session_id}").status_code == 204
 
-    with ThreadPoolExecutor(6) as threads:
-        list(threads.map(live, range(6)))
+    with ThreadPoolExecutor(clients) as threads:
+        list(threads.map(live, range(clients)))
     assert blobs(private_server) == set()
 
 

@@ -172,7 +172,7 @@ def test_a_slow_reader_neither_stops_others_nor_misses_anything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(eventlog, "MAX_BYTES", 100_000)
-    pieces = ["0123456789 " * 100] * 5_000
+    pieces = ["0123456789 " * 1_000] * 500
     model = Model("mochi", chars_per_token=10_000)
     with (
         StubServer(speed=0, models=[model], resolve=lambda _: Reply.of(pieces)) as ollama,

@@ -56,45 +56,48 @@ def summarized_now(tmp_path: Path, resolve: Callable[[Prompt], Reply | None]) ->
 
 
 @pytest.fixture
-def server(stub: StubServer, tmp_path: Path) -> Iterator[RunningServer]:
-    with RunningServer(tmp_path, stub.url, summarization_interval_seconds=0.05) as server:
+def private_server(private_stub: StubServer, tmp_path: Path) -> Iterator[RunningServer]:
+    """A server for one test that soon summarizes its sessions."""
+    with RunningServer(tmp_path, private_stub.url, summarization_interval_seconds=0.05) as server:
         yield server
 
 
-def test_a_session_that_rests_is_summarized_with_the_chats_own_window(api: Api, stub: StubServer) -> None:
-    session_id = api.create_session("mochi")["session_id"]
-    assert api.ok(api.http.get(f"/sessions/{session_id}/summary")) == {
+def test_a_session_that_rests_is_summarized_with_the_chats_own_window(
+    private_api: Api, private_stub: StubServer
+) -> None:
+    session_id = private_api.create_session("mochi")["session_id"]
+    assert private_api.ok(private_api.http.get(f"/sessions/{session_id}/summary")) == {
         "summary": None,
         "topics": None,
         "model_used": None,
     }
-    api.send_message(session_id, "My boat is called Wanda. It is red.")
+    private_api.send_message(session_id, "My boat is called Wanda. It is red.")
 
-    (asked,) = summaries(stub)
+    (asked,) = summaries(private_stub)
 
     assert asked["options"]["num_ctx"] == 8192
     assert asked["think"] is False
     assert asked["format"]["properties"].keys() == {"summary", "topics"}
-    summary = summary_of(api, session_id)
+    summary = summary_of(private_api, session_id)
     assert "My boat is called Wanda." in summary["summary"]
     assert isinstance(summary["topics"], list)
     assert summary["model_used"] == "mochi"
-    listed = api.ok(api.http.get("/sessions"))["sessions"][0]["summary"]
+    listed = private_api.ok(private_api.http.get("/sessions"))["sessions"][0]["summary"]
     assert listed == {"summary": summary["summary"], "topics": summary["topics"]}
-    assert not any(e.reload for e in stub.exchanges())
+    assert not any(e.reload for e in private_stub.exchanges())
 
 
 @pytest.mark.one_process("a server knows the summaries that it has made; the first one of each begins afresh")
-def test_the_next_summary_builds_on_the_last_and_what_is_new(api: Api, stub: StubServer) -> None:
-    session_id = api.create_session("mochi")["session_id"]
-    api.send_message(session_id, "My boat is called Wanda.")
-    summary_of(api, session_id)
-    api.send_message(session_id, "My cat is called Otto.")
-    second = summaries(stub, 2)[1]["messages"][-1]["content"]
+def test_the_next_summary_builds_on_the_last_and_what_is_new(private_api: Api, private_stub: StubServer) -> None:
+    session_id = private_api.create_session("mochi")["session_id"]
+    private_api.send_message(session_id, "My boat is called Wanda.")
+    summary_of(private_api, session_id)
+    private_api.send_message(session_id, "My cat is called Otto.")
+    second = summaries(private_stub, 2)[1]["messages"][-1]["content"]
     assert "Summary so far" in second
     assert "Otto" in second
     assert second.count("user: My boat") == 0
-    summary_of(api, session_id, lambda s: "Otto" in str(s["summary"]))
+    summary_of(private_api, session_id, lambda s: "Otto" in str(s["summary"]))
 
 
 @pytest.mark.one_process("a summary yields to who speaks at its own server")

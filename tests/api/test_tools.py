@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -539,7 +539,7 @@ def test_hung_tools_delay_nobody(stub: StubServer, tmp_path: Path) -> None:
         with ThreadPoolExecutor(len(sessions)) as pool:
             hanging = [pool.submit(api.send_message, session_id, message) for session_id in sessions]
             slowest = 0.0
-            while not all(turn.done() for turn in hanging):
+            while wait(hanging, timeout=0.005).not_done:
                 response = api.http.get("/health")
                 assert response.status_code == 200
                 slowest = max(slowest, response.elapsed.total_seconds())
