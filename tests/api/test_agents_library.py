@@ -86,7 +86,9 @@ def test_packaged_prompts_stand_in_for_files_that_cannot_be_used(tmp_path: Path)
     assert packaged.planning() != packaged.execution()
 
 
-def test_the_samples_work_as_they_are(stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_samples_work_as_they_are(
+    private_stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MOCHI_FILES_ROOT", str(tmp_path / "workspace"))
     monkeypatch.setenv("MOCHI_API_KEYS", "secret")
     does = delegate(
@@ -104,7 +106,7 @@ def test_the_samples_work_as_they_are(stub: StubServer, tmp_path: Path, monkeypa
         agent="coder",
     )
     chats = tmp_path / "chats"
-    with RunningServer(tmp_path, stub.url, agents_dir=SAMPLES, agent_chats_dir=chats, api_keys=()) as server:
+    with RunningServer(tmp_path, private_stub.url, agents_dir=SAMPLES, agent_chats_dir=chats, api_keys=()) as server:
         api = server.api()
         enabled = {"enabled_agents": ["coder", "agent_builder"]}
         settings = {"execution_policy": "never_confirm"}

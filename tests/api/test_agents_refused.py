@@ -32,7 +32,6 @@ def shared_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFact
     write_agent(data_dir, "broken", broken=None)
     for name, model in (("lost", "gone:70b"), ("chatty", "mochi-chat")):
         write_agent(data_dir, name, SKILL=f"---\ndescription: x\nmodel: {model}\n---\nYou are helper.")
-    write_agent(data_dir, "wordy", SKILL="---\ndescription: x\n---\n" + "Much too long. " * 4000)
     with RunningServer(data_dir, shared_stub.url, summarization_enabled=False) as server:
         yield server
 
@@ -308,16 +307,17 @@ def test_tools_and_agents_of_one_session_do_not_mix(
 
 
 def test_what_ollama_does_wrong_is_told_to_the_model_and_the_agents_session_stays_whole(
-    api: Api,
+    private_api: Api, tmp_path: Path
 ) -> None:
-    session_id = session_with(api, "wordy")
-    events = api.stream_message(session_id, nested(delegate(words(2), agent="wordy"), words(2)))
+    write_agent(tmp_path, SKILL="---\ndescription: x\n---\n" + "Much too long. " * 4000)
+    session_id = session_with(private_api, "helper")
+    events = private_api.stream_message(session_id, nested(delegate(words(2)), words(2)))
     complete = next(event.data for event in events if event.type == "agent_complete")
     assert complete["error_code"] == "CONTEXT_OVERFLOW"
     assert complete["output"].startswith(f"Session ID: {complete['session_id']}\n\nThe agent could not go on:")
     assert events[-1].type == "done"
-    assert [m["role"] for m in api.messages(session_id)] == ["user", "assistant", "tool", "assistant"]
-    chat = api.ok(api.http.get(f"/agents/chats/{complete['session_id']}"))["messages"]
+    assert [m["role"] for m in private_api.messages(session_id)] == ["user", "assistant", "tool", "assistant"]
+    chat = private_api.ok(private_api.http.get(f"/agents/chats/{complete['session_id']}"))["messages"]
     assert [m["role"] for m in chat] == ["system", "user"]
 
 

@@ -108,7 +108,7 @@ def test_no_name_in_a_body_leads_anywhere(api: Api, server: RunningServer, outsi
 
     for route in routes():
         for field in route.fields:
-            session_id = api.create_session("mochi")["session_id"]
+            session_id = api.create_session("mochi-long")["session_id"]
             values = {"session_id": session_id, "message_index": "0", "filename": "none.md"}
             url = server.url + route.path.format_map(values)
             for name in names:
