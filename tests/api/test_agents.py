@@ -91,7 +91,7 @@ def sent_to(stub: StubServer) -> list[dict[str, Any]]:
     return [e.body for e in stub.exchanges() if e.path == "/api/chat" and e.body is not None]
 
 
-def test_the_sequence_is_that_of_the_specification(api: Api, data_dir: Path) -> None:
+def test_event_sequence_follows_specification(api: Api, data_dir: Path) -> None:
     session_id = session_with(api)
     does = (calls("note", text="hi"), words(2))
 
@@ -113,13 +113,13 @@ def test_the_sequence_is_that_of_the_specification(api: Api, data_dir: Path) -> 
     assert notes(data_dir) == ["hi"]
 
 
-def test_a_plan_and_an_announcement_come_before_the_acting(api: Api) -> None:
+def test_plan_and_announcement_come_before_tool_calls(api: Api) -> None:
     session_id = session_with(api)
     events = api.stream_message(session_id, nested(delegate(words(3), calls("look"), words(2)), words(3)))
     assert kinds(events) == ACTING
 
 
-def test_both_sessions_hold_what_was_said_and_nothing_ephemeral(api: Api, stub: StubServer) -> None:
+def test_both_sessions_store_no_ephemeral_messages(api: Api, stub: StubServer) -> None:
     session_id = session_with(api)
     events = api.stream_message(session_id, nested(delegate(words(3), calls("look"), words(2)), words(3)))
     complete = only(events, "agent_complete")[0]
@@ -156,7 +156,7 @@ def test_both_sessions_hold_what_was_said_and_nothing_ephemeral(api: Api, stub: 
     assert len({body["options"]["num_ctx"] for body in sent_to(stub)}) == 1
 
 
-def test_collected_the_call_is_listed_once_and_both_sessions_are_the_same(api: Api) -> None:
+def test_collected_turn_lists_agent_call_once(api: Api) -> None:
     message = nested(delegate(words(2), calls("look"), words(2)), words(3))
     streamed, collected = session_with(api), session_with(api)
     api.stream_message(streamed, message)
@@ -170,21 +170,21 @@ def test_collected_the_call_is_listed_once_and_both_sessions_are_the_same(api: A
     assert roles(api.messages(streamed)) == roles(api.messages(collected))
 
 
-def test_an_agent_that_only_talks_is_asked_once_more(api: Api) -> None:
+def test_agent_without_tool_call_gets_one_more_request(api: Api) -> None:
     session_id = session_with(api)
     events = api.stream_message(session_id, nested(delegate(words(2)), words(2)))
     chat = agent_chat(api, only(events, "agent_complete")[0]["session_id"])
     assert roles(chat) == ["system", "user", "assistant", "assistant", "assistant"]
 
 
-def test_an_agent_that_acts_at_once_is_done_when_it_says_so(api: Api) -> None:
+def test_agent_that_calls_tools_at_once_needs_no_plan(api: Api) -> None:
     session_id = session_with(api)
     events = api.stream_message(session_id, nested(delegate(calls("look"), words(2)), words(2)))
     chat = agent_chat(api, only(events, "agent_complete")[0]["session_id"])
     assert roles(chat) == ["system", "user", "assistant", "assistant", "tool", "assistant"]
 
 
-def test_the_next_turn_of_each_session_works(api: Api, data_dir: Path) -> None:
+def test_next_turn_of_each_session_works(api: Api, data_dir: Path) -> None:
     session_id = session_with(api)
     first = api.stream_message(session_id, nested(delegate(calls("note", text="one"), words(2)), words(2)))
     chat_id = only(first, "agent_complete")[0]["session_id"]
@@ -206,9 +206,7 @@ def decide(api: Api, session_id: str, event: Event, **decision: Any) -> None:
     api.ok(api.http.post(f"/chat/{session_id}/confirm-tool", json=body))
 
 
-def test_two_calls_continue_one_session_with_one_tool_approved_and_one_denied(
-    api: Api, server: RunningServer, data_dir: Path
-) -> None:
+def test_two_calls_continue_one_agent_session(api: Api, server: RunningServer, data_dir: Path) -> None:
     session_id, other = session_with(api, "always_confirm"), server.api()
     begun = api.stream_message(session_id, nested(delegate(words(2)), words(2)))
     chat_id = only(begun, "agent_complete")[0]["session_id"]
@@ -249,7 +247,7 @@ def test_two_calls_continue_one_session_with_one_tool_approved_and_one_denied(
     assert api.send_message(session_id, "And now?")["message"]["content"]
 
 
-def test_an_approval_for_the_session_is_for_that_agent_alone(api: Api, server: RunningServer, data_dir: Path) -> None:
+def test_session_approval_applies_to_one_agent(api: Api, server: RunningServer, data_dir: Path) -> None:
     session_id, deciding = session_with(api, "always_confirm", "helper", "other"), server.api()
     noting = (calls("note", text="x"), words(1))
     message = nested(delegate(*noting), delegate(*noting, agent="other"), words(2))
@@ -265,7 +263,7 @@ def test_an_approval_for_the_session_is_for_that_agent_alone(api: Api, server: R
     assert len(notes(data_dir)) == len(notes(data_dir, "other")) == 2
 
 
-def test_confirm_destructive_goes_by_the_marks_of_the_agent(api: Api) -> None:
+def test_confirm_destructive_uses_marks_of_agent(api: Api) -> None:
     session_id = session_with(api, "confirm_destructive")
     answer = api.send_message(session_id, nested(delegate(calls("look"), calls("note", text="x"), words(2)), words(2)))
     assert answer["tool_calls_executed"][0]["success"] is True
@@ -274,7 +272,7 @@ def test_confirm_destructive_goes_by_the_marks_of_the_agent(api: Api) -> None:
     assert [m.get("error_code") for m in tools] == [None, "TOOL_EXECUTION_DENIED"]
 
 
-def test_a_collected_turn_can_wait_for_the_agents_approval(api: Api, server: RunningServer, data_dir: Path) -> None:
+def test_collected_turn_waits_for_approval_of_agent_tool(api: Api, server: RunningServer, data_dir: Path) -> None:
     session_id = session_with(api, "always_confirm")
     message = nested(delegate(calls("note", text="waited"), words(2)), words(2))
     answers: list[dict[str, Any]] = []
@@ -292,7 +290,7 @@ def test_a_collected_turn_can_wait_for_the_agents_approval(api: Api, server: Run
     assert notes(data_dir) == ["waited"]
 
 
-def test_the_whole_output_is_in_the_event_and_a_cut_one_goes_to_the_model(stub: StubServer, tmp_path: Path) -> None:
+def test_event_has_full_output_and_model_gets_shortened_one(stub: StubServer, tmp_path: Path) -> None:
     write_agent(tmp_path)
     with RunningServer(tmp_path, stub.url, tool_output_limit_chars=1000) as server:
         api = server.api()
@@ -309,7 +307,7 @@ def test_the_whole_output_is_in_the_event_and_a_cut_one_goes_to_the_model(stub: 
 
 
 @pytest.mark.parametrize("phase", ["planning", "execution", "tool"])
-def test_stopping_stores_what_the_agent_had_done(tmp_path: Path, phase: str) -> None:
+def test_stop_stores_partial_work_of_agent(tmp_path: Path, phase: str) -> None:
     write_agent(tmp_path)
     talk = words(400)
     does = {"planning": [talk], "execution": [words(1), calls("look"), talk], "tool": [calls("look", "wait", "look")]}
@@ -338,7 +336,7 @@ def test_stopping_stores_what_the_agent_had_done(tmp_path: Path, phase: str) -> 
         assert [m["success"] for m in chat if m["role"] == "tool"] == [True, False, False]
 
 
-def test_after_a_stop_both_sessions_go_on(api: Api, server: RunningServer, data_dir: Path) -> None:
+def test_both_sessions_continue_after_stop(api: Api, server: RunningServer, data_dir: Path) -> None:
     session_id, other = session_with(api, "always_confirm"), server.api()
     with api.open_stream(session_id, nested(delegate(calls("note", text="x")), words(2))) as stream:
         for event in stream:
@@ -356,7 +354,7 @@ def test_after_a_stop_both_sessions_go_on(api: Api, server: RunningServer, data_
 
 
 @pytest.mark.one_process("it is about files")
-def test_the_agents_chats_are_ordinary_session_files(private_api: Api, tmp_path: Path) -> None:
+def test_agent_chats_are_ordinary_session_files(private_api: Api, tmp_path: Path) -> None:
     write_agent(tmp_path)
     session_id = session_with(private_api)
     private_api.send_message(session_id, nested(delegate(words(2)), words(2)))

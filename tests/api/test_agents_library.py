@@ -29,7 +29,7 @@ def execute(stub: StubServer, data_dir: Path, task: AgentTask) -> AgentResult:
     return anyio.run(run)
 
 
-def test_an_agent_runs_without_a_server(stub: StubServer, tmp_path: Path) -> None:
+def test_agent_runs_without_server(stub: StubServer, tmp_path: Path) -> None:
     write_agent(tmp_path)
     agent = AgentDiscoveryService(tmp_path / "agents").get("helper")
     instruction = instruct(words(1), calls("note", text="alone"), words(2))
@@ -40,7 +40,7 @@ def test_an_agent_runs_without_a_server(stub: StubServer, tmp_path: Path) -> Non
     assert (tmp_path / "chats" / f"{result.session_id}.json").is_file()
 
 
-def test_with_nobody_to_ask_calls_that_need_approval_are_denied(stub: StubServer, tmp_path: Path) -> None:
+def test_calls_are_denied_without_approval_handler(stub: StubServer, tmp_path: Path) -> None:
     write_agent(tmp_path)
     agent = AgentDiscoveryService(tmp_path / "agents").get("helper")
     result = execute(stub, tmp_path, AgentTask(agent, instruct(calls("note", text="x"), words(2)), model="mochi"))
@@ -48,7 +48,7 @@ def test_with_nobody_to_ask_calls_that_need_approval_are_denied(stub: StubServer
     assert notes(tmp_path) == []
 
 
-def test_its_events_can_be_followed(stub: StubServer, tmp_path: Path) -> None:
+def test_agent_run_yields_its_events(stub: StubServer, tmp_path: Path) -> None:
     write_agent(tmp_path)
     agent = AgentDiscoveryService(tmp_path / "agents").get("helper")
 
@@ -68,7 +68,7 @@ def test_its_events_can_be_followed(stub: StubServer, tmp_path: Path) -> None:
     assert complete.output == result.output
 
 
-def test_a_model_that_nobody_has_is_an_error_in_the_result(stub: StubServer, tmp_path: Path) -> None:
+def test_unknown_model_is_error_in_result(stub: StubServer, tmp_path: Path) -> None:
     write_agent(tmp_path)
     agent = AgentDiscoveryService(tmp_path / "agents").get("helper")
     result = execute(stub, tmp_path, AgentTask(agent, "Help.", model="gone"))
@@ -76,7 +76,7 @@ def test_a_model_that_nobody_has_is_an_error_in_the_result(stub: StubServer, tmp
     assert "ollama pull gone" in result.output
 
 
-def test_packaged_prompts_stand_in_for_files_that_cannot_be_used(tmp_path: Path) -> None:
+def test_packaged_prompts_replace_unusable_files(tmp_path: Path) -> None:
     packaged = PromptLoader()
     (tmp_path / "empty.md").write_text(" \n")
     (tmp_path / "latin.md").write_bytes(b"caf\xe9")
@@ -127,9 +127,7 @@ def test_the_samples_work_as_they_are(
     ]
 
 
-def test_a_command_that_does_not_end_is_killed_with_what_it_started(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_timed_out_command_is_killed_with_its_children(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MOCHI_FILES_ROOT", str(tmp_path))
     run = AgentDiscoveryService(SAMPLES).get("coder").tools["run_cli_command"]
 
@@ -141,7 +139,7 @@ def test_a_command_that_does_not_end_is_killed_with_what_it_started(
     until(lambda: not child.exists() or child.read_text().split()[2] == "Z", 5)
 
 
-def test_the_agent_builder_stays_out_of_conversations() -> None:
+def test_agent_builder_cannot_read_conversations() -> None:
     tools = AgentDiscoveryService(SAMPLES).get("agent_builder").tools
     assert "coder/" in tools["list_dir"]()
     assert "description:" in tools["read_file"]("coder/SKILL.md")

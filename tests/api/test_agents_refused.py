@@ -97,7 +97,7 @@ def test_invalid_agents_are_listed_with_the_reason(private_api: Api, tmp_path: P
     assert details["tool_details"]["note"]["destructive"] is True
 
 
-def test_the_literal_routes_come_first(private_api: Api, tmp_path: Path, private_agent: Path) -> None:
+def test_literal_routes_come_before_agent_names(private_api: Api, tmp_path: Path, private_agent: Path) -> None:
     write_agent(tmp_path, "chats")
     assert "reserved" in private_api.ok(private_api.http.post("/agents/reload"))["agents"]["chats"]["error_message"]
     assert private_api.ok(private_api.http.get("/agents/chats")) == {"sessions": []}
@@ -106,9 +106,7 @@ def test_the_literal_routes_come_first(private_api: Api, tmp_path: Path, private
 
 
 @pytest.mark.parametrize("enabled", [(), ("nobody",), ("broken",)], ids=["none", "unknown", "invalid"])
-def test_without_an_agent_that_can_be_used_there_is_no_such_tool(
-    api: Api, stub: StubServer, enabled: tuple[str, ...]
-) -> None:
+def test_no_usable_agent_means_no_agent_tool(api: Api, stub: StubServer, enabled: tuple[str, ...]) -> None:
     before = chats(api)
     session_id = session_with(api, *enabled)
     events = api.stream_message(session_id, nested(delegate(words(2)), words(2)))
@@ -148,7 +146,7 @@ CALLS: list[tuple[dict[str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("arguments", "words_of_it", "code"), CALLS)
-def test_a_wrong_call_is_explained_to_the_model(
+def test_wrong_call_returns_explanation_to_model(
     api: Api, arguments: dict[str, Any], words_of_it: str, code: str
 ) -> None:
     before = chats(api)
@@ -163,7 +161,7 @@ def test_a_wrong_call_is_explained_to_the_model(
     assert api.send_message(session_id, "Go on")["message"]["content"]
 
 
-def test_a_chat_of_another_agent_or_of_a_user_is_not_opened(api: Api) -> None:
+def test_chat_of_another_agent_or_user_is_not_opened(api: Api) -> None:
     session_id = session_with(api, "helper", "other")
     api.send_message(session_id, nested(delegate(words(2), agent="other"), words(2)))
     before = chats(api)
@@ -175,7 +173,7 @@ def test_a_chat_of_another_agent_or_of_a_user_is_not_opened(api: Api) -> None:
     assert chats(api) == before
 
 
-def test_a_session_id_that_says_nothing_begins_a_new_chat(api: Api) -> None:
+def test_empty_session_id_starts_new_chat(api: Api) -> None:
     before = chats(api)
     session_id = session_with(api, "helper")
     api.send_message(session_id, nested(delegate(words(2), session_id=""), words(2)))
@@ -184,7 +182,7 @@ def test_a_session_id_that_says_nothing_begins_a_new_chat(api: Api) -> None:
     assert new["session_id"] in told(api, session_id)[0]
 
 
-def test_of_two_turns_with_one_agent_session_one_is_refused(api: Api, server: RunningServer) -> None:
+def test_second_turn_on_busy_agent_session_is_refused(api: Api, server: RunningServer) -> None:
     first, second = session_with(api, "helper", policy="always_confirm"), session_with(api, "helper")
     api.send_message(first, nested(delegate(words(2)), words(2)))
     chat_id = chats(api)[0]["session_id"]
@@ -202,7 +200,7 @@ def test_of_two_turns_with_one_agent_session_one_is_refused(api: Api, server: Ru
     assert again["tool_calls_executed"][0]["success"] is True
 
 
-def test_an_agent_that_never_stops_calling_is_made_to_answer(stub: StubServer, tmp_path: Path) -> None:
+def test_iteration_limit_forces_agent_to_answer(stub: StubServer, tmp_path: Path) -> None:
     write_agent(tmp_path)
     endless = [calls("note", text=str(number)) for number in range(20)]
     with RunningServer(tmp_path, stub.url, max_agent_iterations=4) as server:
@@ -216,7 +214,7 @@ def test_an_agent_that_never_stops_calling_is_made_to_answer(stub: StubServer, t
     assert offered(stub)[-2] == []
 
 
-def test_the_same_call_for_ever_ends_too(api: Api, data_dir: Path) -> None:
+def test_repeated_identical_agent_call_ends_with_answer(api: Api, data_dir: Path) -> None:
     session_id = session_with(api, "helper")
     events = api.stream_message(session_id, nested(delegate(*[calls("note", text="again")] * 9), words(2)))
     assert notes(data_dir) == ["again"] * 3
@@ -228,7 +226,7 @@ def limits(events: list[Event]) -> list[str]:
     return [e.data["message"] for e in events if e.type == "warning" and e.data["code"] == "TOOL_LIMIT_REACHED"]
 
 
-def test_the_sessions_model_stands_in_for_one_that_is_gone(api: Api, stub: StubServer) -> None:
+def test_session_model_replaces_missing_agent_model(api: Api, stub: StubServer) -> None:
     session_id = session_with(api, "lost")
     events = api.stream_message(session_id, nested(delegate(words(2), agent="lost"), words(2)))
     (warning,) = [e.data for e in events if e.type == "warning"]
@@ -237,14 +235,14 @@ def test_the_sessions_model_stands_in_for_one_that_is_gone(api: Api, stub: StubS
     assert chats(api)[0]["model"] == "mochi"
 
 
-def test_an_agent_answers_with_the_model_it_names(api: Api, stub: StubServer) -> None:
+def test_agent_uses_model_of_its_skill(api: Api, stub: StubServer) -> None:
     session_id = session_with(api, "chatty")
     api.stream_message(session_id, nested(delegate(words(2), agent="chatty"), words(2)))
     models = [e.body["model"] for e in stub.exchanges() if e.path == "/api/chat" and e.body is not None]
     assert (models[0], models[1], models[-1]) == ("mochi", "mochi-chat", "mochi")
 
 
-def test_an_edited_skill_counts_at_the_next_call(private_api: Api, tmp_path: Path, private_agent: Path) -> None:
+def test_edited_skill_applies_at_next_call(private_api: Api, tmp_path: Path, private_agent: Path) -> None:
     session_id = session_with(private_api, "helper")
     private_api.send_message(session_id, nested(delegate(words(2)), words(2)))
     chat_id = private_api.ok(private_api.http.get("/agents/chats"))["sessions"][0]["session_id"]
@@ -262,9 +260,7 @@ def test_an_edited_skill_counts_at_the_next_call(private_api: Api, tmp_path: Pat
     assert private_api.ok(private_api.http.get(f"/agents/chats/{chat_id}"))["messages"] == messages
 
 
-def test_a_skill_edited_while_the_agent_runs_disturbs_nothing(
-    private_api: Api, tmp_path: Path, private_agent: Path
-) -> None:
+def test_skill_edited_during_run_does_not_affect_it(private_api: Api, tmp_path: Path, private_agent: Path) -> None:
     edit = """
     def edit() -> str:
         '''Edit.'''
@@ -279,7 +275,7 @@ def test_a_skill_edited_while_the_agent_runs_disturbs_nothing(
     assert "Nothing to see." in told(private_api, session_id)[0]
 
 
-def test_a_tool_named_agent_is_the_agents_own_and_none_of_the_sessions(
+def test_tool_named_agent_is_hidden_from_session(
     private_api: Api, private_stub: StubServer, tmp_path: Path, private_agent: Path
 ) -> None:
     tool = 'def agent() -> str:\n    """A tool."""\n    return "I am the session\'s."\n__all__ = ["agent"]'
@@ -306,9 +302,7 @@ def test_tools_and_agents_of_one_session_do_not_mix(
     assert (added["result"], looked["error_code"]) == ("3", "TOOL_NOT_FOUND")
 
 
-def test_what_ollama_does_wrong_is_told_to_the_model_and_the_agents_session_stays_whole(
-    private_api: Api, tmp_path: Path
-) -> None:
+def test_ollama_error_is_returned_to_calling_model(private_api: Api, tmp_path: Path) -> None:
     write_agent(tmp_path, SKILL="---\ndescription: x\n---\n" + "Much too long. " * 4000)
     session_id = session_with(private_api, "helper")
     events = private_api.stream_message(session_id, nested(delegate(words(2)), words(2)))
@@ -321,7 +315,7 @@ def test_what_ollama_does_wrong_is_told_to_the_model_and_the_agents_session_stay
     assert [m["role"] for m in chat] == ["system", "user"]
 
 
-def test_prompts_of_the_data_directory_win(
+def test_prompts_of_data_directory_override_packaged_ones(
     private_api: Api, private_stub: StubServer, tmp_path: Path, private_agent: Path
 ) -> None:
     folder = tmp_path / "docs" / "agents"
@@ -334,7 +328,7 @@ def test_prompts_of_the_data_directory_win(
     assert [b["messages"][-1]["content"] for b in bodies[1:-1]] == ["Make a plan.", "Act.", "Act."]
 
 
-def test_an_answer_that_breaks_off_ends_the_agent_and_not_the_turn(tmp_path: Path) -> None:
+def test_broken_answer_ends_agent_but_not_turn(tmp_path: Path) -> None:
     write_agent(tmp_path)
     called = (
         b'{"message":{"role":"assistant","content":"","tool_calls":[{"function":{"name":"agent","arguments":'

@@ -87,7 +87,7 @@ def request_of(route: Route, segment: str) -> bytes:
         pytest.param(SEGMENTS, id="all", marks=pytest.mark.slow),
     ],
 )
-def test_no_name_in_a_path_leads_anywhere(server: RunningServer, outside: Outside, segments: list[str]) -> None:
+def test_no_name_in_path_leaves_data_directory(server: RunningServer, outside: Outside, segments: list[str]) -> None:
     from tests.support.openapi import routes
 
     for route in (route for route in routes() if "{" in route.path):
@@ -103,7 +103,9 @@ def test_no_name_in_a_path_leads_anywhere(server: RunningServer, outside: Outsid
     "names",
     [pytest.param(NAMES_OF_EACH_KIND, id="of each kind"), pytest.param(NAMES, id="all", marks=pytest.mark.slow)],
 )
-def test_no_name_in_a_body_leads_anywhere(api: Api, server: RunningServer, outside: Outside, names: list[str]) -> None:
+def test_no_name_in_body_leaves_data_directory(
+    api: Api, server: RunningServer, outside: Outside, names: list[str]
+) -> None:
     from tests.support.openapi import routes
 
     for route in routes():
@@ -119,7 +121,7 @@ def test_no_name_in_a_body_leads_anywhere(api: Api, server: RunningServer, outsi
 
 
 @pytest.mark.parametrize("name", WAYS_OUT + WINDOWS_NAMES + LOOK_ALIKES + ODD_NAMES)
-def test_no_prompt_file_gets_such_a_name(api: Api, outside: Outside, name: str) -> None:
+def test_unsafe_prompt_file_names_are_refused(api: Api, outside: Outside, name: str) -> None:
     response = api.http.post("/system-prompts", json={"filename": name, "content": "x"})
     assert error_of(response) == (422, "VALIDATION_ERROR")
     session = {"model": "mochi", "system_prompt_source_file": name}
@@ -131,7 +133,7 @@ def test_no_prompt_file_gets_such_a_name(api: Api, outside: Outside, name: str) 
     assert not (outside.data / "system_prompts").exists()
 
 
-def test_ordinary_names_in_other_scripts_are_fine(private_api: Api) -> None:
+def test_names_in_other_scripts_are_accepted(private_api: Api) -> None:
     for name in ("été.md", "日本語.txt", "Привет мир.md", "a.b.md"):
         private_api.ok(private_api.http.post("/system-prompts", json={"filename": name, "content": "x"}), 201)
         assert private_api.ok(private_api.http.get(f"/system-prompts/{name}"))["filename"] == name
@@ -233,7 +235,7 @@ def test_links_to_agents_elsewhere_are_not_followed(private_api: Api, private_ou
     assert str(private_outside.root) not in helper["error_message"]
 
 
-def test_a_broken_tool_names_its_file_and_not_where_it_is(private_api: Api, private_outside: Outside) -> None:
+def test_tool_problem_names_file_without_its_path(private_api: Api, private_outside: Outside) -> None:
     tools = private_outside.data / "tools"
     tools.mkdir()
     (tools / "__init__.py").write_text("from .helper import missing\n__all__ = ['missing']\n")
@@ -285,9 +287,7 @@ CHAT = b"POST /api/v1/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Type: appl
     ],
     ids=lambda value: repr(value[:60]) if isinstance(value, bytes) else None,
 )
-def test_a_head_that_is_not_http_or_has_two_meanings_is_refused(
-    server: RunningServer, request_bytes: bytes, status: int
-) -> None:
+def test_invalid_or_ambiguous_head_is_refused(server: RunningServer, request_bytes: bytes, status: int) -> None:
     answer = send_request(server.url, request_bytes)
     assert answer.status == status
     assert answer.error in {"BAD_REQUEST", "HEADERS_TOO_LARGE", "BODY_TOO_LARGE"}
@@ -295,6 +295,6 @@ def test_a_head_that_is_not_http_or_has_two_meanings_is_refused(
 
 
 @pytest.mark.parametrize("query", [b"?a=%ff", b"?%zz=%", b"?a=\xff\xfe", b"?" + b"&" * 1000, b"?a=%00"])
-def test_a_query_that_is_not_text_harms_nobody(server: RunningServer, query: bytes) -> None:
+def test_undecodable_query_is_harmless(server: RunningServer, query: bytes) -> None:
     answer = send_request(server.url, b"GET /api/v1/sessions" + query + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert answer.status in (200, 400)

@@ -76,7 +76,7 @@ def raw_server(raw_ollama: RawOllama, tmp_path_factory: pytest.TempPathFactory) 
 
 
 @pytest.mark.parametrize(("chat", "said", "reason"), MISBEHAVIOURS.values(), ids=MISBEHAVIOURS)
-def test_in_a_stream_it_is_an_error_event_and_done_and_the_text_is_kept(
+def test_stream_ends_with_error_and_keeps_partial_text(
     raw_server: RunningServer, raw_ollama: RawOllama, chat: Callable[[socket.socket], None], said: str, reason: str
 ) -> None:
     raw_ollama.chat = chat
@@ -94,7 +94,7 @@ def test_in_a_stream_it_is_an_error_event_and_done_and_the_text_is_kept(
 
 
 @pytest.mark.parametrize(("chat", "said", "reason"), MISBEHAVIOURS.values(), ids=MISBEHAVIOURS)
-def test_collected_it_is_502(
+def test_collected_turn_gets_502(
     raw_server: RunningServer, raw_ollama: RawOllama, chat: Callable[[socket.socket], None], said: str, reason: str
 ) -> None:
     raw_ollama.chat = chat
@@ -109,7 +109,7 @@ def test_collected_it_is_502(
 
 
 @pytest.mark.parametrize("end", [Failure("kaput"), Cut()], ids=["an error line", "a cut"])
-def test_ten_pieces_before_a_failure_are_kept_and_the_next_turn_works(tmp_path: Path, end: Part) -> None:
+def test_text_before_failure_is_kept_and_next_turn_works(tmp_path: Path, end: Part) -> None:
     def resolve(prompt: Prompt) -> Reply:
         return Reply([Text(PIECES), end]) if prompt.user_text == "fail" else Reply.of("Fine.")
 
@@ -124,7 +124,7 @@ def test_ten_pieces_before_a_failure_are_kept_and_the_next_turn_works(tmp_path: 
         assert api.send_message(session_id, "Go on")["message"]["content"] == "Fine."
 
 
-def test_an_early_failure_of_the_model_carries_ollamas_words(tmp_path: Path) -> None:
+def test_early_failure_has_message_of_ollama(tmp_path: Path) -> None:
     with (
         StubServer(speed=0, resolve=lambda _: Reply([Failure("out of memory")])) as stub,
         RunningServer(tmp_path, stub.url) as server,
@@ -137,9 +137,7 @@ def test_an_early_failure_of_the_model_carries_ollamas_words(tmp_path: Path) -> 
         assert response.json()["error"]["details"] == {"upstream_status": 500}
 
 
-def test_with_ollama_down_the_message_is_stored_and_regenerating_answers_it_later(
-    tmp_path: Path, private_stub: StubServer
-) -> None:
+def test_message_is_stored_while_ollama_is_down(tmp_path: Path, private_stub: StubServer) -> None:
     with RunningServer(tmp_path, private_stub.url) as server:
         session_id = server.api().create_session("mochi")["session_id"]
     port = private_stub.port
@@ -161,7 +159,7 @@ def test_with_ollama_down_the_message_is_stored_and_regenerating_answers_it_late
             assert [m["role"] for m in api.messages(session_id)] == ["user", "assistant"]
 
 
-def test_a_silent_ollama_is_given_up_after_the_stall_timeout(tmp_path: Path) -> None:
+def test_silent_ollama_ends_turn_after_stall_timeout(tmp_path: Path) -> None:
     def hang(connection: socket.socket) -> None:
         connection.sendall(stream_head() + line("Hi"))
         connection.recv(1)  # returns when the server gives up
@@ -177,7 +175,7 @@ def test_a_silent_ollama_is_given_up_after_the_stall_timeout(tmp_path: Path) -> 
         assert "silent" in events[1].data["message"]
 
 
-def test_a_model_that_was_removed_is_404_before_anything_is_stored(tmp_path: Path, stub: StubServer) -> None:
+def test_removed_model_is_404_and_stores_nothing(tmp_path: Path, stub: StubServer) -> None:
     with RunningServer(tmp_path, stub.url) as server:
         session_id = server.api().create_session("mochi")["session_id"]
     with StubServer(models=(), speed=0) as empty, RunningServer(tmp_path, empty.url) as server:

@@ -32,7 +32,7 @@ def told(stub: StubServer) -> list[str]:
     return [message["content"] for message in body["messages"]]
 
 
-def test_what_others_say_and_hands_change_between_turns_is_what_the_model_is_told(
+def test_changes_by_other_processes_reach_the_next_prompt(
     private_api: Api, private_stub: StubServer, tmp_path: Path
 ) -> None:
     session_id = private_api.create_session("mochi")["session_id"]
@@ -54,9 +54,7 @@ def test_what_others_say_and_hands_change_between_turns_is_what_the_model_is_tol
 
 
 @pytest.mark.parametrize("turns", [8, pytest.param(40, marks=pytest.mark.slow)])
-def test_whatever_is_done_with_a_session_what_is_shown_of_it_is_what_its_file_says(
-    tmp_path: Path, private_stub: StubServer, turns: int
-) -> None:
+def test_messages_match_file_after_every_operation(tmp_path: Path, private_stub: StubServer, turns: int) -> None:
     write_tools(tmp_path, ADD)
     with RunningServer(tmp_path, private_stub.url) as server:
         api = server.api()

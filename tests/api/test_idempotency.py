@@ -46,7 +46,7 @@ def test_the_same_post_after_the_end_gets_the_same_events(api: Api) -> None:
     assert said(api, session_id) == ["Hi", "Fine."]
 
 
-def test_it_finds_its_run_also_when_others_came_after_it(api: Api) -> None:
+def test_repeated_key_finds_run_before_later_runs(api: Api) -> None:
     session_id = api.create_session("mochi")["session_id"]
     first = stream_with_key(api, session_id, "Hi")
     api.send_message(session_id, "Next")
@@ -54,7 +54,7 @@ def test_it_finds_its_run_also_when_others_came_after_it(api: Api) -> None:
     assert said(api, session_id) == ["Hi", "Fine.", "Next", "Fine."]
 
 
-def test_the_same_post_during_the_turn_listens_to_it(api: Api, server: RunningServer, holding: Holding) -> None:
+def test_same_post_during_turn_subscribes_to_it(api: Api, server: RunningServer, holding: Holding) -> None:
     session_id = api.create_session("mochi")["session_id"]
     other, heard = server.api(), list[list[Event]]()
     body = {"message": "hold"}
@@ -81,7 +81,7 @@ def test_streamed_and_collected_turns_share_their_keys(api: Api) -> None:
     assert said(api, session_id) == ["Hi", text_of(first)]
 
 
-def test_after_a_restart_the_same_post_is_told_the_same_answer(holding: Holding, tmp_path: Path) -> None:
+def test_same_post_after_restart_gets_same_answer(holding: Holding, tmp_path: Path) -> None:
     with RunningServer(tmp_path, holding.stub.url) as server:
         session_id = server.api().create_session("mochi")["session_id"]
         first = stream_with_key(server.api(), session_id, "Hi")
@@ -100,7 +100,7 @@ def test_after_a_restart_the_same_post_is_told_the_same_answer(holding: Holding,
         assert said(api, session_id) == ["Hi", "Fine."]
 
 
-def test_after_a_restart_an_answer_that_was_cut_off_is_given_anew(holding: Holding, tmp_path: Path) -> None:
+def test_interrupted_answer_is_regenerated_after_restart(holding: Holding, tmp_path: Path) -> None:
     with RunningServer(tmp_path, holding.stub.url) as server:
         api = server.api()
         session_id = api.create_session("mochi")["session_id"]
@@ -117,7 +117,7 @@ def test_after_a_restart_an_answer_that_was_cut_off_is_given_anew(holding: Holdi
         assert said(api, session_id) == ["hold", "one two three four"]
 
 
-def test_a_fork_knows_no_keys(api: Api) -> None:
+def test_fork_has_no_idempotency_keys(api: Api) -> None:
     session_id = api.create_session("mochi")["session_id"]
     stream_with_key(api, session_id, "Hi")
     fork = Api.ok(api.http.post(f"/sessions/{session_id}/fork", json={}), 201)["session_id"]
@@ -125,9 +125,7 @@ def test_a_fork_knows_no_keys(api: Api) -> None:
     assert said(api, fork) == ["Hi", "Fine."] * 2
 
 
-def test_who_lost_the_connection_posts_again_and_hears_the_rest(
-    api: Api, server: RunningServer, holding: Holding
-) -> None:
+def test_same_post_after_disconnect_gets_the_rest(api: Api, server: RunningServer, holding: Holding) -> None:
     session_id = api.create_session("mochi")["session_id"]
     body = {"message": "hold", "on_disconnect": "continue"}
     with api.http.stream("POST", f"/chat/{session_id}/stream", json=body, headers=KEY) as response:
@@ -137,7 +135,7 @@ def test_who_lost_the_connection_posts_again_and_hears_the_rest(
     assert said(api, session_id) == ["hold", "one two three four"]
 
 
-def test_posts_at_the_same_moment_are_one_turn(api: Api, server: RunningServer) -> None:
+def test_concurrent_same_posts_are_one_turn(api: Api, server: RunningServer) -> None:
     session_id = api.create_session("mochi")["session_id"]
     heard: list[list[Event]] = []
     clients = [server.api() for _ in range(20)]
@@ -161,7 +159,7 @@ def test_a_key_belongs_to_its_session(api: Api) -> None:
     assert [said(api, session_id) for session_id in sessions] == [["Hi", "Fine."]] * 2
 
 
-def test_a_key_cannot_stand_for_two_messages(api: Api) -> None:
+def test_key_with_another_message_is_refused(api: Api) -> None:
     session_id = api.create_session("mochi")["session_id"]
     run_id = stream_with_key(api, session_id, "Hi")[0].id.partition(":")[0]
     for body in ({"message": "Bye"}, {"message": "Hi", "options": {"seed": 2}}, {}):
@@ -171,7 +169,7 @@ def test_a_key_cannot_stand_for_two_messages(api: Api) -> None:
     assert said(api, session_id) == ["Hi", "Fine."]
 
 
-def test_a_post_that_was_refused_leaves_its_key_free(api: Api, holding: Holding) -> None:
+def test_refused_post_does_not_use_its_key(api: Api, holding: Holding) -> None:
     session_id = api.create_session("mochi")["session_id"]
     with api.open_stream(session_id, "hold") as events:
         next(events)
@@ -182,7 +180,7 @@ def test_a_post_that_was_refused_leaves_its_key_free(api: Api, holding: Holding)
     assert text_of(stream_with_key(api, session_id, "Hi")) == "Fine."
 
 
-def test_keys_go_with_their_session(api: Api) -> None:
+def test_deleting_session_deletes_its_keys(api: Api) -> None:
     session_id = api.create_session("mochi")["session_id"]
     stream_with_key(api, session_id, "Hi")
     assert api.http.delete(f"/sessions/{session_id}").status_code == 204
@@ -191,7 +189,7 @@ def test_keys_go_with_their_session(api: Api) -> None:
 
 
 @pytest.mark.parametrize("key", ["", "two words", "x" * 256, "\u00e4"])
-def test_a_key_that_is_none_is_refused(api: Api, key: str) -> None:
+def test_malformed_key_is_refused(api: Api, key: str) -> None:
     session_id = api.create_session("mochi")["session_id"]
     headers = httpx.Headers({b"idempotency-key": key.encode("latin-1")})
     response = api.http.post(f"/chat/{session_id}", json={"message": "Hi"}, headers=headers)

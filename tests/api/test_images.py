@@ -43,9 +43,7 @@ def looking(api: Api, *images: bytes, message: str = "Look!") -> str:
 
 
 @pytest.mark.one_process("it is about files")
-def test_an_image_is_named_by_its_message_and_served_as_it_was_sent(
-    private_api: Api, private_server: RunningServer
-) -> None:
+def test_message_references_image_that_is_served_unchanged(private_api: Api, private_server: RunningServer) -> None:
     session_id = looking(private_api, PNG, GIF)
 
     user, _ = private_api.messages(session_id)
@@ -64,7 +62,7 @@ def test_an_image_is_named_by_its_message_and_served_as_it_was_sent(
 
 
 @pytest.mark.parametrize("media_type", KINDS)
-def test_an_image_is_served_as_what_its_bytes_are_and_nothing_in_it_can_run(api: Api, media_type: str) -> None:
+def test_image_is_served_with_safe_headers(api: Api, media_type: str) -> None:
     image = KINDS[media_type] + b"<script>alert(1)</script>"
     session_id = looking(api, image)
 
@@ -78,7 +76,7 @@ def test_an_image_is_served_as_what_its_bytes_are_and_nothing_in_it_can_run(api:
     assert answer.headers["cache-control"].startswith("private")
 
 
-def test_every_later_request_shows_what_the_history_holds(api: Api, stub: StubServer) -> None:
+def test_later_requests_send_images_of_history(api: Api, stub: StubServer) -> None:
     session_id = looking(api, PNG, PNG)
     assert seen(stub) == [[encoded(PNG), encoded(PNG)]]
 
@@ -92,7 +90,7 @@ def test_every_later_request_shows_what_the_history_holds(api: Api, stub: StubSe
     assert seen(stub)[-1] == [encoded(GIF)]
 
 
-def test_data_urls_and_line_ends_are_taken(api: Api, stub: StubServer) -> None:
+def test_data_urls_and_line_breaks_are_accepted(api: Api, stub: StubServer) -> None:
     session_id = api.create_session(SEES)["session_id"]
     wrapped = "\r\n".join(encoded(PNG)[i : i + 76] for i in range(0, len(encoded(PNG)), 76))
 
@@ -103,7 +101,7 @@ def test_data_urls_and_line_ends_are_taken(api: Api, stub: StubServer) -> None:
 
 
 @pytest.mark.parametrize("streamed", [True, False])
-def test_a_model_that_cannot_see_is_not_shown_a_new_image(api: Api, server: RunningServer, streamed: bool) -> None:
+def test_image_for_model_without_vision_is_refused(api: Api, server: RunningServer, streamed: bool) -> None:
     before = blobs(server)
     session_id = api.create_session("mochi")["session_id"]
     path = f"/chat/{session_id}" + ("/stream" if streamed else "")
@@ -130,7 +128,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_what_is_no_image_is_refused_by_its_position(api: Api, server: RunningServer, case: str) -> None:
+def test_invalid_image_error_names_its_position(api: Api, server: RunningServer, case: str) -> None:
     before = blobs(server)
     session_id = api.create_session(SEES)["session_id"]
 
@@ -157,13 +155,13 @@ def test_what_is_no_image_is_refused_by_its_position(api: Api, server: RunningSe
     ],
     ids=["too many", "no list", "no text", "blank", "without a message"],
 )
-def test_a_wrong_number_and_images_without_words_are_refused(api: Api, body: dict[str, Any]) -> None:
+def test_too_many_images_or_missing_text_are_refused(api: Api, body: dict[str, Any]) -> None:
     session_id = api.create_session(SEES)["session_id"]
     response = api.http.post(f"/chat/{session_id}", json=body)
     assert error_of(response) == (422, "VALIDATION_ERROR")
 
 
-def test_no_images_are_none(api: Api) -> None:
+def test_empty_image_list_is_not_stored(api: Api) -> None:
     nothing: list[list[str] | None] = [[], None]
     for images in nothing:
         session_id = api.create_session("mochi")["session_id"]
@@ -171,7 +169,7 @@ def test_no_images_are_none(api: Api) -> None:
         assert "images" not in api.messages(session_id)[0]
 
 
-def test_too_large_a_body_is_refused_whole(tmp_path: Path, stub: StubServer) -> None:
+def test_too_large_image_body_is_refused(tmp_path: Path, stub: StubServer) -> None:
     with RunningServer(tmp_path, stub.url, max_body_bytes=100_000) as server:
         session_id = (api := server.api()).create_session(SEES)["session_id"]
         response = api.http.post(
@@ -180,7 +178,7 @@ def test_too_large_a_body_is_refused_whole(tmp_path: Path, stub: StubServer) -> 
         assert error_of(response) == (413, "BODY_TOO_LARGE")
 
 
-def test_after_a_change_to_a_model_that_cannot_see_it_answers_without_and_says_so(api: Api, stub: StubServer) -> None:
+def test_model_without_vision_answers_with_warning(api: Api, stub: StubServer) -> None:
     session_id = looking(api, PNG)
     api.ok(api.http.patch(f"/sessions/{session_id}", json={"model": "mochi"}))
 
@@ -195,7 +193,7 @@ def test_after_a_change_to_a_model_that_cannot_see_it_answers_without_and_says_s
 
 
 @pytest.mark.one_process("it is about files")
-def test_an_image_that_somebody_took_away_is_left_out_and_told_of(
+def test_missing_image_file_causes_warning(
     private_api: Api, private_server: RunningServer, private_stub: StubServer
 ) -> None:
     session_id = looking(private_api, PNG, GIF)
@@ -209,9 +207,7 @@ def test_an_image_that_somebody_took_away_is_left_out_and_told_of(
 
 
 @pytest.mark.one_process("it is about files")
-def test_an_image_is_shown_to_those_only_whose_session_names_it(
-    private_api: Api, private_server: RunningServer
-) -> None:
+def test_image_is_served_only_through_its_session(private_api: Api, private_server: RunningServer) -> None:
     looking(private_api, PNG)
     other = looking(private_api, GIF)
     page = private_server.settings.resolved_sessions_dir / "blobs" / name_of(GIF)
@@ -242,7 +238,7 @@ def test_a_link_in_place_of_an_image_is_not_followed(
 
 
 @pytest.mark.one_process("it is about files")
-def test_an_image_goes_with_the_last_message_that_needs_it(private_api: Api, private_server: RunningServer) -> None:
+def test_image_is_deleted_with_its_last_message(private_api: Api, private_server: RunningServer) -> None:
     one, two = looking(private_api, PNG, GIF), looking(private_api, PNG)
     assert blobs(private_server) == {name_of(PNG), name_of(GIF)}
 
@@ -259,7 +255,7 @@ def test_an_image_goes_with_the_last_message_that_needs_it(private_api: Api, pri
 
 
 @pytest.mark.one_process("it is about files")
-def test_answers_given_again_and_new_prompts_keep_what_the_messages_name(
+def test_regeneration_and_new_prompt_keep_images(
     private_api: Api, private_server: RunningServer, private_stub: StubServer
 ) -> None:
     session_id = looking(private_api, PNG)
@@ -272,7 +268,7 @@ def test_answers_given_again_and_new_prompts_keep_what_the_messages_name(
 
 
 @pytest.mark.one_process("it is about files")
-def test_a_session_that_goes_during_its_turn_leaves_no_image(private_api: Api, private_server: RunningServer) -> None:
+def test_session_deleted_during_turn_leaves_no_image(private_api: Api, private_server: RunningServer) -> None:
     session_id = private_api.create_session("slow-stream")["session_id"]
     with private_api.open_stream(session_id, "Look!", images=[encoded(PNG)]) as events:
         next(events)
@@ -294,7 +290,7 @@ def test_the_same_key_with_another_image_is_another_message(api: Api) -> None:
     assert len(api.messages(session_id)) == 2
 
 
-def test_with_ollama_down_the_image_is_stored_and_seen_when_it_is_back(tmp_path: Path, stub: StubServer) -> None:
+def test_image_is_stored_while_ollama_is_down(tmp_path: Path, stub: StubServer) -> None:
     with RunningServer(tmp_path, stub.url) as server:
         session_id = server.api().create_session(SEES)["session_id"]
     with RunningServer(tmp_path, "http://127.0.0.1:9") as server:
@@ -305,7 +301,7 @@ def test_with_ollama_down_the_image_is_stored_and_seen_when_it_is_back(tmp_path:
         assert seen(stub) == [[encoded(PNG)]]
 
 
-def test_images_count_in_the_window(tmp_path: Path) -> None:
+def test_images_count_towards_context_window(tmp_path: Path) -> None:
     with (
         StubServer(speed=0, models=[Model("eye", ("completion", "vision"), context_length=65536)]) as stub,
         RunningServer(tmp_path, stub.url) as server,
@@ -319,7 +315,7 @@ def test_images_count_in_the_window(tmp_path: Path) -> None:
         assert stub.exchanges()[-1].reload
 
 
-def test_a_summary_of_the_oldest_turns_holds_no_image_and_neither_does_what_is_sent_with_it(tmp_path: Path) -> None:
+def test_compaction_summary_has_no_images(tmp_path: Path) -> None:
     def resolve(prompt: Prompt) -> Reply | None:
         return Reply.of("word " * 60) if prompt.user_text.startswith("Turn") else None
 
@@ -348,7 +344,7 @@ def test_a_summary_of_the_oldest_turns_holds_no_image_and_neither_does_what_is_s
 
 
 @pytest.mark.parametrize(("clients", "rounds"), [(3, 2), pytest.param(6, 4, marks=pytest.mark.slow)])
-def test_sessions_that_come_and_go_with_one_image_never_lose_it(
+def test_concurrent_sessions_never_lose_a_shared_image(
     private_api: Api, private_server: RunningServer, clients: int, rounds: int
 ) -> None:
     """Deleting the image in one session does not race with storing it in another."""
@@ -365,7 +361,7 @@ def test_sessions_that_come_and_go_with_one_image_never_lose_it(
     assert blobs(private_server) == set()
 
 
-def test_a_fork_shows_the_images_of_its_origin_also_when_that_is_gone(
+def test_fork_keeps_images_of_deleted_origin(
     private_api: Api, private_server: RunningServer, private_stub: StubServer
 ) -> None:
     origin = looking(private_api, PNG)
@@ -390,7 +386,7 @@ def test_markdown_names_the_images(api: Api) -> None:
     assert f"\n\n*(image {name_of(PNG)})*\n\n*(image {name_of(GIF)})*\n\n" in text
 
 
-def test_an_export_brings_its_images_to_another_server(tmp_path: Path, stub: StubServer) -> None:
+def test_export_transfers_images_to_another_server(tmp_path: Path, stub: StubServer) -> None:
     with RunningServer(tmp_path / "here", stub.url) as one, RunningServer(tmp_path / "there", stub.url) as other:
         here, there = one.api(), other.api()
         session_id = looking(here, PNG, GIF)
@@ -409,9 +405,7 @@ def test_an_export_brings_its_images_to_another_server(tmp_path: Path, stub: Stu
 
 
 @pytest.mark.one_process("it is about files")
-def test_an_export_without_the_bytes_is_imported_and_a_missing_image_is_left_out(
-    private_api: Api, private_server: RunningServer
-) -> None:
+def test_export_without_image_bytes_is_imported(private_api: Api, private_server: RunningServer) -> None:
     session_id = looking(private_api, PNG, GIF)
     file = exported(private_api, session_id)
     del file["blobs"]
@@ -433,7 +427,7 @@ WRONG_BLOBS: dict[str, Any] = {
 
 @pytest.mark.one_process("it is about files")
 @pytest.mark.parametrize("case", WRONG_BLOBS)
-def test_wrong_bytes_in_a_file_are_refused_and_nothing_is_stored(api: Api, server: RunningServer, case: str) -> None:
+def test_wrong_image_bytes_in_import_are_refused(api: Api, server: RunningServer, case: str) -> None:
     before = blobs(server)
     session_id = looking(api, UNUSED)
     file = exported(api, session_id)
@@ -449,9 +443,7 @@ def test_wrong_bytes_in_a_file_are_refused_and_nothing_is_stored(api: Api, serve
 
 
 @pytest.mark.one_process("it is about files")
-def test_bytes_that_no_message_of_the_file_names_are_not_stored(
-    private_api: Api, private_server: RunningServer
-) -> None:
+def test_unreferenced_image_bytes_are_not_stored(private_api: Api, private_server: RunningServer) -> None:
     file = exported(private_api, looking(private_api, PNG))
     file["blobs"][name_of(GIF)] = encoded(GIF)
     private_api.ok(private_api.http.post("/sessions/import", json=file), 201)

@@ -62,7 +62,7 @@ def _grown_since(before: Counter[str], but_for: frozenset[str] = frozenset()) ->
             return grown
 
 
-def test_deleted_sessions_leave_nothing_behind(tmp_path: Path, stub: StubServer) -> None:
+def test_deleted_sessions_leave_no_objects(tmp_path: Path, stub: StubServer) -> None:
     with RunningServer(tmp_path, stub.url, summarization_interval_seconds=0) as server:
         api = server.api()
         for session_id in _stream_messages(api):
@@ -73,7 +73,7 @@ def test_deleted_sessions_leave_nothing_behind(tmp_path: Path, stub: StubServer)
         assert _grown_since(before) == set()
 
 
-def test_a_turn_that_is_over_keeps_what_was_said_and_no_task(tmp_path: Path, stub: StubServer) -> None:
+def test_ended_turn_keeps_messages_but_no_task(tmp_path: Path, stub: StubServer) -> None:
     with RunningServer(tmp_path, stub.url, summarization_interval_seconds=0) as server:
         api = server.api()
         _stream_messages(api)

@@ -12,7 +12,7 @@ from tests.support.raw_ollama import RawOllama
 from tests.support.server import RunningServer
 
 
-def test_health_is_ok_and_tells_of_ollama(api: Api, stub: StubServer) -> None:
+def test_health_reports_ollama(api: Api, stub: StubServer) -> None:
     assert api.ok(api.http.get("/health")) == {
         "status": "ok",
         "ollama_connected": True,
@@ -60,7 +60,7 @@ def test_names_with_slashes_and_colons_work(tmp_path: Path, name: str) -> None:
         assert api.send_message(session_id, "Hi")["context_window"]["current_window"] == 460
 
 
-def test_a_models_details_are_those_of_the_list(api: Api) -> None:
+def test_model_details_equal_list_entry(api: Api) -> None:
     models = api.ok(api.http.get("/models"))["models"]
     assert "thinking" in next(model for model in models if model["name"] == "mochi-native:4b")["capabilities"]
     assert [api.ok(api.http.get(f"/models/{model['name']}")) for model in models] == models
@@ -127,7 +127,7 @@ def test_a_prompt_file_that_exists_is_not_overwritten(private_api: Api) -> None:
         "x" * 300 + ".md",
     ],
 )
-def test_names_that_are_not_plain_file_names_are_422_and_unknown(api: Api, filename: str) -> None:
+def test_invalid_prompt_file_names_are_422(api: Api, filename: str) -> None:
     body = {"filename": filename, "content": "x"}
     before = api.ok(api.http.get("/system-prompts"))
     assert error_of(api.http.post("/system-prompts", json=body)) == (422, "VALIDATION_ERROR")

@@ -31,7 +31,7 @@ def talk_to_it(api: Api) -> None:
 
 
 @pytest.mark.one_process("it is about files")
-def test_what_the_server_makes_is_its_owners_alone(tmp_path: Path, stub: StubServer) -> None:
+def test_created_files_are_private_to_owner(tmp_path: Path, stub: StubServer) -> None:
     write_agent(tmp_path)
     before = os.umask(0o022)
     try:
@@ -45,7 +45,7 @@ def test_what_the_server_makes_is_its_owners_alone(tmp_path: Path, stub: StubSer
 
 
 @pytest.mark.one_process("it is about files")
-def test_in_an_open_directory_the_files_are_private_all_the_same(tmp_path: Path, stub: StubServer) -> None:
+def test_files_in_open_directory_are_private(tmp_path: Path, stub: StubServer) -> None:
     write_agent(tmp_path)
     folders = [tmp_path / name for name in ("chat_sessions", "agents/agent_chats", "system_prompts")]
     for folder in folders:

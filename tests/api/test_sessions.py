@@ -43,7 +43,7 @@ def test_a_new_session_has_every_field_and_its_defaults(api: Api) -> None:
     assert api.session(created["session_id"]) == created | {"messages": []}
 
 
-def test_the_specifications_create_example_works(api: Api) -> None:
+def test_create_example_of_specification_works(api: Api) -> None:
     settings = {"tools": ["add_numbers", "get_current_time"], "tool_group": None, "execution_policy": "always_confirm"}
     created = api.create_session(
         "mochi",
@@ -64,7 +64,7 @@ def test_the_specifications_create_example_works(api: Api) -> None:
 
 
 @pytest.mark.one_process("it is about files")
-def test_the_stored_file_is_that_of_the_specification(private_api: Api, tmp_path: Path) -> None:
+def test_stored_file_follows_specification(private_api: Api, tmp_path: Path) -> None:
     session_id = private_api.create_session("mochi", system_prompt="Be brief.")["session_id"]
     private_api.send_message(session_id, "Hello!")
 
@@ -147,7 +147,7 @@ def test_wrong_bodies_are_422(api: Api, body: object) -> None:
 
 
 @pytest.mark.parametrize("window", ["8192", True, 8192.5, 0, [8192]])
-def test_a_window_is_set_by_a_whole_number_and_nothing_else(private_api: Api, window: object) -> None:
+def test_window_must_be_a_whole_number(private_api: Api, window: object) -> None:
     path = f"/sessions/{private_api.create_session('mochi')['session_id']}"
     response = private_api.http.patch(path, json={"context_window": {"current_window": window}})
     assert error_of(response) == (422, "VALIDATION_ERROR")
@@ -156,7 +156,7 @@ def test_a_window_is_set_by_a_whole_number_and_nothing_else(private_api: Api, wi
 
 
 @pytest.mark.one_process("each server has windows of its own")
-def test_a_window_that_was_set_by_hand_goes_with_its_session(private_api: Api) -> None:
+def test_manual_window_is_released_with_its_session(private_api: Api) -> None:
     tiny, other = private_api.create_session("mochi")["session_id"], private_api.create_session("mochi")["session_id"]
     private_api.ok(private_api.http.patch(f"/sessions/{tiny}", json={"context_window": {"current_window": 1}}))
     assert error_of(private_api.http.post(f"/chat/{other}", json={"message": "Hi"})) == (422, "CONTEXT_OVERFLOW")
@@ -167,7 +167,7 @@ def test_a_window_that_was_set_by_hand_goes_with_its_session(private_api: Api) -
     private_api.send_message(other, "Hi again")
 
 
-def test_the_list_has_the_last_changed_first_with_previews(private_api: Api) -> None:
+def test_list_is_ordered_by_last_change_with_previews(private_api: Api) -> None:
     first = private_api.create_session("mochi", system_prompt="Be brief.")["session_id"]
     second = private_api.create_session("mochi-chat")["session_id"]
     private_api.send_message(first, "x" * 300)
@@ -181,7 +181,7 @@ def test_the_list_has_the_last_changed_first_with_previews(private_api: Api) -> 
     assert listed[1]["preview"] == ""
 
 
-def test_patch_keeps_what_is_absent_clears_what_is_null_and_replaces_objects_whole(api: Api) -> None:
+def test_patch_keeps_absent_fields_and_clears_null_fields(api: Api) -> None:
     session_id = api.create_session(
         "mochi", title="Old", options={"seed": 1}, tool_settings={"tools": ["a"], "execution_policy": "never_confirm"}
     )["session_id"]
@@ -214,7 +214,7 @@ def test_a_switched_model_gets_its_own_window(api: Api) -> None:
 
 
 @pytest.mark.one_process("each server has windows of its own")
-def test_a_window_set_by_hand_is_capped_used_and_released(private_api: Api, private_stub: StubServer) -> None:
+def test_manual_window_is_capped_used_and_released(private_api: Api, private_stub: StubServer) -> None:
     session_id = private_api.create_session("mochi")["session_id"]
     patch = f"/sessions/{session_id}"
 
@@ -273,7 +273,7 @@ def test_status_has_every_field_of_the_specification(api: Api) -> None:
 
 
 @pytest.mark.one_process("each server has windows of its own")
-def test_a_window_set_in_one_session_is_that_of_all_sessions_of_the_model(private_api: Api) -> None:
+def test_manual_window_applies_to_all_sessions_of_model(private_api: Api) -> None:
     first, second = (private_api.create_session("mochi")["session_id"] for _ in range(2))
     private_api.ok(private_api.http.patch(f"/sessions/{first}", json={"context_window": {"current_window": 4000}}))
 
@@ -355,7 +355,7 @@ def test_wrong_edits_are_422(api: Api, index: str, content: object) -> None:
     assert error_of(response) == (422, "VALIDATION_ERROR")
 
 
-def test_the_system_prompt_can_be_set_replaced_and_removed_in_mid_session(api: Api) -> None:
+def test_system_prompt_can_be_changed_during_session(api: Api) -> None:
     session_id = api.create_session("mochi")["session_id"]
     api.send_message(session_id, "Hello!")
     path = f"/sessions/{session_id}/system-prompt"
@@ -423,7 +423,7 @@ def test_sessions_survive_a_restart(tmp_path: Path, stub: StubServer) -> None:
 
 
 @pytest.mark.one_process("it is about files")
-def test_a_file_that_cannot_be_read_is_set_aside_and_the_rest_is_served(private_api: Api, tmp_path: Path) -> None:
+def test_unreadable_session_file_is_set_aside(private_api: Api, tmp_path: Path) -> None:
     kept, broken = (private_api.create_session("mochi")["session_id"] for _ in range(2))
     (tmp_path / "chat_sessions" / f"{broken}.json").write_text('{"metadata": ')
     assert [e["session_id"] for e in private_api.ok(private_api.http.get("/sessions"))["sessions"]] == [kept]

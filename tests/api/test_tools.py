@@ -129,14 +129,14 @@ def test_tools_are_listed_with_groups_problems_and_python_types(api: Api) -> Non
     assert body["problems"] == []
 
 
-def test_one_tool_comes_with_the_schema_that_models_get(api: Api) -> None:
+def test_tool_details_have_the_schema_sent_to_models(api: Api) -> None:
     body = api.ok(api.http.get("/tools/add"))
     assert body["schema"]["function"]["parameters"]["required"] == ["a", "b"]
     assert error_of(api.http.get("/tools/none")) == (404, "TOOL_NOT_FOUND")
 
 
 @pytest.mark.one_process("each server reads the files when it is first asked for them")
-def test_a_reload_takes_up_changes_and_reports_problems(private_api: Api, tmp_path: Path) -> None:
+def test_reload_applies_changes_and_reports_problems(private_api: Api, tmp_path: Path) -> None:
     write_tools(tmp_path, TOOLS)
     assert "add" in private_api.ok(private_api.http.get("/tools"))["tools"]
     write_tools(tmp_path, "def broken(:")
@@ -148,7 +148,7 @@ def test_a_reload_takes_up_changes_and_reports_problems(private_api: Api, tmp_pa
     assert list(private_api.ok(private_api.http.post("/tools/reload"))["tools"]) == ALL
 
 
-def test_without_confirmation_the_sequence_is_that_of_the_specification(api: Api, stub: StubServer) -> None:
+def test_event_sequence_without_confirmation(api: Api, stub: StubServer) -> None:
     session_id = session_with(api)
 
     events = api.stream_message(session_id, instruct(calls("add", a=1, b=2), words(5)))
@@ -175,7 +175,7 @@ def test_without_confirmation_the_sequence_is_that_of_the_specification(api: Api
     assert api.send_message(session_id, "And now?")["message"]["content"]
 
 
-def test_collected_the_calls_are_listed_with_their_outcomes(api: Api) -> None:
+def test_collected_turn_lists_calls_with_outcomes(api: Api) -> None:
     session_id = session_with(api)
     answer = api.send_message(session_id, instruct(calls("add", a=1, b=2), calls("boom"), words(5)))
     first, second = answer["tool_calls_executed"]
@@ -225,7 +225,7 @@ def test_a_group_enables_its_tools(api: Api) -> None:
         ("add", {"a": "one", "b": 2}, False, "a: Input should be a valid number"),
     ],
 )
-def test_whatever_a_tool_does_the_model_is_told_and_the_turn_goes_on(
+def test_tool_outcome_is_sent_to_model_and_turn_continues(
     api: Api, name: str, arguments: dict[str, Any], success: bool, told: str
 ) -> None:
     session_id = session_with(api)
@@ -239,7 +239,7 @@ def test_whatever_a_tool_does_the_model_is_told_and_the_turn_goes_on(
     assert api.send_message(session_id, "Go on")["message"]
 
 
-def test_fifty_megabytes_are_cut_to_head_and_tail(stub: StubServer, tmp_path: Path) -> None:
+def test_large_tool_output_is_cut_to_head_and_tail(stub: StubServer, tmp_path: Path) -> None:
     write_tools(tmp_path, TOOLS)
     with RunningServer(tmp_path, stub.url, tool_output_limit_chars=2000) as server:
         api = server.api()
@@ -258,7 +258,7 @@ def test_several_calls_in_one_reply_run_in_order(api: Api, data_dir: Path) -> No
     assert [e.data["call_index"] for e in events if e.type == "tool_result"] == [0, 1, 2]
 
 
-def test_the_same_call_forever_ends_with_an_answer(api: Api, data_dir: Path) -> None:
+def test_repeated_identical_call_ends_with_answer(api: Api, data_dir: Path) -> None:
     session_id = session_with(api)
     events = api.stream_message(session_id, instruct(*[calls("note", text="again")] * 20))
     assert notes(data_dir) == ["again"] * 3
@@ -266,7 +266,7 @@ def test_the_same_call_forever_ends_with_an_answer(api: Api, data_dir: Path) -> 
     assert kinds(events)[-2:] == ["message_complete", "done"]
 
 
-def test_rounds_without_end_end_at_the_limit(stub: StubServer, tmp_path: Path) -> None:
+def test_tool_rounds_end_at_iteration_limit(stub: StubServer, tmp_path: Path) -> None:
     write_tools(tmp_path, TOOLS)
     with RunningServer(tmp_path, stub.url, max_tool_iterations=5) as server:
         api = server.api()
@@ -277,7 +277,7 @@ def test_rounds_without_end_end_at_the_limit(stub: StubServer, tmp_path: Path) -
     assert events[-1].type == "done"
 
 
-def test_a_model_without_tools_answers_without_and_says_so(api: Api, stub: StubServer) -> None:
+def test_model_without_tools_answers_with_warning(api: Api, stub: StubServer) -> None:
     session_id = api.create_session("mochi-chat", tool_settings={"tools": ALL})["session_id"]
     events = api.stream_message(session_id, "Hello!")
     assert (events[0].type, events[0].data["code"]) == ("warning", "TOOLS_NOT_SUPPORTED")
@@ -308,7 +308,7 @@ class Asked:
         return self.seen
 
 
-def test_with_confirmation_the_sequence_is_that_of_the_specification(api: Api, data_dir: Path) -> None:
+def test_event_sequence_with_confirmation(api: Api, data_dir: Path) -> None:
     session_id = session_with(api, "always_confirm")
     with api.open_stream(session_id, instruct(calls("note", text="yes"), words(3))) as stream:
         asked = Asked(api, session_id, stream)
@@ -340,7 +340,7 @@ def test_with_confirmation_the_sequence_is_that_of_the_specification(api: Api, d
     assert api.send_message(session_id, "And now?")["message"]["content"]
 
 
-def test_a_denied_call_does_not_run_and_the_model_is_told_why(api: Api, data_dir: Path) -> None:
+def test_denied_call_sends_reason_to_model(api: Api, data_dir: Path) -> None:
     session_id = session_with(api, "always_confirm")
     with api.open_stream(session_id, instruct(calls("note", text="no"), words(3))) as stream:
         asked = Asked(api, session_id, stream)
@@ -354,7 +354,7 @@ def test_a_denied_call_does_not_run_and_the_model_is_told_why(api: Api, data_dir
     assert (stored["decided_by"], stored["error_code"]) == ("user", "TOOL_EXECUTION_DENIED")
 
 
-def test_edited_arguments_are_checked_used_told_and_stored(api: Api, data_dir: Path) -> None:
+def test_edited_arguments_are_checked_used_and_stored(api: Api, data_dir: Path) -> None:
     session_id = session_with(api, "always_confirm")
     with api.open_stream(session_id, instruct(calls("note", text="asked"), words(3))) as stream:
         asked = Asked(api, session_id, stream)
@@ -384,7 +384,7 @@ def test_an_approval_can_hold_for_the_session(api: Api, data_dir: Path) -> None:
     assert api.session(session_id)["tool_settings"]["execution_policy"] == "always_confirm"
 
 
-def test_confirm_destructive_asks_about_what_is_not_known_to_be_read_only(api: Api) -> None:
+def test_confirm_destructive_exempts_only_read_only_tools(api: Api) -> None:
     session_id = session_with(api, "confirm_destructive")
     with api.open_stream(session_id, instruct(calls("look"), calls("nothing"), calls("note", text="x"))) as stream:
         first = Asked(api, session_id, stream)
@@ -401,14 +401,14 @@ def test_confirm_destructive_asks_about_what_is_not_known_to_be_read_only(api: A
         second.rest()
 
 
-def test_wrong_arguments_are_not_asked_about(api: Api) -> None:
+def test_wrong_arguments_need_no_confirmation(api: Api) -> None:
     session_id = session_with(api, "always_confirm")
     events = api.stream_message(session_id, instruct(calls("note", texd="x"), words(3)))
     assert "tool_call_confirmation_required" not in kinds(events)
     assert kinds(events)[:2] == ["tool_call", "tool_result"]
 
 
-def test_an_unanswered_call_is_denied_in_time(stub: StubServer, tmp_path: Path) -> None:
+def test_unconfirmed_call_is_denied_after_timeout(stub: StubServer, tmp_path: Path) -> None:
     write_tools(tmp_path, TOOLS)
     with RunningServer(tmp_path, stub.url, tool_confirmation_timeout_seconds=0.05) as server:
         api = server.api()
@@ -424,7 +424,7 @@ def test_an_unanswered_call_is_denied_in_time(stub: StubServer, tmp_path: Path) 
     assert notes(tmp_path) == []
 
 
-def test_unknown_foreign_and_repeated_decisions_are_refused(api: Api) -> None:
+def test_unknown_and_repeated_decisions_are_refused(api: Api) -> None:
     session_id, other = session_with(api, "always_confirm"), session_with(api)
     unknown = {"confirmation_id": "conf_none", "approved": True}
     assert error_of(api.http.post(f"/chat/{session_id}/confirm-tool", json=unknown)) == (404, "CONFIRMATION_NOT_FOUND")
@@ -442,9 +442,7 @@ def test_unknown_foreign_and_repeated_decisions_are_refused(api: Api) -> None:
 
 
 @pytest.mark.parametrize("rounds", [5, pytest.param(200, marks=pytest.mark.slow)])
-def test_of_two_racing_approvals_exactly_one_wins_every_time(
-    api: Api, server: RunningServer, data_dir: Path, rounds: int
-) -> None:
+def test_one_of_two_concurrent_approvals_succeeds(api: Api, server: RunningServer, data_dir: Path, rounds: int) -> None:
     session_id = session_with(api, "always_confirm")
     clients = [server.api(), server.api()]
     with ThreadPoolExecutor(2) as pool:
@@ -461,7 +459,7 @@ def test_of_two_racing_approvals_exactly_one_wins_every_time(
     assert notes(data_dir) == [str(number) for number in range(rounds)]
 
 
-def test_a_collected_turn_cannot_ask_and_says_so(api: Api, data_dir: Path) -> None:
+def test_collected_turn_denies_calls_that_need_approval(api: Api, data_dir: Path) -> None:
     session_id = session_with(api, "always_confirm")
     answer = api.send_message(session_id, instruct(calls("note", text="x"), words(3)))
     (call,) = answer["tool_calls_executed"]
@@ -491,7 +489,7 @@ def test_a_collected_turn_can_wait_for_approval(api: Api, server: RunningServer,
 
 
 @pytest.mark.parametrize("ending", ["leaves", "stops"])
-def test_whoever_leaves_while_asked_leaves_a_valid_history(api: Api, server: RunningServer, ending: str) -> None:
+def test_disconnect_during_confirmation_keeps_valid_history(api: Api, server: RunningServer, ending: str) -> None:
     session_id = session_with(api, "always_confirm")
     several = {"tool_call": [{"name": "note", "args": {"text": word}} for word in ("one", "two")]}
     with api.open_stream(session_id, instruct(several)) as stream:
@@ -507,7 +505,7 @@ def test_whoever_leaves_while_asked_leaves_a_valid_history(api: Api, server: Run
     assert error_of(asked.decide(approved=True)) == (404, "CONFIRMATION_NOT_FOUND")
 
 
-def test_an_answer_that_is_stopped_lists_the_calls_that_it_cut_off(api: Api, server: RunningServer) -> None:
+def test_stopped_turn_lists_interrupted_calls(api: Api, server: RunningServer) -> None:
     session_id = session_with(api, "always_confirm")
     with ThreadPoolExecutor(1) as pool:
         message = instruct(calls("note", text="x"))
@@ -521,7 +519,7 @@ def test_an_answer_that_is_stopped_lists_the_calls_that_it_cut_off(api: Api, ser
 
 
 @pytest.mark.one_process("each server counts for itself")
-def test_runs_are_remembered_with_statistics(private_api: Api, tmp_path: Path) -> None:
+def test_tool_executions_are_listed_with_statistics(private_api: Api, tmp_path: Path) -> None:
     write_tools(tmp_path, TOOLS)
     session_id = session_with(private_api)
     private_api.send_message(session_id, instruct(calls("add", a=1, b=2), calls("boom")))
@@ -530,7 +528,7 @@ def test_runs_are_remembered_with_statistics(private_api: Api, tmp_path: Path) -
     assert (body["statistics"]["total"], body["statistics"]["failed"]) == (2, 1)
 
 
-def test_hung_tools_delay_nobody(stub: StubServer, tmp_path: Path) -> None:
+def test_hung_tools_do_not_delay_other_requests(stub: StubServer, tmp_path: Path) -> None:
     write_tools(tmp_path, TOOLS)
     with RunningServer(tmp_path, stub.url, tool_timeout_seconds=0.1) as server:
         api = server.api()
@@ -547,9 +545,11 @@ def test_hung_tools_delay_nobody(stub: StubServer, tmp_path: Path) -> None:
     assert slowest < 2.0  # the clients share two cores with other tests
 
 
-def test_the_samples_work_as_they_are(stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_samples_work_as_they_are(
+    private_stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MOCHI_FILES_ROOT", str(tmp_path / "workspace"))
-    with RunningServer(tmp_path, stub.url, tools_dir=SAMPLES) as server:
+    with RunningServer(tmp_path, private_stub.url, tools_dir=SAMPLES) as server:
         api = server.api()
         everything = list(api.ok(api.http.get("/tools"))["tools"])
         session_id = session_with(api, tools=everything)
