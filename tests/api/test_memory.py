@@ -14,7 +14,7 @@ from tests.support.api import Api
 from tests.support.server import RunningServer
 
 pytestmark = pytest.mark.one_process("it looks into the process")
-_SESSIONS = 20
+_SESSIONS = 10
 _SESSION = frozenset(
     {"Stored", "Record", "Signature", "History", "SessionMetadata", "ToolSettings", "AgentSettings", "ChatSession"}
 )

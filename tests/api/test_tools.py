@@ -528,12 +528,13 @@ def test_tool_executions_are_listed_with_statistics(private_api: Api, tmp_path: 
     assert (body["statistics"]["total"], body["statistics"]["failed"]) == (2, 1)
 
 
-def test_hung_tools_do_not_delay_other_requests(stub: StubServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("calls_of_each", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_hung_tools_do_not_delay_other_requests(stub: StubServer, tmp_path: Path, calls_of_each: int) -> None:
     write_tools(tmp_path, TOOLS)
     with RunningServer(tmp_path, stub.url, tool_timeout_seconds=0.1) as server:
         api = server.api()
         sessions = [session_with(api) for _ in range(50)]
-        message = instruct({"tool_call": [{"name": "hang", "args": {}}] * 2})
+        message = instruct({"tool_call": [{"name": "hang", "args": {}}] * calls_of_each})
         with ThreadPoolExecutor(len(sessions)) as pool:
             hanging = [pool.submit(api.send_message, session_id, message) for session_id in sessions]
             slowest = 0.0

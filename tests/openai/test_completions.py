@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
-import openai
 import pytest
 
 from mochi_server.sessions import SessionQuery
@@ -20,11 +18,16 @@ from tests.support.holding import Holding
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
 
+if TYPE_CHECKING:
+    import openai
+
 PIXEL = base64.b64encode(b"\x89PNG\r\n\x1a\n and so on").decode()
 STREAMED = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 
 
 def test_models_and_agents_are_listed(client: openai.OpenAI) -> None:
+    import openai
+
     names = [model.id for model in client.models.list()]
     assert {"mochi:latest", "agent:helper"} <= set(names)
     assert client.models.retrieve("agent:helper").object == "model"
@@ -49,15 +52,18 @@ def test_answer_has_text_and_token_counts_of_ollama(conversation: Conversation, 
     assert body["options"]["num_ctx"] >= 8192
 
 
-def test_without_a_session_nothing_is_stored(conversation: Conversation, data_dir: Path, server: RunningServer) -> None:
+async def test_without_a_session_nothing_is_stored(
+    conversation: Conversation, data_dir: Path, server: RunningServer
+) -> None:
+    before = stored(data_dir)
     for stream in (False, True):
         conversation.stream = stream
         conversation.send_message(instruct(calls("add", a=1, b=2), words(3)), extra_headers={"X-Mochi-Tools": "add"})
     conversation.messages.clear()
     conversation.send_message("Hello!", model="agent:helper")
-    assert stored(data_dir) == []
+    assert stored(data_dir) == before
     for store in (server.app.state.services.passing.sessions, server.app.state.services.passing.agent_chats):
-        assert asyncio.run(store.list(SessionQuery())).total == 0, "it is still in memory"
+        assert (await store.list(SessionQuery())).total == 0, "it is still in memory"
 
 
 def test_options_are_sent_to_ollama(conversation: Conversation) -> None:
@@ -306,6 +312,8 @@ def test_refusals_before_any_route_have_openais_form(server: RunningServer) -> N
 
 
 def test_api_key_is_a_bearer_token(tmp_path: Path, stub: StubServer) -> None:
+    import openai
+
     with RunningServer(tmp_path, stub.url, api_keys=("right",)) as server:
         for key, answers in (("right", True), ("wrong", False)):
             with client_of(server, key) as client:
@@ -361,6 +369,8 @@ def test_long_conversation_is_compacted(tmp_path: Path) -> None:
 
 
 def test_broken_answer_ends_stream_with_error(tmp_path: Path) -> None:
+    import openai
+
     with (
         StubServer(resolve=lambda _: Reply([Text(["one ", "two "]), Cut()]), speed=0) as stub,
         RunningServer(tmp_path, stub.url) as server,

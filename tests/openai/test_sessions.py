@@ -201,14 +201,14 @@ def test_concurrent_requests_are_one_turn_and_one_409(holding: Holding, tmp_path
         session = str(server.api().create_session("mochi")["session_id"])
         codes: list[int] = []
 
-        def ask() -> None:
+        def complete() -> None:
             body = {"model": "mochi", "messages": [{"role": "user", "content": "hold"}]}
             headers = {"X-Mochi-Session": session}
             root = server.api(base_url=server.url)
             codes.append(root.http.post("/v1/chat/completions", json=body, headers=headers).status_code)
             holding.gate.open()
 
-        threads = [threading.Thread(target=ask) for _ in range(2)]
+        threads = [threading.Thread(target=complete) for _ in range(2)]
         for thread in threads:
             thread.start()
         for thread in threads:
