@@ -30,11 +30,29 @@ ACTING = [
 """The specification's sequence, for an agent that says a word before it acts."""
 
 
-@pytest.fixture
-def server(stub: StubServer, tmp_path: Path) -> Iterator[RunningServer]:
-    write_agent(tmp_path)
-    with RunningServer(tmp_path, stub.url) as server:
+@pytest.fixture(scope="module")
+def shared_stub() -> Iterator[StubServer]:
+    with StubServer(speed=0) as stub:
+        yield stub
+
+
+@pytest.fixture(scope="module")
+def shared_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server with the agents `helper` and `other`."""
+    data_dir = tmp_path_factory.mktemp("agents")
+    for name in ("helper", "other"):
+        write_agent(data_dir, name)
+    with RunningServer(data_dir, shared_stub.url, summarization_enabled=False) as server:
         yield server
+
+
+@pytest.fixture
+def data_dir(server: RunningServer) -> Path:
+    """The data directory of the server. No agent has written a note yet."""
+    data_dir = Path(server.settings.data_dir)
+    for file in data_dir.glob("agents/*/notes.txt"):
+        file.unlink()
+    return data_dir
 
 
 def session_with(api: Api, policy: str = "never_confirm", *agents: str, **fields: Any) -> str:
@@ -62,9 +80,10 @@ def agent_chat(api: Api, session_id: str) -> list[dict[str, Any]]:
     return messages
 
 
-def chats(api: Api) -> list[dict[str, Any]]:
-    listed: list[dict[str, Any]] = api.ok(api.http.get("/agents/chats"))["sessions"]
-    return listed
+def chats(api: Api, session_id: str) -> set[str]:
+    """The ids of the agents' sessions that the results in a session name."""
+    results = [message["content"] for message in api.messages(session_id) if message["role"] == "tool"]
+    return {result.split()[2] for result in results if result.startswith("Session ID: ")}
 
 
 def sent_to(stub: StubServer) -> list[dict[str, Any]]:
@@ -72,7 +91,7 @@ def sent_to(stub: StubServer) -> list[dict[str, Any]]:
     return [e.body for e in stub.exchanges() if e.path == "/api/chat" and e.body is not None]
 
 
-def test_the_sequence_is_that_of_the_specification(api: Api, tmp_path: Path) -> None:
+def test_event_sequence_follows_specification(api: Api, data_dir: Path) -> None:
     session_id = session_with(api)
     does = (calls("note", text="hi"), words(2))
 
@@ -91,16 +110,16 @@ def test_the_sequence_is_that_of_the_specification(api: Api, tmp_path: Path) -> 
     assert (complete["session_id"], complete["success"]) == (chat_id, True)
     assert complete["output"].splitlines()[0] == f"Session ID: {chat_id}"
     assert text_of(events).startswith("M ")
-    assert notes(tmp_path) == ["hi"]
+    assert notes(data_dir) == ["hi"]
 
 
-def test_a_plan_and_an_announcement_come_before_the_acting(api: Api) -> None:
+def test_plan_and_announcement_come_before_tool_calls(api: Api) -> None:
     session_id = session_with(api)
     events = api.stream_message(session_id, nested(delegate(words(3), calls("look"), words(2)), words(3)))
     assert kinds(events) == ACTING
 
 
-def test_both_sessions_hold_what_was_said_and_nothing_ephemeral(api: Api, stub: StubServer) -> None:
+def test_both_sessions_store_no_ephemeral_messages(api: Api, stub: StubServer) -> None:
     session_id = session_with(api)
     events = api.stream_message(session_id, nested(delegate(words(3), calls("look"), words(2)), words(3)))
     complete = only(events, "agent_complete")[0]
@@ -137,7 +156,7 @@ def test_both_sessions_hold_what_was_said_and_nothing_ephemeral(api: Api, stub: 
     assert len({body["options"]["num_ctx"] for body in sent_to(stub)}) == 1
 
 
-def test_collected_the_call_is_listed_once_and_both_sessions_are_the_same(api: Api) -> None:
+def test_collected_turn_lists_agent_call_once(api: Api) -> None:
     message = nested(delegate(words(2), calls("look"), words(2)), words(3))
     streamed, collected = session_with(api), session_with(api)
     api.stream_message(streamed, message)
@@ -146,26 +165,26 @@ def test_collected_the_call_is_listed_once_and_both_sessions_are_the_same(api: A
     assert (call["tool_name"], call["call_index"], call["success"]) == ("agent", 0, True)
     assert call["arguments"]["agent"] == "helper"
     assert call["result"].startswith("Session ID: ")
-    one, other = chats(api)
-    assert one["message_count"] == other["message_count"] == 6
+    (one,), (other,) = chats(api, streamed), chats(api, collected)
+    assert len(agent_chat(api, one)) == len(agent_chat(api, other)) == 6
     assert roles(api.messages(streamed)) == roles(api.messages(collected))
 
 
-def test_an_agent_that_only_talks_is_asked_once_more(api: Api) -> None:
+def test_agent_without_tool_call_gets_one_more_request(api: Api) -> None:
     session_id = session_with(api)
     events = api.stream_message(session_id, nested(delegate(words(2)), words(2)))
     chat = agent_chat(api, only(events, "agent_complete")[0]["session_id"])
     assert roles(chat) == ["system", "user", "assistant", "assistant", "assistant"]
 
 
-def test_an_agent_that_acts_at_once_is_done_when_it_says_so(api: Api) -> None:
+def test_agent_that_calls_tools_at_once_needs_no_plan(api: Api) -> None:
     session_id = session_with(api)
     events = api.stream_message(session_id, nested(delegate(calls("look"), words(2)), words(2)))
     chat = agent_chat(api, only(events, "agent_complete")[0]["session_id"])
     assert roles(chat) == ["system", "user", "assistant", "assistant", "tool", "assistant"]
 
 
-def test_the_next_turn_of_each_session_works(api: Api, stub: StubServer, tmp_path: Path) -> None:
+def test_next_turn_of_each_session_works(api: Api, data_dir: Path) -> None:
     session_id = session_with(api)
     first = api.stream_message(session_id, nested(delegate(calls("note", text="one"), words(2)), words(2)))
     chat_id = only(first, "agent_complete")[0]["session_id"]
@@ -178,8 +197,8 @@ def test_the_next_turn_of_each_session_works(api: Api, stub: StubServer, tmp_pat
     assert roles(agent_chat(api, chat_id)) == ["system", *["user", "assistant", "assistant", "tool", "assistant"] * 2]
     output = only(second, "agent_complete")[0]["output"]
     assert output.count("Calls note") == 1
-    assert notes(tmp_path) == ["one", "two"]
-    assert len(chats(api)) == 1
+    assert notes(data_dir) == ["one", "two"]
+    assert chats(api, session_id) == {chat_id}
 
 
 def decide(api: Api, session_id: str, event: Event, **decision: Any) -> None:
@@ -187,9 +206,7 @@ def decide(api: Api, session_id: str, event: Event, **decision: Any) -> None:
     api.ok(api.http.post(f"/chat/{session_id}/confirm-tool", json=body))
 
 
-def test_two_calls_continue_one_session_with_one_tool_approved_and_one_denied(
-    api: Api, server: RunningServer, tmp_path: Path
-) -> None:
+def test_two_calls_continue_one_agent_session(api: Api, server: RunningServer, data_dir: Path) -> None:
     session_id, other = session_with(api, "always_confirm"), server.api()
     begun = api.stream_message(session_id, nested(delegate(words(2)), words(2)))
     chat_id = only(begun, "agent_complete")[0]["session_id"]
@@ -222,7 +239,7 @@ def test_two_calls_continue_one_session_with_one_tool_approved_and_one_denied(
         "done",
     ]
     assert [r["error_code"] for r in only(events, "agent_tool_result")] == [None, "TOOL_EXECUTION_DENIED"]
-    assert notes(tmp_path) == ["yes"]
+    assert notes(data_dir) == ["yes"]
     tools = [m for m in agent_chat(api, chat_id) if m["role"] == "tool"]
     assert [(m["success"], m["decided_by"]) for m in tools] == [(True, "user"), (False, "user")]
     assert "So be it." in tools[1]["content"]
@@ -230,8 +247,7 @@ def test_two_calls_continue_one_session_with_one_tool_approved_and_one_denied(
     assert api.send_message(session_id, "And now?")["message"]["content"]
 
 
-def test_an_approval_for_the_session_is_for_that_agent_alone(api: Api, server: RunningServer, tmp_path: Path) -> None:
-    write_agent(tmp_path, "other")
+def test_session_approval_applies_to_one_agent(api: Api, server: RunningServer, data_dir: Path) -> None:
     session_id, deciding = session_with(api, "always_confirm", "helper", "other"), server.api()
     noting = (calls("note", text="x"), words(1))
     message = nested(delegate(*noting), delegate(*noting, agent="other"), words(2))
@@ -244,18 +260,19 @@ def test_an_approval_for_the_session_is_for_that_agent_alone(api: Api, server: R
                     remember = "session" if asked[-1] == "helper" else "once"
                     decide(deciding, session_id, event, approved=True, remember=remember)
     assert asked == ["helper", "other", "other"]
-    assert len(notes(tmp_path)) == len(notes(tmp_path, "other")) == 2
+    assert len(notes(data_dir)) == len(notes(data_dir, "other")) == 2
 
 
-def test_confirm_destructive_goes_by_the_marks_of_the_agent(api: Api) -> None:
+def test_confirm_destructive_uses_marks_of_agent(api: Api) -> None:
     session_id = session_with(api, "confirm_destructive")
     answer = api.send_message(session_id, nested(delegate(calls("look"), calls("note", text="x"), words(2)), words(2)))
     assert answer["tool_calls_executed"][0]["success"] is True
-    tools = [m for m in agent_chat(api, chats(api)[0]["session_id"]) if m["role"] == "tool"]
+    (chat_id,) = chats(api, session_id)
+    tools = [m for m in agent_chat(api, chat_id) if m["role"] == "tool"]
     assert [m.get("error_code") for m in tools] == [None, "TOOL_EXECUTION_DENIED"]
 
 
-def test_a_collected_turn_can_wait_for_the_agents_approval(api: Api, server: RunningServer, tmp_path: Path) -> None:
+def test_collected_turn_waits_for_approval_of_agent_tool(api: Api, server: RunningServer, data_dir: Path) -> None:
     session_id = session_with(api, "always_confirm")
     message = nested(delegate(calls("note", text="waited"), words(2)), words(2))
     answers: list[dict[str, Any]] = []
@@ -270,10 +287,10 @@ def test_a_collected_turn_can_wait_for_the_agents_approval(api: Api, server: Run
     decide(other, session_id, Event("", "", pending[0]), approved=True)
     asking.join(10)
     assert answers[0]["tool_calls_executed"][0]["success"] is True
-    assert notes(tmp_path) == ["waited"]
+    assert notes(data_dir) == ["waited"]
 
 
-def test_the_whole_output_is_in_the_event_and_a_cut_one_goes_to_the_model(stub: StubServer, tmp_path: Path) -> None:
+def test_event_has_full_output_and_model_gets_shortened_one(stub: StubServer, tmp_path: Path) -> None:
     write_agent(tmp_path)
     with RunningServer(tmp_path, stub.url, tool_output_limit_chars=1000) as server:
         api = server.api()
@@ -290,7 +307,7 @@ def test_the_whole_output_is_in_the_event_and_a_cut_one_goes_to_the_model(stub: 
 
 
 @pytest.mark.parametrize("phase", ["planning", "execution", "tool"])
-def test_stopping_stores_what_the_agent_had_done(tmp_path: Path, phase: str) -> None:
+def test_stop_stores_partial_work_of_agent(tmp_path: Path, phase: str) -> None:
     write_agent(tmp_path)
     talk = words(400)
     does = {"planning": [talk], "execution": [words(1), calls("look"), talk], "tool": [calls("look", "wait", "look")]}
@@ -319,30 +336,32 @@ def test_stopping_stores_what_the_agent_had_done(tmp_path: Path, phase: str) -> 
         assert [m["success"] for m in chat if m["role"] == "tool"] == [True, False, False]
 
 
-def test_after_a_stop_both_sessions_go_on(api: Api, server: RunningServer, tmp_path: Path) -> None:
+def test_both_sessions_continue_after_stop(api: Api, server: RunningServer, data_dir: Path) -> None:
     session_id, other = session_with(api, "always_confirm"), server.api()
     with api.open_stream(session_id, nested(delegate(calls("note", text="x")), words(2))) as stream:
         for event in stream:
+            if event.type == "agent_start":
+                chat_id = event.data["agent_session_id"]
             if event.type == "tool_call_confirmation_required":
                 other.ok(other.http.post(f"/chat/{session_id}/stop"))
-    chat_id = chats(api)[0]["session_id"]
     assert other.ok(other.http.get(f"/chat/{session_id}/confirmations")) == {"confirmations": []}
     again = delegate(calls("look"), words(2), session_id=chat_id)
     api.ok(api.http.patch(f"/sessions/{session_id}", json={"tool_settings": {"execution_policy": "never_confirm"}}))
     answer = api.send_message(session_id, nested(again, words(2)))
     assert answer["tool_calls_executed"][0]["success"] is True
-    assert notes(tmp_path) == []
-    assert len(chats(api)) == 1
+    assert notes(data_dir) == []
+    assert chats(api, session_id) == {chat_id}
 
 
 @pytest.mark.one_process("it is about files")
-def test_the_agents_chats_are_ordinary_session_files(api: Api, tmp_path: Path) -> None:
-    session_id = session_with(api)
-    api.send_message(session_id, nested(delegate(words(2)), words(2)))
-    (entry,) = chats(api)
+def test_agent_chats_are_ordinary_session_files(private_api: Api, tmp_path: Path) -> None:
+    write_agent(tmp_path)
+    session_id = session_with(private_api)
+    private_api.send_message(session_id, nested(delegate(words(2)), words(2)))
+    (entry,) = private_api.ok(private_api.http.get("/agents/chats"))["sessions"]
     assert (entry["agent_name"], entry["preview"][:6]) == ("helper", "Please")
     file = orjson.loads((tmp_path / "agents" / "agent_chats" / f"{entry['session_id']}.json").read_bytes())
     assert set(file) == {"metadata", "messages"}
     assert file["metadata"]["format_version"] == "1.3"
     assert file["metadata"]["agent_name"] == "helper"
-    assert [s["session_id"] for s in api.ok(api.http.get("/sessions"))["sessions"]] == [session_id]
+    assert [s["session_id"] for s in private_api.ok(private_api.http.get("/sessions"))["sessions"]] == [session_id]

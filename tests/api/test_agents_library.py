@@ -1,8 +1,9 @@
 """Agents without a server, and the samples at work."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
-import anyio
 import pytest
 
 from mochi_server.agents import AgentDiscoveryService, AgentExecutionService, AgentResult, AgentTask, PromptLoader
@@ -17,66 +18,64 @@ from tests.support.server import RunningServer
 from tests.support.waiting import until
 
 
-def execute(stub: StubServer, data_dir: Path, task: AgentTask) -> AgentResult:
-    async def run() -> AgentResult:
-        client, store = AsyncOllamaClient(stub.url), FileSessionStore(data_dir / "chats")
-        try:
-            return await AgentExecutionService(client, store, WindowRegistry(client.loaded_windows)).execute(task)
-        finally:
-            await store.aclose()
-            await client.aclose()
+@asynccontextmanager
+async def service_in(stub: StubServer, data_dir: Path) -> AsyncIterator[AgentExecutionService]:
+    """A service whose chats are in the folder `chats`."""
+    client, store = AsyncOllamaClient(stub.url), FileSessionStore(data_dir / "chats")
+    try:
+        yield AgentExecutionService(client, store, WindowRegistry(client.loaded_windows))
+    finally:
+        await store.aclose()
+        await client.aclose()
 
-    return anyio.run(run)
+
+async def execute(stub: StubServer, data_dir: Path, task: AgentTask) -> AgentResult:
+    async with service_in(stub, data_dir) as service:
+        return await service.execute(task)
 
 
-def test_an_agent_runs_without_a_server(stub: StubServer, tmp_path: Path) -> None:
+async def test_agent_runs_without_server(stub: StubServer, tmp_path: Path) -> None:
     write_agent(tmp_path)
     agent = AgentDiscoveryService(tmp_path / "agents").get("helper")
     instruction = instruct(words(1), calls("note", text="alone"), words(2))
     task = AgentTask(agent, instruction, model="mochi", policy=ToolExecutionPolicy.NEVER_CONFIRM)
-    result = execute(stub, tmp_path, task)
+    result = await execute(stub, tmp_path, task)
     assert (result.error_code, notes(tmp_path)) == (None, ["alone"])
     assert result.output.startswith(f"Session ID: {result.session_id}\n\nID lorem ID\n\n")
     assert (tmp_path / "chats" / f"{result.session_id}.json").is_file()
 
 
-def test_with_nobody_to_ask_calls_that_need_approval_are_denied(stub: StubServer, tmp_path: Path) -> None:
+async def test_calls_are_denied_without_approval_handler(stub: StubServer, tmp_path: Path) -> None:
     write_agent(tmp_path)
     agent = AgentDiscoveryService(tmp_path / "agents").get("helper")
-    result = execute(stub, tmp_path, AgentTask(agent, instruct(calls("note", text="x"), words(2)), model="mochi"))
+    result = await execute(stub, tmp_path, AgentTask(agent, instruct(calls("note", text="x"), words(2)), model="mochi"))
     assert "denied" in result.output
     assert notes(tmp_path) == []
 
 
-def test_its_events_can_be_followed(stub: StubServer, tmp_path: Path) -> None:
+async def test_agent_run_yields_its_events(stub: StubServer, tmp_path: Path) -> None:
     write_agent(tmp_path)
     agent = AgentDiscoveryService(tmp_path / "agents").get("helper")
 
-    async def run() -> list[object]:
-        client, store = AsyncOllamaClient(stub.url), FileSessionStore(tmp_path / "chats")
-        service = AgentExecutionService(client, store, WindowRegistry(client.loaded_windows))
-        try:
-            return [step async for step in service.run(AgentTask(agent, instruct(words(1)), model="mochi"))]
-        finally:
-            await store.aclose()
-            await client.aclose()
+    async with service_in(stub, tmp_path) as service:
+        steps = [step async for step in service.run(AgentTask(agent, instruct(words(1)), model="mochi"))]
 
-    first, *_, complete, result = anyio.run(run)
+    first, *_, complete, result = steps
     assert isinstance(first, AgentStart)
     assert isinstance(complete, AgentComplete)
     assert isinstance(result, AgentResult)
     assert complete.output == result.output
 
 
-def test_a_model_that_nobody_has_is_an_error_in_the_result(stub: StubServer, tmp_path: Path) -> None:
+async def test_unknown_model_is_error_in_result(stub: StubServer, tmp_path: Path) -> None:
     write_agent(tmp_path)
     agent = AgentDiscoveryService(tmp_path / "agents").get("helper")
-    result = execute(stub, tmp_path, AgentTask(agent, "Help.", model="gone"))
+    result = await execute(stub, tmp_path, AgentTask(agent, "Help.", model="gone"))
     assert (result.error_code, result.session_id) == ("MODEL_NOT_FOUND", None)
     assert "ollama pull gone" in result.output
 
 
-def test_packaged_prompts_stand_in_for_files_that_cannot_be_used(tmp_path: Path) -> None:
+def test_packaged_prompts_replace_unusable_files(tmp_path: Path) -> None:
     packaged = PromptLoader()
     (tmp_path / "empty.md").write_text(" \n")
     (tmp_path / "latin.md").write_bytes(b"caf\xe9")
@@ -86,7 +85,9 @@ def test_packaged_prompts_stand_in_for_files_that_cannot_be_used(tmp_path: Path)
     assert packaged.planning() != packaged.execution()
 
 
-def test_the_samples_work_as_they_are(stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_samples_work_as_they_are(
+    private_stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MOCHI_FILES_ROOT", str(tmp_path / "workspace"))
     monkeypatch.setenv("MOCHI_API_KEYS", "secret")
     does = delegate(
@@ -104,7 +105,7 @@ def test_the_samples_work_as_they_are(stub: StubServer, tmp_path: Path, monkeypa
         agent="coder",
     )
     chats = tmp_path / "chats"
-    with RunningServer(tmp_path, stub.url, agents_dir=SAMPLES, agent_chats_dir=chats, api_keys=()) as server:
+    with RunningServer(tmp_path, private_stub.url, agents_dir=SAMPLES, agent_chats_dir=chats, api_keys=()) as server:
         api = server.api()
         enabled = {"enabled_agents": ["coder", "agent_builder"]}
         settings = {"execution_policy": "never_confirm"}
@@ -125,21 +126,18 @@ def test_the_samples_work_as_they_are(stub: StubServer, tmp_path: Path, monkeypa
     ]
 
 
-def test_a_command_that_does_not_end_is_killed_with_what_it_started(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+async def test_timed_out_command_is_killed_with_its_children(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MOCHI_FILES_ROOT", str(tmp_path))
     run = AgentDiscoveryService(SAMPLES).get("coder").tools["run_cli_command"]
 
-    async def hang() -> str:
-        return str(await run("(while :; do sleep 1; done) & echo $! > child; wait", timeout_seconds=1))
+    answer = await run("(while :; do sleep 1; done) & echo $! > child; wait", timeout_seconds=1)
 
-    assert anyio.run(hang) == "Killed after 1 seconds."
+    assert answer == "Killed after 1 seconds."
     child = Path("/proc", (tmp_path / "child").read_text().strip(), "stat")
     until(lambda: not child.exists() or child.read_text().split()[2] == "Z", 5)
 
 
-def test_the_agent_builder_stays_out_of_conversations() -> None:
+def test_agent_builder_cannot_read_conversations() -> None:
     tools = AgentDiscoveryService(SAMPLES).get("agent_builder").tools
     assert "coder/" in tools["list_dir"]()
     assert "description:" in tools["read_file"]("coder/SKILL.md")

@@ -17,11 +17,43 @@ from tests.support.server import RunningServer
 from tests.support.tools import write_tools
 
 
-@pytest.fixture
-def server(stub: StubServer, tmp_path: Path) -> Iterator[RunningServer]:
-    write_agent(tmp_path)
-    with RunningServer(tmp_path, stub.url) as server:
+@pytest.fixture(scope="module")
+def shared_stub() -> Iterator[StubServer]:
+    with StubServer(speed=0) as stub:
+        yield stub
+
+
+@pytest.fixture(scope="module")
+def shared_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server with agents of every kind."""
+    data_dir = tmp_path_factory.mktemp("agents")
+    for name in ("helper", "other", "third"):
+        write_agent(data_dir, name)
+    write_agent(data_dir, "broken", broken=None)
+    for name, model in (("lost", "gone:70b"), ("chatty", "mochi-chat")):
+        write_agent(data_dir, name, SKILL=f"---\ndescription: x\nmodel: {model}\n---\nYou are helper.")
+    with RunningServer(data_dir, shared_stub.url, summarization_enabled=False) as server:
         yield server
+
+
+@pytest.fixture
+def data_dir(server: RunningServer) -> Path:
+    """The data directory of the server. No agent has written a note yet."""
+    data_dir = Path(server.settings.data_dir)
+    for file in data_dir.glob("agents/*/notes.txt"):
+        file.unlink()
+    return data_dir
+
+
+@pytest.fixture
+def private_agent(tmp_path: Path) -> Path:
+    """The folder of the agent `helper` in the data directory of `private_server`."""
+    return write_agent(tmp_path)
+
+
+def chats(api: Api) -> list[dict[str, Any]]:
+    listed: list[dict[str, Any]] = api.ok(api.http.get("/agents/chats"))["sessions"]
+    return listed
 
 
 def session_with(api: Api, *agents: str, policy: str = "never_confirm", tools: tuple[str, ...] = ()) -> str:
@@ -42,9 +74,9 @@ def offered(stub: StubServer) -> list[list[str]]:
     return [[tool["function"]["name"] for tool in body.get("tools", [])] for body in bodies]
 
 
-def test_invalid_agents_are_listed_with_the_reason(api: Api, tmp_path: Path) -> None:
+def test_invalid_agents_are_listed_with_the_reason(private_api: Api, tmp_path: Path, private_agent: Path) -> None:
     write_agent(tmp_path, "broken", SKILL="---\ndescription: a: b\n---\n")
-    body = api.ok(api.http.post("/agents/reload"))["agents"]
+    body = private_api.ok(private_api.http.post("/agents/reload"))["agents"]
     assert (body["broken"]["valid"], body["broken"]["tool_count"], body["broken"]["tools"]) == (False, 0, [])
     assert body["broken"]["error_message"].startswith("SKILL.md: the front matter is not YAML")
     assert body["helper"] == {
@@ -56,40 +88,35 @@ def test_invalid_agents_are_listed_with_the_reason(api: Api, tmp_path: Path) -> 
         "tool_count": 5,
         "tools": ["note", "look", "much", "wait", "agent"],
     }
-    invalid = api.http.get("/agents/broken")
+    invalid = private_api.http.get("/agents/broken")
     assert error_of(invalid) == (422, "AGENT_INVALID")
     assert "SKILL.md" in invalid.json()["error"]["message"]
-    assert error_of(api.http.get("/agents/nobody")) == (404, "AGENT_NOT_FOUND")
-    details = api.ok(api.http.get("/agents/helper"))
+    assert error_of(private_api.http.get("/agents/nobody")) == (404, "AGENT_NOT_FOUND")
+    details = private_api.ok(private_api.http.get("/agents/helper"))
     assert details["system_prompt"] == "You are helper."
     assert details["tool_details"]["note"]["destructive"] is True
 
 
-def test_the_literal_routes_come_first(api: Api, tmp_path: Path) -> None:
+def test_literal_routes_come_before_agent_names(private_api: Api, tmp_path: Path, private_agent: Path) -> None:
     write_agent(tmp_path, "chats")
-    assert "reserved" in api.ok(api.http.post("/agents/reload"))["agents"]["chats"]["error_message"]
-    assert api.ok(api.http.get("/agents/chats")) == {"sessions": []}
+    assert "reserved" in private_api.ok(private_api.http.post("/agents/reload"))["agents"]["chats"]["error_message"]
+    assert private_api.ok(private_api.http.get("/agents/chats")) == {"sessions": []}
     for unknown in ("0123456789", "none", "..%2f..%2fsecret"):
-        assert error_of(api.http.get(f"/agents/chats/{unknown}"))[0] == 404
+        assert error_of(private_api.http.get(f"/agents/chats/{unknown}"))[0] == 404
 
 
 @pytest.mark.parametrize("enabled", [(), ("nobody",), ("broken",)], ids=["none", "unknown", "invalid"])
-def test_without_an_agent_that_can_be_used_there_is_no_such_tool(
-    api: Api, stub: StubServer, tmp_path: Path, enabled: tuple[str, ...]
-) -> None:
-    write_agent(tmp_path, "broken", helper=None, broken=None)
+def test_no_usable_agent_means_no_agent_tool(api: Api, stub: StubServer, enabled: tuple[str, ...]) -> None:
+    before = chats(api)
     session_id = session_with(api, *enabled)
     events = api.stream_message(session_id, nested(delegate(words(2)), words(2)))
     assert offered(stub)[0] == []
     assert [e.data["error_code"] for e in events if e.type == "tool_result"] == ["TOOL_NOT_FOUND"]
     assert events[-1].type == "done"
-    assert api.ok(api.http.get("/agents/chats")) == {"sessions": []}
+    assert chats(api) == before
 
 
-def test_only_enabled_and_valid_agents_are_described(api: Api, stub: StubServer, tmp_path: Path) -> None:
-    for name in ("other", "third"):
-        write_agent(tmp_path, name)
-    write_agent(tmp_path, "broken", SKILL=None)
+def test_only_enabled_and_valid_agents_are_described(api: Api, stub: StubServer) -> None:
     session_id = session_with(api, "helper", "broken", "other", "nobody")
     api.send_message(session_id, "Hello")
     body = next(e.body for e in stub.exchanges() if e.path == "/api/chat")
@@ -119,10 +146,10 @@ CALLS: list[tuple[dict[str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("arguments", "words_of_it", "code"), CALLS)
-def test_a_wrong_call_is_explained_to_the_model(
-    api: Api, tmp_path: Path, arguments: dict[str, Any], words_of_it: str, code: str
+def test_wrong_call_returns_explanation_to_model(
+    api: Api, arguments: dict[str, Any], words_of_it: str, code: str
 ) -> None:
-    write_agent(tmp_path, "other")
+    before = chats(api)
     session_id = session_with(api, "helper")
     events = api.stream_message(session_id, nested(calls("agent", **arguments), words(2)))
     kinds = [kind for kind, _ in groupby(event.type for event in events)]
@@ -130,31 +157,35 @@ def test_a_wrong_call_is_explained_to_the_model(
     complete = next(event.data for event in events if event.type == "agent_complete")
     assert (complete["session_id"], complete["success"], complete["error_code"]) == (None, False, code)
     assert words_of_it in told(api, session_id)[0]
-    assert api.ok(api.http.get("/agents/chats")) == {"sessions": []}
+    assert chats(api) == before
     assert api.send_message(session_id, "Go on")["message"]["content"]
 
 
-def test_a_chat_of_another_agent_or_of_a_user_is_not_opened(api: Api, tmp_path: Path) -> None:
-    write_agent(tmp_path, "other")
+def test_chat_of_another_agent_or_user_is_not_opened(api: Api) -> None:
     session_id = session_with(api, "helper", "other")
     api.send_message(session_id, nested(delegate(words(2), agent="other"), words(2)))
-    (foreign,) = api.ok(api.http.get("/agents/chats"))["sessions"]
+    before = chats(api)
+    foreign = before[0]
+    assert foreign["session_id"] in told(api, session_id)[0]
     for wrong in (foreign["session_id"], session_id):
         api.send_message(session_id, nested(delegate(words(2), session_id=wrong), words(2)))
         assert f"'helper' has no session '{wrong}'" in told(api, session_id)[-1]
-    assert api.ok(api.http.get("/agents/chats"))["sessions"] == [foreign]
+    assert chats(api) == before
 
 
-def test_a_session_id_that_says_nothing_begins_a_new_chat(api: Api) -> None:
+def test_empty_session_id_starts_new_chat(api: Api) -> None:
+    before = chats(api)
     session_id = session_with(api, "helper")
     api.send_message(session_id, nested(delegate(words(2), session_id=""), words(2)))
-    assert len(api.ok(api.http.get("/agents/chats"))["sessions"]) == 1
+    new, *others = chats(api)
+    assert others == before
+    assert new["session_id"] in told(api, session_id)[0]
 
 
-def test_of_two_turns_with_one_agent_session_one_is_refused(api: Api, server: RunningServer) -> None:
+def test_second_turn_on_busy_agent_session_is_refused(api: Api, server: RunningServer) -> None:
     first, second = session_with(api, "helper", policy="always_confirm"), session_with(api, "helper")
     api.send_message(first, nested(delegate(words(2)), words(2)))
-    chat_id = api.ok(api.http.get("/agents/chats"))["sessions"][0]["session_id"]
+    chat_id = chats(api)[0]["session_id"]
     other = server.api()
     with api.open_stream(first, nested(delegate(calls("look"), session_id=chat_id), words(2))) as stream:
         event = next(event for event in stream if event.type == "tool_call_confirmation_required")
@@ -169,7 +200,7 @@ def test_of_two_turns_with_one_agent_session_one_is_refused(api: Api, server: Ru
     assert again["tool_calls_executed"][0]["success"] is True
 
 
-def test_an_agent_that_never_stops_calling_is_made_to_answer(stub: StubServer, tmp_path: Path) -> None:
+def test_iteration_limit_forces_agent_to_answer(stub: StubServer, tmp_path: Path) -> None:
     write_agent(tmp_path)
     endless = [calls("note", text=str(number)) for number in range(20)]
     with RunningServer(tmp_path, stub.url, max_agent_iterations=4) as server:
@@ -183,10 +214,10 @@ def test_an_agent_that_never_stops_calling_is_made_to_answer(stub: StubServer, t
     assert offered(stub)[-2] == []
 
 
-def test_the_same_call_for_ever_ends_too(api: Api, tmp_path: Path) -> None:
+def test_repeated_identical_agent_call_ends_with_answer(api: Api, data_dir: Path) -> None:
     session_id = session_with(api, "helper")
     events = api.stream_message(session_id, nested(delegate(*[calls("note", text="again")] * 9), words(2)))
-    assert notes(tmp_path) == ["again"] * 3
+    assert notes(data_dir) == ["again"] * 3
     assert len(limits(events)) == 1
     assert events[-1].type == "done"
 
@@ -195,43 +226,41 @@ def limits(events: list[Event]) -> list[str]:
     return [e.data["message"] for e in events if e.type == "warning" and e.data["code"] == "TOOL_LIMIT_REACHED"]
 
 
-def test_the_sessions_model_stands_in_for_one_that_is_gone(api: Api, tmp_path: Path, stub: StubServer) -> None:
-    write_agent(tmp_path, SKILL="---\ndescription: x\nmodel: gone:70b\n---\nYou are helper.")
-    session_id = session_with(api, "helper")
-    events = api.stream_message(session_id, nested(delegate(words(2)), words(2)))
+def test_session_model_replaces_missing_agent_model(api: Api, stub: StubServer) -> None:
+    session_id = session_with(api, "lost")
+    events = api.stream_message(session_id, nested(delegate(words(2), agent="lost"), words(2)))
     (warning,) = [e.data for e in events if e.type == "warning"]
     assert warning["code"] == "MODEL_NOT_FOUND"
     assert "'gone:70b'" in warning["message"]
-    assert api.ok(api.http.get("/agents/chats"))["sessions"][0]["model"] == "mochi"
+    assert chats(api)[0]["model"] == "mochi"
 
 
-def test_an_agent_answers_with_the_model_it_names(api: Api, tmp_path: Path, stub: StubServer) -> None:
-    write_agent(tmp_path, SKILL="---\ndescription: x\nmodel: mochi-chat\n---\nYou are helper.")
-    session_id = session_with(api, "helper")
-    api.stream_message(session_id, nested(delegate(words(2)), words(2)))
+def test_agent_uses_model_of_its_skill(api: Api, stub: StubServer) -> None:
+    session_id = session_with(api, "chatty")
+    api.stream_message(session_id, nested(delegate(words(2), agent="chatty"), words(2)))
     models = [e.body["model"] for e in stub.exchanges() if e.path == "/api/chat" and e.body is not None]
     assert (models[0], models[1], models[-1]) == ("mochi", "mochi-chat", "mochi")
 
 
-def test_an_edited_skill_counts_at_the_next_call(api: Api, tmp_path: Path) -> None:
-    session_id = session_with(api, "helper")
-    api.send_message(session_id, nested(delegate(words(2)), words(2)))
-    chat_id = api.ok(api.http.get("/agents/chats"))["sessions"][0]["session_id"]
+def test_edited_skill_applies_at_next_call(private_api: Api, tmp_path: Path, private_agent: Path) -> None:
+    session_id = session_with(private_api, "helper")
+    private_api.send_message(session_id, nested(delegate(words(2)), words(2)))
+    chat_id = private_api.ok(private_api.http.get("/agents/chats"))["sessions"][0]["session_id"]
     again = nested(delegate(words(2), session_id=chat_id), words(2))
 
     (tmp_path / "agents" / "helper" / "SKILL.md").write_text("---\ndescription: x\n---\nYou are new.")
-    api.send_message(session_id, again)
-    messages = api.ok(api.http.get(f"/agents/chats/{chat_id}"))["messages"]
+    private_api.send_message(session_id, again)
+    messages = private_api.ok(private_api.http.get(f"/agents/chats/{chat_id}"))["messages"]
     assert [m["content"] for m in messages if m["role"] == "system"] == ["You are new."]
 
     (tmp_path / "agents" / "helper" / "SKILL.md").write_text("---\ndescription: 5\n---\n")
-    answer = api.send_message(session_id, again)
+    answer = private_api.send_message(session_id, again)
     assert answer["tool_calls_executed"][0]["error_code"] == "AGENT_INVALID"
-    assert "SKILL.md: description must be text" in told(api, session_id)[-1]
-    assert api.ok(api.http.get(f"/agents/chats/{chat_id}"))["messages"] == messages
+    assert "SKILL.md: description must be text" in told(private_api, session_id)[-1]
+    assert private_api.ok(private_api.http.get(f"/agents/chats/{chat_id}"))["messages"] == messages
 
 
-def test_a_skill_edited_while_the_agent_runs_disturbs_nothing(api: Api, tmp_path: Path) -> None:
+def test_skill_edited_during_run_does_not_affect_it(private_api: Api, tmp_path: Path, private_agent: Path) -> None:
     edit = """
     def edit() -> str:
         '''Edit.'''
@@ -240,64 +269,66 @@ def test_a_skill_edited_while_the_agent_runs_disturbs_nothing(api: Api, tmp_path
     """
     init = "from .helper import edit, look\n__all__ = ['edit', 'look']"
     write_agent(tmp_path, helper=HELPER + edit, **{"__init__": init})
-    session_id = session_with(api, "helper")
-    answer = api.send_message(session_id, nested(delegate(calls("edit"), calls("look"), words(2)), words(2)))
+    session_id = session_with(private_api, "helper")
+    answer = private_api.send_message(session_id, nested(delegate(calls("edit"), calls("look"), words(2)), words(2)))
     assert answer["tool_calls_executed"][0]["success"] is True
-    assert "Nothing to see." in told(api, session_id)[0]
+    assert "Nothing to see." in told(private_api, session_id)[0]
 
 
-def test_a_tool_named_agent_is_the_agents_own_and_none_of_the_sessions(
-    api: Api, stub: StubServer, tmp_path: Path
+def test_tool_named_agent_is_hidden_from_session(
+    private_api: Api, private_stub: StubServer, tmp_path: Path, private_agent: Path
 ) -> None:
     tool = 'def agent() -> str:\n    """A tool."""\n    return "I am the session\'s."\n__all__ = ["agent"]'
     write_tools(tmp_path, tool)
-    session_id = session_with(api, "helper", tools=("agent",))
-    api.send_message(session_id, nested(delegate(calls("agent"), words(2)), words(2)))
-    assert offered(stub)[0] == ["agent"]
-    assert "I am a tool." in told(api, session_id)[0]
-    plain = session_with(api, tools=("agent",))
-    api.send_message(plain, nested(calls("agent"), words(2)))
-    assert told(api, plain) == ["I am the session's."]
+    session_id = session_with(private_api, "helper", tools=("agent",))
+    private_api.send_message(session_id, nested(delegate(calls("agent"), words(2)), words(2)))
+    assert offered(private_stub)[0] == ["agent"]
+    assert "I am a tool." in told(private_api, session_id)[0]
+    plain = session_with(private_api, tools=("agent",))
+    private_api.send_message(plain, nested(calls("agent"), words(2)))
+    assert told(private_api, plain) == ["I am the session's."]
 
 
-def test_tools_and_agents_of_one_session_do_not_mix(api: Api, stub: StubServer, tmp_path: Path) -> None:
+def test_tools_and_agents_of_one_session_do_not_mix(
+    private_api: Api, private_stub: StubServer, tmp_path: Path, private_agent: Path
+) -> None:
     write_tools(tmp_path, 'def add(a: int) -> str:\n    """Add."""\n    return str(a + 1)\n__all__ = ["add"]')
-    session_id = session_with(api, "helper", tools=("add",))
+    session_id = session_with(private_api, "helper", tools=("add",))
     doing = delegate(calls("add", a=1), words(2))
-    answer = api.send_message(session_id, nested(doing, calls("add", a=2), calls("look"), words(2)))
-    assert sorted(offered(stub)[0]) == ["add", "agent"]
+    answer = private_api.send_message(session_id, nested(doing, calls("add", a=2), calls("look"), words(2)))
+    assert sorted(offered(private_stub)[0]) == ["add", "agent"]
     agent, added, looked = answer["tool_calls_executed"]
     assert "There is no tool named 'add'" in agent["result"]
     assert (added["result"], looked["error_code"]) == ("3", "TOOL_NOT_FOUND")
 
 
-def test_what_ollama_does_wrong_is_told_to_the_model_and_the_agents_session_stays_whole(
-    api: Api, stub: StubServer, tmp_path: Path
-) -> None:
+def test_ollama_error_is_returned_to_calling_model(private_api: Api, tmp_path: Path) -> None:
     write_agent(tmp_path, SKILL="---\ndescription: x\n---\n" + "Much too long. " * 4000)
-    session_id = session_with(api, "helper")
-    events = api.stream_message(session_id, nested(delegate(words(2)), words(2)))
+    session_id = session_with(private_api, "helper")
+    events = private_api.stream_message(session_id, nested(delegate(words(2)), words(2)))
     complete = next(event.data for event in events if event.type == "agent_complete")
     assert complete["error_code"] == "CONTEXT_OVERFLOW"
     assert complete["output"].startswith(f"Session ID: {complete['session_id']}\n\nThe agent could not go on:")
     assert events[-1].type == "done"
-    assert [m["role"] for m in api.messages(session_id)] == ["user", "assistant", "tool", "assistant"]
-    chat = api.ok(api.http.get(f"/agents/chats/{complete['session_id']}"))["messages"]
+    assert [m["role"] for m in private_api.messages(session_id)] == ["user", "assistant", "tool", "assistant"]
+    chat = private_api.ok(private_api.http.get(f"/agents/chats/{complete['session_id']}"))["messages"]
     assert [m["role"] for m in chat] == ["system", "user"]
 
 
-def test_prompts_of_the_data_directory_win(api: Api, stub: StubServer, tmp_path: Path) -> None:
+def test_prompts_of_data_directory_override_packaged_ones(
+    private_api: Api, private_stub: StubServer, tmp_path: Path, private_agent: Path
+) -> None:
     folder = tmp_path / "docs" / "agents"
     folder.mkdir(parents=True)
     (folder / "agent_prompt_planning.md").write_text("\ufeffMake a plan.\n")
     (folder / "agent_prompt_execution.md").write_text("Act.\n")
-    session_id = session_with(api, "helper")
-    api.send_message(session_id, nested(delegate(words(1), calls("look"), words(2)), words(2)))
-    bodies = [e.body for e in stub.exchanges() if e.path == "/api/chat" and e.body is not None]
+    session_id = session_with(private_api, "helper")
+    private_api.send_message(session_id, nested(delegate(words(1), calls("look"), words(2)), words(2)))
+    bodies = [e.body for e in private_stub.exchanges() if e.path == "/api/chat" and e.body is not None]
     assert [b["messages"][-1]["content"] for b in bodies[1:-1]] == ["Make a plan.", "Act.", "Act."]
 
 
-def test_an_answer_that_breaks_off_ends_the_agent_and_not_the_turn(tmp_path: Path) -> None:
+def test_broken_answer_ends_agent_but_not_turn(tmp_path: Path) -> None:
     write_agent(tmp_path)
     called = (
         b'{"message":{"role":"assistant","content":"","tool_calls":[{"function":{"name":"agent","arguments":'

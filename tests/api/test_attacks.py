@@ -1,4 +1,6 @@
-"""Names that want to be paths, and heads that want to be two requests: a clear refusal, and nothing touched."""
+"""Names that lead out of a directory, and heads with two meanings: a clear refusal, and nothing touched."""
+
+from __future__ import annotations
 
 import json
 import re
@@ -6,68 +8,120 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from mochi_stub import StubServer
 from tests.support.agents import write_agent
 from tests.support.api import Api, error_of
-from tests.support.attacks import CANARY, LOOK_ALIKES, NAMES, ODD_NAMES, SEGMENTS, WAYS_OUT, WINDOWS_NAMES, Outside
+from tests.support.attacks import (
+    CANARY,
+    LOOK_ALIKES,
+    NAMES,
+    NAMES_OF_EACH_KIND,
+    ODD_NAMES,
+    SEGMENTS,
+    SEGMENTS_OF_EACH_KIND,
+    WAYS_OUT,
+    WINDOWS_NAMES,
+    Outside,
+)
 from tests.support.instructions import calls, instruct, words
-from tests.support.openapi import Route, routes
-from tests.support.raw_http import RawResponse, send_raw
+from tests.support.raw_http import send_request, send_requests
 from tests.support.server import RunningServer
 
-ROUTES = routes()
-NAMING = [route for route in ROUTES if "{" in route.path]
-TAKING_BODIES = [route for route in ROUTES if route.fields]
+if TYPE_CHECKING:
+    from tests.support.openapi import Route
+
+
+@pytest.fixture(scope="module")
+def shared_outside(tmp_path_factory: pytest.TempPathFactory) -> Outside:
+    """The data directory of the shared server, and files around it. Tests take `outside`."""
+    return Outside(tmp_path_factory.mktemp("attacks"))
+
+
+@pytest.fixture(scope="module")
+def shared_stub() -> Iterator[StubServer]:
+    with StubServer(speed=0) as stub:
+        yield stub
+
+
+@pytest.fixture(scope="module")
+def shared_server(shared_stub: StubServer, shared_outside: Outside) -> Iterator[RunningServer]:
+    with RunningServer(shared_outside.data, shared_stub.url, summarization_enabled=False) as server:
+        yield server
 
 
 @pytest.fixture
-def outside(tmp_path: Path) -> Outside:
+def outside(shared_outside: Outside) -> Outside:
+    """The files around the data directory of `server`."""
+    return shared_outside
+
+
+@pytest.fixture
+def private_outside(tmp_path: Path) -> Outside:
+    """The files around the data directory of `private_server`."""
     return Outside(tmp_path)
 
 
 @pytest.fixture
-def server(stub: StubServer, outside: Outside) -> Iterator[RunningServer]:
-    with RunningServer(outside.data, stub.url) as server:
+def private_server(private_stub: StubServer, private_outside: Outside) -> Iterator[RunningServer]:
+    """A server for one test."""
+    with RunningServer(private_outside.data, private_stub.url) as server:
         yield server
 
 
-def ask(server: RunningServer, route: Route, segment: str) -> RawResponse:
-    """A request whose path names something by this segment, in all places."""
+def request_of(route: Route, segment: str) -> bytes:
+    """Return a request whose path has this segment in the place of every parameter."""
     path = re.sub(r"\{\w+\}", lambda _: segment, route.path)
     body = b"" if route.body is None else json.dumps(route.body).encode()
-    head = f"{route.method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {len(body)}\r\n"
-    return send_raw(server.url, head.encode() + b"Content-Type: application/json\r\n\r\n" + body)
+    head = f"{route.method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
+    return head.encode() + b"Content-Type: application/json\r\n\r\n" + body
 
 
-@pytest.mark.parametrize("route", NAMING, ids=str)
-def test_no_name_in_a_path_leads_anywhere(server: RunningServer, outside: Outside, route: Route) -> None:
-    for segment in SEGMENTS:
-        answer = ask(server, route, segment)
-        assert 400 <= answer.status < 500, segment
-        assert answer.error, segment
-        assert CANARY.encode() not in answer.body, segment
+@pytest.mark.parametrize(
+    "segments",
+    [
+        pytest.param(SEGMENTS_OF_EACH_KIND, id="of each kind"),
+        pytest.param(SEGMENTS, id="all", marks=pytest.mark.slow),
+    ],
+)
+def test_no_name_in_path_leaves_data_directory(server: RunningServer, outside: Outside, segments: list[str]) -> None:
+    from tests.support.openapi import routes
+
+    for route in (route for route in routes() if "{" in route.path):
+        answers = send_requests(server.url, (request_of(route, segment) for segment in segments))
+        for segment, answer in zip(segments, answers, strict=True):
+            assert 400 <= answer.status < 500, (str(route), segment)
+            assert answer.error, (str(route), segment)
+            assert CANARY.encode() not in answer.body, (str(route), segment)
     assert outside.is_untouched()
 
 
-@pytest.mark.parametrize("route", TAKING_BODIES, ids=str)
-def test_no_name_in_a_body_leads_anywhere(api: Api, outside: Outside, route: Route) -> None:
-    session_id = api.create_session("mochi")["session_id"]
-    path = route.path.removeprefix("/api/v1").replace("{session_id}", session_id).replace("{message_index}", "0")
-    for field in route.fields:
-        for name in NAMES:
-            response = api.http.request(
-                route.method, path.replace("{filename}", "none.md"), json={**(route.body or {}), field: name}
-            )
-            assert response.status_code < 500, (field, name)
-            assert CANARY not in response.text, (field, name)
+@pytest.mark.parametrize(
+    "names",
+    [pytest.param(NAMES_OF_EACH_KIND, id="of each kind"), pytest.param(NAMES, id="all", marks=pytest.mark.slow)],
+)
+def test_no_name_in_body_leaves_data_directory(
+    api: Api, server: RunningServer, outside: Outside, names: list[str]
+) -> None:
+    from tests.support.openapi import routes
+
+    for route in routes():
+        for field in route.fields:
+            session_id = api.create_session("mochi-long")["session_id"]
+            values = {"session_id": session_id, "message_index": "0", "filename": "none.md"}
+            url = server.url + route.path.format_map(values)
+            for name in names:
+                response = api.http.request(route.method, url, json={**(route.body or {}), field: name})
+                assert response.status_code < 500, (str(route), field, name)
+                assert CANARY not in response.text, (str(route), field, name)
     assert outside.is_untouched()
 
 
 @pytest.mark.parametrize("name", WAYS_OUT + WINDOWS_NAMES + LOOK_ALIKES + ODD_NAMES)
-def test_no_prompt_file_gets_such_a_name(api: Api, outside: Outside, name: str) -> None:
+def test_unsafe_prompt_file_names_are_refused(api: Api, outside: Outside, name: str) -> None:
     response = api.http.post("/system-prompts", json={"filename": name, "content": "x"})
     assert error_of(response) == (422, "VALIDATION_ERROR")
     session = {"model": "mochi", "system_prompt_source_file": name}
@@ -79,116 +133,116 @@ def test_no_prompt_file_gets_such_a_name(api: Api, outside: Outside, name: str) 
     assert not (outside.data / "system_prompts").exists()
 
 
-def test_ordinary_names_in_other_scripts_are_fine(api: Api) -> None:
+def test_names_in_other_scripts_are_accepted(private_api: Api) -> None:
     for name in ("été.md", "日本語.txt", "Привет мир.md", "a.b.md"):
-        api.ok(api.http.post("/system-prompts", json={"filename": name, "content": "x"}), 201)
-        assert api.ok(api.http.get(f"/system-prompts/{name}"))["filename"] == name
+        private_api.ok(private_api.http.post("/system-prompts", json={"filename": name, "content": "x"}), 201)
+        assert private_api.ok(private_api.http.get(f"/system-prompts/{name}"))["filename"] == name
 
 
 @pytest.mark.one_process("it is about files")
 @pytest.mark.parametrize("folder", ["chat_sessions", "agents/agent_chats"])
-def test_links_to_sessions_elsewhere_are_not_followed(api: Api, outside: Outside, folder: str) -> None:
-    session_id = api.create_session("mochi", system_prompt=CANARY)["session_id"]
-    elsewhere = outside.root / "elsewhere.json"
-    (outside.data / "chat_sessions" / f"{session_id}.json").rename(elsewhere)
+def test_links_to_sessions_elsewhere_are_not_followed(private_api: Api, private_outside: Outside, folder: str) -> None:
+    session_id = private_api.create_session("mochi", system_prompt=CANARY)["session_id"]
+    elsewhere = private_outside.root / "elsewhere.json"
+    (private_outside.data / "chat_sessions" / f"{session_id}.json").rename(elsewhere)
     before = elsewhere.read_bytes()
-    directory = outside.data / folder
+    directory = private_outside.data / folder
     directory.mkdir(parents=True, exist_ok=True)
     (directory / f"{session_id}.json").symlink_to(elsewhere)
     (directory / ".index.sqlite").unlink(missing_ok=True)
-    (directory / ".index.sqlite").symlink_to(outside.root / "new.sqlite")
+    (directory / ".index.sqlite").symlink_to(private_outside.root / "new.sqlite")
 
     kind = "/sessions" if folder == "chat_sessions" else "/agents/chats"
-    assert api.ok(api.http.get(kind)) == {"sessions": []}
-    assert error_of(api.http.get(f"{kind}/{session_id}")) == (404, "SESSION_NOT_FOUND")
-    assert error_of(api.http.post(f"/chat/{session_id}", json={"message": "x"}))[0] == 404
-    assert error_of(api.http.patch(f"/sessions/{session_id}", json={"title": "x"}))[0] == 404
-    assert error_of(api.http.delete(f"/sessions/{session_id}"))[0] == 404
+    assert private_api.ok(private_api.http.get(kind)) == {"sessions": []}
+    assert error_of(private_api.http.get(f"{kind}/{session_id}")) == (404, "SESSION_NOT_FOUND")
+    assert error_of(private_api.http.post(f"/chat/{session_id}", json={"message": "x"}))[0] == 404
+    assert error_of(private_api.http.patch(f"/sessions/{session_id}", json={"title": "x"}))[0] == 404
+    assert error_of(private_api.http.delete(f"/sessions/{session_id}"))[0] == 404
     assert elsewhere.read_bytes() == before
-    assert not (outside.root / "new.sqlite").exists()
+    assert not (private_outside.root / "new.sqlite").exists()
 
 
 @pytest.mark.one_process("it is about files")
 @pytest.mark.parametrize("target", ["canary", "new.sqlite", "database.sqlite"])
-def test_a_link_in_place_of_the_index_is_replaced(api: Api, outside: Outside, target: str) -> None:
-    database = outside.root / "database.sqlite"
+def test_a_link_in_place_of_the_index_is_replaced(private_api: Api, private_outside: Outside, target: str) -> None:
+    database = private_outside.root / "database.sqlite"
     with closing(sqlite3.connect(database)) as connection:
         connection.execute("CREATE TABLE mine (x)")
     before = database.read_bytes()
-    api.create_session("mochi")
-    index = outside.data / "chat_sessions" / ".index.sqlite"
-    index.symlink_to(outside.root / target)
-    assert len(api.ok(api.http.get("/sessions"))["sessions"]) == 1
+    private_api.create_session("mochi")
+    index = private_outside.data / "chat_sessions" / ".index.sqlite"
+    index.symlink_to(private_outside.root / target)
+    assert len(private_api.ok(private_api.http.get("/sessions"))["sessions"]) == 1
     assert not index.is_symlink()
     assert database.read_bytes() == before
     database.unlink()
-    assert outside.is_untouched()
+    assert private_outside.is_untouched()
 
 
 @pytest.mark.one_process("it is about files")
-def test_a_link_in_place_of_a_turns_log_is_not_written_to(api: Api, outside: Outside) -> None:
-    session_id = api.create_session("mochi")["session_id"]
-    (outside.data / "chat_sessions" / f".{session_id}.turn.jsonl").symlink_to(outside.root / "canary")
+def test_a_link_in_place_of_a_turns_log_is_not_written_to(private_api: Api, private_outside: Outside) -> None:
+    session_id = private_api.create_session("mochi")["session_id"]
+    (private_outside.data / "chat_sessions" / f".{session_id}.turn.jsonl").symlink_to(private_outside.root / "canary")
     calling = instruct(calls("anything"), words(5))  # a turn of two answers is logged in between
-    assert error_of(api.http.post(f"/chat/{session_id}", json={"message": calling})) == (500, "STORAGE_FAILED")
-    assert outside.is_untouched()
+    assert error_of(private_api.http.post(f"/chat/{session_id}", json={"message": calling})) == (500, "STORAGE_FAILED")
+    assert private_outside.is_untouched()
 
 
-def test_links_to_prompts_elsewhere_are_not_followed(api: Api, outside: Outside) -> None:
-    prompts = outside.data / "system_prompts"
+def test_links_to_prompts_elsewhere_are_not_followed(private_api: Api, private_outside: Outside) -> None:
+    prompts = private_outside.data / "system_prompts"
     prompts.mkdir()
-    (prompts / "link.md").symlink_to(outside.root / "canary.md")
-    (prompts / "dangling.md").symlink_to(outside.root / "new.md")
-    assert api.ok(api.http.get("/system-prompts")) == {"prompts": []}
+    (prompts / "link.md").symlink_to(private_outside.root / "canary.md")
+    (prompts / "dangling.md").symlink_to(private_outside.root / "new.md")
+    assert private_api.ok(private_api.http.get("/system-prompts")) == {"prompts": []}
     for name in ("link.md", "dangling.md"):
-        assert error_of(api.http.get(f"/system-prompts/{name}"))[0] == 404
-        assert error_of(api.http.put(f"/system-prompts/{name}", json={"content": "x"}))[0] == 404
-        assert error_of(api.http.delete(f"/system-prompts/{name}"))[0] == 404
-        api.http.post("/system-prompts", json={"filename": name, "content": "x"})
-    assert outside.is_untouched()
+        assert error_of(private_api.http.get(f"/system-prompts/{name}"))[0] == 404
+        assert error_of(private_api.http.put(f"/system-prompts/{name}", json={"content": "x"}))[0] == 404
+        assert error_of(private_api.http.delete(f"/system-prompts/{name}"))[0] == 404
+        private_api.http.post("/system-prompts", json={"filename": name, "content": "x"})
+    assert private_outside.is_untouched()
 
 
 @pytest.mark.parametrize("linked", ["__init__.py", "helper.py", "package"])
-def test_links_to_tools_elsewhere_are_not_followed(api: Api, outside: Outside, linked: str) -> None:
-    elsewhere = outside.root / "elsewhere"
+def test_links_to_tools_elsewhere_are_not_followed(private_api: Api, private_outside: Outside, linked: str) -> None:
+    elsewhere = private_outside.root / "elsewhere"
     elsewhere.mkdir()
     code = f"def canary() -> str:\n    'Sing.'\n    return '{CANARY}'\n__all__ = ['canary']\n"
     for name in ("__init__.py", "helper.py"):
         (elsewhere / name).write_text(code)
-    tools = outside.data / "tools"
+    tools = private_outside.data / "tools"
     tools.mkdir()
     if linked != "__init__.py":
         module = linked.removesuffix(".py")
         (tools / "__init__.py").write_text(f"from .{module} import canary\n__all__ = ['canary']\n")
     (tools / linked).symlink_to(elsewhere if linked == "package" else elsewhere / linked)
 
-    listed = api.ok(api.http.post("/tools/reload"))
+    listed = private_api.ok(private_api.http.post("/tools/reload"))
     assert listed["tools"] == {}
     assert "a link that leads out" in str(listed)
-    assert str(outside.root) not in str(listed)
+    assert str(private_outside.root) not in str(listed)
 
 
 @pytest.mark.parametrize("linked", ["SKILL.md", "__init__.py", "helper.py"])
-def test_links_to_agents_elsewhere_are_not_followed(api: Api, outside: Outside, linked: str) -> None:
-    agent = write_agent(outside.data)
-    elsewhere = outside.root / linked
+def test_links_to_agents_elsewhere_are_not_followed(private_api: Api, private_outside: Outside, linked: str) -> None:
+    agent = write_agent(private_outside.data)
+    elsewhere = private_outside.root / linked
     (agent / linked).rename(elsewhere)
     (agent / linked).symlink_to(elsewhere)
 
-    helper = api.ok(api.http.post("/agents/reload"))["agents"]["helper"]
+    helper = private_api.ok(private_api.http.post("/agents/reload"))["agents"]["helper"]
     assert not helper["valid"]
     assert "a link that leads out" in helper["error_message"]
-    assert str(outside.root) not in helper["error_message"]
+    assert str(private_outside.root) not in helper["error_message"]
 
 
-def test_a_broken_tool_names_its_file_and_not_where_it_is(api: Api, outside: Outside) -> None:
-    tools = outside.data / "tools"
+def test_tool_problem_names_file_without_its_path(private_api: Api, private_outside: Outside) -> None:
+    tools = private_outside.data / "tools"
     tools.mkdir()
     (tools / "__init__.py").write_text("from .helper import missing\n__all__ = ['missing']\n")
     (tools / "helper.py").write_text("")
-    listed = str(api.ok(api.http.get("/tools")))
+    listed = str(private_api.ok(private_api.http.get("/tools")))
     assert "helper.py" in listed
-    assert str(outside.root) not in listed
+    assert str(private_outside.root) not in listed
 
 
 HEALTH = b"GET /api/v1/health HTTP/1.1\r\n"
@@ -233,16 +287,14 @@ CHAT = b"POST /api/v1/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Type: appl
     ],
     ids=lambda value: repr(value[:60]) if isinstance(value, bytes) else None,
 )
-def test_a_head_that_is_not_http_or_has_two_meanings_is_refused(
-    server: RunningServer, request_bytes: bytes, status: int
-) -> None:
-    answer = send_raw(server.url, request_bytes)
+def test_invalid_or_ambiguous_head_is_refused(server: RunningServer, request_bytes: bytes, status: int) -> None:
+    answer = send_request(server.url, request_bytes)
     assert answer.status == status
     assert answer.error in {"BAD_REQUEST", "HEADERS_TOO_LARGE", "BODY_TOO_LARGE"}
     assert answer.headers["x-request-id"]
 
 
 @pytest.mark.parametrize("query", [b"?a=%ff", b"?%zz=%", b"?a=\xff\xfe", b"?" + b"&" * 1000, b"?a=%00"])
-def test_a_query_that_is_not_text_harms_nobody(server: RunningServer, query: bytes) -> None:
-    answer = send_raw(server.url, b"GET /api/v1/sessions" + query + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
+def test_undecodable_query_is_harmless(server: RunningServer, query: bytes) -> None:
+    answer = send_request(server.url, b"GET /api/v1/sessions" + query + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert answer.status in (200, 400)

@@ -1,7 +1,7 @@
 """An Ollama that is down or misbehaves: the specified error, nothing lost, and the server serves on."""
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -61,39 +61,55 @@ MISBEHAVIOURS = {
 }
 
 
+@pytest.fixture(scope="module")
+def raw_ollama() -> Iterator[RawOllama]:
+    with RawOllama(sends()) as ollama:
+        yield ollama
+
+
+@pytest.fixture(scope="module")
+def raw_server(raw_ollama: RawOllama, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server in front of an Ollama whose chat route each test chooses."""
+    data_dir = tmp_path_factory.mktemp("raw")
+    with RunningServer(data_dir, raw_ollama.url, summarization_enabled=False) as server:
+        yield server
+
+
 @pytest.mark.parametrize(("chat", "said", "reason"), MISBEHAVIOURS.values(), ids=MISBEHAVIOURS)
-def test_in_a_stream_it_is_an_error_event_and_done_and_the_text_is_kept(
-    tmp_path: Path, chat: Callable[[socket.socket], None], said: str, reason: str
+def test_stream_ends_with_error_and_keeps_partial_text(
+    raw_server: RunningServer, raw_ollama: RawOllama, chat: Callable[[socket.socket], None], said: str, reason: str
 ) -> None:
-    with RawOllama(chat) as ollama, RunningServer(tmp_path, ollama.url) as server:
-        api = server.api()
-        session_id = api.create_session("raw")["session_id"]
+    raw_ollama.chat = chat
+    api = raw_server.client
+    session_id = api.create_session("raw")["session_id"]
 
-        events = api.stream_message(session_id, "Hello!")
+    events = api.stream_message(session_id, "Hello!")
 
-        assert [event.type for event in events[-2:]] == ["error", "done"]
-        assert events[-2].data["code"] == "OLLAMA_ERROR"
-        assert reason in events[-2].data["message"]
-        assert text_of(events) == said
-        stored = [(m["role"], m["content"], m.get("interrupted")) for m in api.messages(session_id)]
-        assert stored == [("user", "Hello!", None)] + ([("assistant", said, True)] if said else [])
+    assert [event.type for event in events[-2:]] == ["error", "done"]
+    assert events[-2].data["code"] == "OLLAMA_ERROR"
+    assert reason in events[-2].data["message"]
+    assert text_of(events) == said
+    stored = [(m["role"], m["content"], m.get("interrupted")) for m in api.messages(session_id)]
+    assert stored == [("user", "Hello!", None)] + ([("assistant", said, True)] if said else [])
 
 
 @pytest.mark.parametrize(("chat", "said", "reason"), MISBEHAVIOURS.values(), ids=MISBEHAVIOURS)
-def test_collected_it_is_502(tmp_path: Path, chat: Callable[[socket.socket], None], said: str, reason: str) -> None:
-    with RawOllama(chat) as ollama, RunningServer(tmp_path, ollama.url) as server:
-        api = server.api()
-        session_id = api.create_session("raw")["session_id"]
+def test_collected_turn_gets_502(
+    raw_server: RunningServer, raw_ollama: RawOllama, chat: Callable[[socket.socket], None], said: str, reason: str
+) -> None:
+    raw_ollama.chat = chat
+    api = raw_server.client
+    session_id = api.create_session("raw")["session_id"]
 
-        response = api.http.post(f"/chat/{session_id}", json={"message": "Hello!"})
+    response = api.http.post(f"/chat/{session_id}", json={"message": "Hello!"})
 
-        assert error_of(response) == (502, "OLLAMA_ERROR")
-        assert reason in response.json()["error"]["message"]
-        assert len(api.messages(session_id)) == (2 if said else 1)
+    assert error_of(response) == (502, "OLLAMA_ERROR")
+    assert reason in response.json()["error"]["message"]
+    assert len(api.messages(session_id)) == (2 if said else 1)
 
 
 @pytest.mark.parametrize("end", [Failure("kaput"), Cut()], ids=["an error line", "a cut"])
-def test_ten_pieces_before_a_failure_are_kept_and_the_next_turn_works(tmp_path: Path, end: Part) -> None:
+def test_text_before_failure_is_kept_and_next_turn_works(tmp_path: Path, end: Part) -> None:
     def resolve(prompt: Prompt) -> Reply:
         return Reply([Text(PIECES), end]) if prompt.user_text == "fail" else Reply.of("Fine.")
 
@@ -108,7 +124,7 @@ def test_ten_pieces_before_a_failure_are_kept_and_the_next_turn_works(tmp_path: 
         assert api.send_message(session_id, "Go on")["message"]["content"] == "Fine."
 
 
-def test_an_early_failure_of_the_model_carries_ollamas_words(tmp_path: Path) -> None:
+def test_early_failure_has_message_of_ollama(tmp_path: Path) -> None:
     with (
         StubServer(speed=0, resolve=lambda _: Reply([Failure("out of memory")])) as stub,
         RunningServer(tmp_path, stub.url) as server,
@@ -121,13 +137,11 @@ def test_an_early_failure_of_the_model_carries_ollamas_words(tmp_path: Path) -> 
         assert response.json()["error"]["details"] == {"upstream_status": 500}
 
 
-def test_with_ollama_down_the_message_is_stored_and_regenerating_answers_it_later(
-    tmp_path: Path, stub: StubServer
-) -> None:
-    with RunningServer(tmp_path, stub.url) as server:
+def test_message_is_stored_while_ollama_is_down(tmp_path: Path, private_stub: StubServer) -> None:
+    with RunningServer(tmp_path, private_stub.url) as server:
         session_id = server.api().create_session("mochi")["session_id"]
-    port = stub.port
-    stub.stop()
+    port = private_stub.port
+    private_stub.stop()
 
     with RunningServer(tmp_path, f"http://127.0.0.1:{port}") as server:
         api = server.api()
@@ -145,7 +159,7 @@ def test_with_ollama_down_the_message_is_stored_and_regenerating_answers_it_late
             assert [m["role"] for m in api.messages(session_id)] == ["user", "assistant"]
 
 
-def test_a_silent_ollama_is_given_up_after_the_stall_timeout(tmp_path: Path) -> None:
+def test_silent_ollama_ends_turn_after_stall_timeout(tmp_path: Path) -> None:
     def hang(connection: socket.socket) -> None:
         connection.sendall(stream_head() + line("Hi"))
         connection.recv(1)  # returns when the server gives up
@@ -161,7 +175,7 @@ def test_a_silent_ollama_is_given_up_after_the_stall_timeout(tmp_path: Path) -> 
         assert "silent" in events[1].data["message"]
 
 
-def test_a_model_that_was_removed_is_404_before_anything_is_stored(tmp_path: Path, stub: StubServer) -> None:
+def test_removed_model_is_404_and_stores_nothing(tmp_path: Path, stub: StubServer) -> None:
     with RunningServer(tmp_path, stub.url) as server:
         session_id = server.api().create_session("mochi")["session_id"]
     with StubServer(models=(), speed=0) as empty, RunningServer(tmp_path, empty.url) as server:

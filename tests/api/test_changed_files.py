@@ -32,29 +32,31 @@ def told(stub: StubServer) -> list[str]:
     return [message["content"] for message in body["messages"]]
 
 
-def test_what_others_say_and_hands_change_between_turns_is_what_the_model_is_told(
-    api: Api, stub: StubServer, tmp_path: Path
+def test_changes_by_other_processes_reach_the_next_prompt(
+    private_api: Api, private_stub: StubServer, tmp_path: Path
 ) -> None:
-    session_id = api.create_session("mochi")["session_id"]
-    answer = api.send_message(session_id, "One?")["message"]["content"]
+    session_id = private_api.create_session("mochi")["session_id"]
+    answer = private_api.send_message(session_id, "One?")["message"]["content"]
     SessionManager(tmp_path / "chat_sessions").append_messages(session_id, [said("Two?"), answered("Two.")])
-    api.send_message(session_id, "Three?")
-    assert told(stub) == ["One?", answer, "Two?", "Two.", "Three?"]
+    private_api.send_message(session_id, "Three?")
+    assert told(private_stub) == ["One?", answer, "Two?", "Two.", "Three?"]
 
     file = file_of(tmp_path / "chat_sessions", session_id)
     file.write_bytes(file.read_bytes().replace(b"Two.", b"2!!!"))
-    api.send_message(session_id, "Four?")
-    assert told(stub)[3] == "2!!!"
+    private_api.send_message(session_id, "Four?")
+    assert told(private_stub)[3] == "2!!!"
 
     file.unlink()
-    assert error_of(api.http.post(f"/chat/{session_id}", json={"message": "Five?"})) == (404, "SESSION_NOT_FOUND")
+    assert error_of(private_api.http.post(f"/chat/{session_id}", json={"message": "Five?"})) == (
+        404,
+        "SESSION_NOT_FOUND",
+    )
 
 
-def test_whatever_is_done_with_a_session_what_is_shown_of_it_is_what_its_file_says(
-    tmp_path: Path, stub: StubServer
-) -> None:
+@pytest.mark.parametrize("turns", [8, pytest.param(40, marks=pytest.mark.slow)])
+def test_messages_match_file_after_every_operation(tmp_path: Path, private_stub: StubServer, turns: int) -> None:
     write_tools(tmp_path, ADD)
-    with RunningServer(tmp_path, stub.url) as server:
+    with RunningServer(tmp_path, private_stub.url) as server:
         api = server.api()
         tools = {"tools": ["add"], "execution_policy": "never_confirm"}
         session_id = api.create_session("mochi", system_prompt="Be brief.", tool_settings=tools)["session_id"]
@@ -62,7 +64,7 @@ def test_whatever_is_done_with_a_session_what_is_shown_of_it_is_what_its_file_sa
         def stored() -> Any:
             return orjson.loads(file_of(tmp_path / "chat_sessions", session_id).read_bytes())["messages"]
 
-        for number in range(40):
+        for number in range(turns):
             api.send_message(session_id, f"Question {number}")
         url = f"/sessions/{session_id}"
         steps: list[Callable[[], object]] = [
@@ -79,4 +81,4 @@ def test_whatever_is_done_with_a_session_what_is_shown_of_it_is_what_its_file_sa
         for step in steps:
             step()
             assert api.messages(session_id) == stored()
-        assert told(stub) == [message["content"] for message in stored()[:-1]]
+        assert told(private_stub) == [message["content"] for message in stored()[:-1]]

@@ -20,7 +20,7 @@ def last_chat(stub: StubServer) -> dict[str, Any]:
     return body
 
 
-def test_a_streamed_answer_comes_in_pieces_and_ends_with_its_message_and_done(api: Api) -> None:
+def test_stream_ends_with_message_complete_and_done(api: Api) -> None:
     session_id = api.create_session("mochi")["session_id"]
 
     events = api.stream_message(session_id, "Hello!")
@@ -33,13 +33,13 @@ def test_a_streamed_answer_comes_in_pieces_and_ends_with_its_message_and_done(ap
     assert events[-1].data == {"session_id": session_id}
 
 
-def test_the_complete_message_is_the_stored_one(api: Api) -> None:
-    session_id = api.create_session("mochi")["session_id"]
+def test_the_complete_message_is_the_stored_one(private_api: Api) -> None:
+    session_id = private_api.create_session("mochi")["session_id"]
 
-    events = api.stream_message(session_id, "Hello!")
+    events = private_api.stream_message(session_id, "Hello!")
 
     complete = events[-2].data
-    user, assistant = api.messages(session_id)
+    user, assistant = private_api.messages(session_id)
     assert (user["role"], user["content"]) == ("user", "Hello!")
     assert assistant["content"] == text_of(events)
     assert complete["message_id"] == assistant["message_id"]
@@ -62,12 +62,12 @@ def test_event_ids_name_the_run_and_count_from_one(api: Api) -> None:
     assert [event.id for event in events] == [f"{run_id}:{n}" for n in range(1, len(events) + 1)]
 
 
-def test_a_collected_answer_is_the_message_as_stored(api: Api) -> None:
-    session_id = api.create_session("mochi-chat")["session_id"]
+def test_a_collected_answer_is_the_message_as_stored(private_api: Api) -> None:
+    session_id = private_api.create_session("mochi-chat")["session_id"]
 
-    answer = api.send_message(session_id, "What is the capital of France?")
+    answer = private_api.send_message(session_id, "What is the capital of France?")
 
-    stored = api.messages(session_id)[-1]
+    stored = private_api.messages(session_id)[-1]
     assert answer["session_id"] == session_id
     assert answer["message"] == stored
     assert answer["tool_calls_executed"] == []
@@ -83,7 +83,7 @@ def test_a_collected_answer_is_the_message_as_stored(api: Api) -> None:
     ["Hello!", "Why?\nReason: because", instruct(words(7), calls("nothing"), words(3), reasoning=4)],
     ids=["plain", "reasoned", "with a tool"],
 )
-def test_a_turn_streamed_and_the_same_turn_collected_leave_the_same_session(api: Api, message: str) -> None:
+def test_streamed_and_collected_turns_store_the_same(api: Api, message: str) -> None:
     streamed, collected = (api.create_session("mochi", system_prompt="Be brief.")["session_id"] for _ in range(2))
 
     api.stream_message(streamed, message, think=True)
@@ -100,7 +100,7 @@ def test_a_turn_streamed_and_the_same_turn_collected_leave_the_same_session(api:
     assert len(first["messages"]) >= 3
 
 
-def test_thinking_is_streamed_apart_and_stored_apart(api: Api) -> None:
+def test_thinking_is_streamed_and_stored_separately(api: Api) -> None:
     session_id = api.create_session("mochi")["session_id"]
 
     events = api.stream_message(session_id, instruct(words(6), reasoning=9, label="L"), think=True)
@@ -123,7 +123,7 @@ def test_thinking_of_earlier_turns_is_not_sent_back(api: Api, stub: StubServer) 
 
 
 @pytest.mark.parametrize("wish", [None, False])
-def test_models_that_can_think_are_told_not_to_unless_asked(api: Api, stub: StubServer, wish: bool | None) -> None:
+def test_thinking_is_disabled_by_default(api: Api, stub: StubServer, wish: bool | None) -> None:
     session_id = api.create_session("mochi")["session_id"]
 
     events = api.stream_message(session_id, "Why?\nReason: because", **({} if wish is None else {"think": wish}))
@@ -133,13 +133,13 @@ def test_models_that_can_think_are_told_not_to_unless_asked(api: Api, stub: Stub
 
 
 @pytest.mark.parametrize("level", [True, "low", "max"])
-def test_a_wish_to_think_is_passed_on(api: Api, stub: StubServer, level: bool | str) -> None:
+def test_think_option_is_sent_to_ollama(api: Api, stub: StubServer, level: bool | str) -> None:
     session_id = api.create_session("mochi")["session_id"]
     api.send_message(session_id, "Why?", think=level)
     assert last_chat(stub)["think"] == level
 
 
-def test_a_model_that_cannot_think_answers_without_and_says_so(api: Api, stub: StubServer) -> None:
+def test_model_without_thinking_answers_with_warning(api: Api, stub: StubServer) -> None:
     session_id = api.create_session("mochi-chat")["session_id"]
 
     events = api.stream_message(session_id, "Why?", think=True)
@@ -150,10 +150,10 @@ def test_a_model_that_cannot_think_answers_without_and_says_so(api: Api, stub: S
     assert "think" not in last_chat(stub)
 
 
-def test_the_upstream_request_names_the_window_and_forbids_truncation(api: Api, stub: StubServer) -> None:
-    session_id = api.create_session("mochi")["session_id"]
-    api.send_message(session_id, "Hello!")
-    sent = last_chat(stub)
+def test_upstream_request_sets_num_ctx_and_no_truncation(private_api: Api, private_stub: StubServer) -> None:
+    session_id = private_api.create_session("mochi")["session_id"]
+    private_api.send_message(session_id, "Hello!")
+    sent = last_chat(private_stub)
     assert sent["options"]["num_ctx"] == 8192
     assert sent["truncate"] is False
     assert sent["stream"] is True
@@ -168,7 +168,7 @@ def test_without_the_dynamic_window_no_num_ctx_is_sent(stub: StubServer, tmp_pat
     assert answer["context_window"]["current_window"] is None
 
 
-def test_options_of_the_request_go_before_those_of_the_session(api: Api, stub: StubServer) -> None:
+def test_request_options_override_session_options(api: Api, stub: StubServer) -> None:
     session_id = api.create_session("mochi", options={"temperature": 0.1, "seed": 1}, keep_alive="5m")["session_id"]
 
     api.send_message(session_id, "Hello!", options={"seed": 2, "stop": ["x"]}, format="json", keep_alive=60)
@@ -193,7 +193,7 @@ def test_options_that_reload_the_model_are_refused(api: Api, option: str) -> Non
 @pytest.mark.parametrize(
     "option", [{"temperature": "hot"}, {"seed": True}, {"top_k": [1]}, {"stop": "x"}, {"stop": ["x", 1]}], ids=str
 )
-def test_options_of_another_type_than_ollama_takes_are_refused(api: Api, option: dict[str, Any]) -> None:
+def test_options_of_wrong_type_are_refused(api: Api, option: dict[str, Any]) -> None:
     session_id = api.create_session("mochi")["session_id"]
     response = api.http.post(f"/chat/{session_id}", json={"message": "Hi", "options": option})
     assert error_of(response) == (422, "VALIDATION_ERROR")
@@ -202,7 +202,7 @@ def test_options_of_another_type_than_ollama_takes_are_refused(api: Api, option:
     assert api.messages(session_id) == []
 
 
-def test_options_that_are_null_are_those_of_the_model(api: Api) -> None:
+def test_null_options_fall_back_to_model_defaults(api: Api) -> None:
     session_id = api.create_session("mochi", options={"temperature": None, "stop": None})["session_id"]
     api.send_message(session_id, "Hi", options={"seed": None, "top_k": 3.0})
 
@@ -222,7 +222,7 @@ def test_the_whole_history_is_sent_with_the_next_message(api: Api, stub: StubSer
 
 
 @pytest.mark.parametrize("body", [None, {}, {"message": None}], ids=["nothing", "an empty object", "null"])
-def test_without_a_message_the_last_one_is_answered_again(api: Api, body: dict[str, Any] | None) -> None:
+def test_request_without_message_regenerates_last_answer(api: Api, body: dict[str, Any] | None) -> None:
     session_id = api.create_session("mochi")["session_id"]
     old = api.send_message(session_id, "Hello!")["message"]
 
@@ -233,7 +233,7 @@ def test_without_a_message_the_last_one_is_answered_again(api: Api, body: dict[s
     assert [m["message_id"] for m in api.messages(session_id)][1:] == [new["message_id"]]
 
 
-def test_an_edited_message_is_answered_anew(api: Api) -> None:
+def test_edited_message_gets_new_answer(api: Api) -> None:
     session_id = api.create_session("mochi", system_prompt="Be brief.")["session_id"]
     api.send_message(session_id, "One")
     api.send_message(session_id, "Two")
@@ -269,7 +269,7 @@ def test_an_empty_history_cannot_be_answered(api: Api) -> None:
     assert error_of(api.http.post(f"/chat/{session_id}/stream")) == (400, "EMPTY_HISTORY")
 
 
-def test_a_model_that_calls_tools_it_was_not_given_is_told_so_and_answers(api: Api, stub: StubServer) -> None:
+def test_call_of_unknown_tool_returns_error_to_model(api: Api, stub: StubServer) -> None:
     session_id = api.create_session("mochi")["session_id"]
 
     answer = api.send_message(session_id, instruct(calls("get_weather", city="Oslo"), words(5)))
@@ -284,7 +284,7 @@ def test_a_model_that_calls_tools_it_was_not_given_is_told_so_and_answers(api: A
     assert answer["message"]["content"].startswith("ID ")
 
 
-def test_text_with_every_kind_of_line_separator_arrives_unchanged(api: Api) -> None:
+def test_all_line_separators_arrive_unchanged(api: Api) -> None:
     session_id = api.create_session("mochi")["session_id"]
     message = "a\u0085b\u2028c\u2029d\r\ne\x0bf <&> \U0001f375 \x7f"
     events = api.stream_message(session_id, message)

@@ -31,7 +31,7 @@ def of_model(events: Events, model_id: str) -> Events:
 
 
 @pytest.mark.parametrize("path", ["/api/v1/models/test", "/api/v1/models/test/", "/models/test", "/models/test/"])
-def test_each_model_has_its_turn_in_the_order_asked(server: RunningServer, path: str) -> None:
+def test_models_answer_in_requested_order(server: RunningServer, path: str) -> None:
     events = compare(server.url, {"modelIds": ["mochi-chat", "mochi"], "message": "Hello!"}, path)
 
     kinds = [kind for i, (kind, _) in enumerate(events) if i == 0 or events[i - 1][0] != kind]
@@ -50,14 +50,14 @@ def test_each_model_has_its_turn_in_the_order_asked(server: RunningServer, path:
     assert events[-1] == ("complete", {"message": "All models completed"})
 
 
-def test_numbers_mean_the_models_of_the_list(server: RunningServer) -> None:
+def test_numbers_select_models_of_the_list(server: RunningServer) -> None:
     names = [model["name"] for model in server.api().ok(server.api().http.get("/models"))["models"]]
     events = compare(server.url, {"modelIds": [2, "1"], "message": "Hello!"})
     metadata = [data for kind, data in events if kind == "metadata"]
     assert [(m["modelId"], m["modelName"]) for m in metadata] == [("2", names[1]), ("1", names[0])]
 
 
-def test_thinking_comes_apart_from_the_response(server: RunningServer) -> None:
+def test_thinking_is_separate_from_response(server: RunningServer) -> None:
     body = {"modelIds": ["mochi"], "message": "Why?\nReason: because", "think": True}
     events = compare(server.url, body)
     thinking = [d for kind, d in events if kind == "chunk" and d.get("kind") == "thinking"]
@@ -93,7 +93,7 @@ def test_system_prompt_history_and_options_are_sent(server: RunningServer, stub:
         ({"modelIds": ["mochi-embed"], "message": "Hi"}, "Invalid model ID: mochi-embed"),
     ],
 )
-def test_the_documents_rules_are_400_with_its_words(api: Api, body: dict[str, Any], message: str) -> None:
+def test_documented_rules_return_400_with_message(api: Api, body: dict[str, Any], message: str) -> None:
     response = api.http.post("/models/test", json=body)
     assert error_of(response) == (400, "VALIDATION_ERROR")
     assert response.json()["error"]["message"] == message
@@ -113,7 +113,7 @@ def test_other_wrong_fields_are_422(api: Api, extra: dict[str, Any]) -> None:
     assert error_of(response) == (422, "VALIDATION_ERROR")
 
 
-def test_a_model_that_fails_does_not_keep_the_others_from_answering(tmp_path: Path) -> None:
+def test_failing_model_does_not_stop_other_models(tmp_path: Path) -> None:
     def resolve(prompt: Prompt) -> Reply | None:
         return Reply([Text(["Half"]), Failure("kaput")]) if prompt.model.startswith("mochi:") else None
 
@@ -125,7 +125,7 @@ def test_a_model_that_fails_does_not_keep_the_others_from_answering(tmp_path: Pa
     assert events[-1][0] == "complete"
 
 
-def test_leaving_in_the_second_model_stops_it_and_nothing_is_stored(tmp_path: Path) -> None:
+def test_disconnect_stops_second_model_and_stores_nothing(tmp_path: Path) -> None:
     gate = Gate()
 
     def resolve(prompt: Prompt) -> Reply | None:
@@ -145,7 +145,7 @@ def test_leaving_in_the_second_model_stops_it_and_nothing_is_stored(tmp_path: Pa
         assert api.ok(api.http.get("/sessions")) == {"sessions": []}
 
 
-def test_comparing_reloads_nothing_that_a_chat_uses(tmp_path: Path) -> None:
+def test_comparison_does_not_reload_model_of_a_chat(tmp_path: Path) -> None:
     with StubServer(speed=0) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
         session_id = api.create_session("mochi")["session_id"]
@@ -166,7 +166,7 @@ def test_remote_models_name_their_host(tmp_path: Path) -> None:
     assert [kind for kind, _ in events] == ["metadata", "start", "error", "complete"]
 
 
-def test_the_example_tells_what_is_refused_and_how_it_is_called(server: RunningServer) -> None:
+def test_example_prints_errors_and_usage(server: RunningServer) -> None:
     example = Path(__file__).parents[2] / "docs" / "examples" / "compare.py"
     for arguments, told in (([server.url, "Why?", "99"], "Invalid model ID: 99"), ([], "Ask up to three models")):
         done = subprocess.run([sys.executable, example, *arguments], capture_output=True, text=True, check=False)

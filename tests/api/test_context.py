@@ -53,10 +53,11 @@ def of_type(events: list[Event], kind: str) -> list[dict[str, Any]]:
 
 
 class Talk:
-    """A conversation whose turns have lengths by chance; the model answers in kind."""
+    """A conversation of turns and answers of random length, of `longest` words at most."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, longest: int = 110) -> None:
         self.chance = random.Random(seed)
+        self.longest = longest
 
     def resolve(self, prompt: Prompt) -> Reply | None:
         """Answers to turns; summaries are left to the stub's own way."""
@@ -66,20 +67,26 @@ class Talk:
         return self._text(f"Turn {number} says that fact {number} is {number * 7}. ")
 
     def _text(self, start: str) -> str:
-        return start + "word " * self.chance.randint(20, 110)
+        return start + "word " * self.chance.randint(self.longest // 5, self.longest)
 
 
 @pytest.mark.one_process("each server has windows of its own")
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_a_long_conversation_reloads_three_times_at_most_and_is_never_truncated(tmp_path: Path, seed: int) -> None:
-    talk = Talk(seed)
+@pytest.mark.parametrize(
+    ("seed", "turns", "longest"),
+    [
+        pytest.param(1, 20, 330, id="few long turns"),
+        *(pytest.param(seed, 60, 110, marks=pytest.mark.slow) for seed in (1, 2, 3)),
+    ],
+)
+def test_long_conversation_reloads_at_most_three_times(tmp_path: Path, seed: int, turns: int, longest: int) -> None:
+    talk = Talk(seed, longest)
     with (
         StubServer(speed=0, resolve=talk.resolve) as stub,
         RunningServer(tmp_path, stub.url, summarization_interval_seconds=0) as server,
     ):
         api = server.api()
         session_id = api.create_session("mochi", system_prompt="Be brief.")["session_id"]
-        for number in range(60):
+        for number in range(turns):
             events = api.stream_message(session_id, talk.turn(number))
             assert of_type(events, "error") == []
             if number % 5 == 4:
@@ -91,26 +98,29 @@ def test_a_long_conversation_reloads_three_times_at_most_and_is_never_truncated(
         assert [entry["window"] for entry in config["adjustment_history"]] == [16384, 32768, 36864]
 
 
-def test_sessions_of_different_length_share_their_models_window(tmp_path: Path) -> None:
-    talk = Talk(4)
+@pytest.mark.parametrize(
+    ("turns", "longest"), [pytest.param(13, 330, id="few long turns"), pytest.param(40, 110, marks=pytest.mark.slow)]
+)
+def test_sessions_of_different_length_share_their_models_window(tmp_path: Path, turns: int, longest: int) -> None:
+    talk = Talk(4, longest)
     with StubServer(speed=0, resolve=talk.resolve) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
         sessions = [api.create_session("mochi")["session_id"] for _ in range(4)]
-        for number in range(40):
+        for number in range(turns):
             for pace, session_id in enumerate(sessions, 1):
                 if number % pace == 0:
                     api.stream_message(session_id, talk.turn(number))
         assert reloads(stub) <= 3
 
 
-def test_what_was_said_first_is_still_known_in_a_conversation_of_many_windows(tmp_path: Path) -> None:
-    talk = Talk(5)
+def test_first_message_survives_compaction_in_summary(tmp_path: Path) -> None:
+    talk = Talk(5, longest=220)
     models = (Model("small", capabilities=("completion",), context_length=4096),)
     with StubServer(speed=0, models=models, resolve=talk.resolve) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
         session_id = api.create_session("small")["session_id"]
         said, compacted = 0, []
-        for number in range(40):
+        for number in range(20):
             message = talk.turn(number)
             said += len(message)
             events = api.stream_message(session_id, message)
@@ -122,17 +132,17 @@ def test_what_was_said_first_is_still_known_in_a_conversation_of_many_windows(tm
         assert "fact 0 is 0" in sent_text(chats(stub)[-1])
         assert compacted[-1]["dropped_messages"] > 0
         assert compacted[-1]["summary_used"] is True
-        assert len(api.messages(session_id)) == 80
+        assert len(api.messages(session_id)) == 40
         assert api.messages(session_id)[0]["content"].startswith("Turn 0")
 
 
-def test_the_beginning_of_the_prompt_stays_the_same_for_many_turns(tmp_path: Path) -> None:
-    talk = Talk(6)
+def test_prompt_prefix_stays_stable_for_many_turns(tmp_path: Path) -> None:
+    talk = Talk(6, longest=220)
     models = (Model("small", capabilities=("completion",), context_length=4096),)
     with StubServer(speed=0, models=models, resolve=talk.resolve) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
         session_id = api.create_session("small")["session_id"]
-        for number in range(30):
+        for number in range(15):
             api.stream_message(session_id, talk.turn(number))
         bodies = [exchange.body for exchange in chats(stub)]
         beginnings = [body["messages"][0]["content"] for body in bodies if body and len(body["messages"]) > 2]
@@ -140,13 +150,13 @@ def test_the_beginning_of_the_prompt_stays_the_same_for_many_turns(tmp_path: Pat
     assert changes <= 8
 
 
-def test_a_checkpoint_goes_when_a_message_it_covers_is_edited(tmp_path: Path) -> None:
-    talk = Talk(7)
+def test_editing_covered_message_drops_checkpoint(tmp_path: Path) -> None:
+    talk = Talk(7, longest=220)
     models = (Model("small", capabilities=("completion",), context_length=4096),)
     with StubServer(speed=0, models=models, resolve=talk.resolve) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
         session_id = api.create_session("small")["session_id"]
-        for number in range(14):
+        for number in range(7):
             api.stream_message(session_id, talk.turn(number))
         assert "Summary of the earlier" in sent_text(chats(stub)[-1])
         api.ok(api.http.put(f"/sessions/{session_id}/messages/2", json={"content": "Turn again"}))
@@ -154,7 +164,7 @@ def test_a_checkpoint_goes_when_a_message_it_covers_is_edited(tmp_path: Path) ->
         assert "Summary of the earlier" not in sent_text(chats(stub)[-1])
 
 
-def test_old_tool_results_are_shortened_first_and_stay_with_their_calls(tmp_path: Path) -> None:
+def test_old_tool_results_are_shortened_first(tmp_path: Path) -> None:
     write_tools(tmp_path, MUCH)
     with StubServer(speed=0, models=SMALL_WITH_TOOLS) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
@@ -175,15 +185,15 @@ def test_old_tool_results_are_shortened_first_and_stay_with_their_calls(tmp_path
         assert all(len(content) > 1500 for content in stored)
 
 
-def test_a_message_larger_than_the_window_gets_a_larger_window(api: Api, stub: StubServer) -> None:
-    session_id = api.create_session("mochi")["session_id"]
-    answer = api.send_message(session_id, "Long: " + "word " * 3000)
+def test_a_message_larger_than_the_window_gets_a_larger_window(private_api: Api, private_stub: StubServer) -> None:
+    session_id = private_api.create_session("mochi")["session_id"]
+    answer = private_api.send_message(session_id, "Long: " + "word " * 3000)
     assert answer["context_window"]["current_window"] == 16384
     assert answer["context_window"]["reason"] == "usage_threshold"
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_what_fits_into_no_window_is_refused_with_words(api: Api, stream: bool) -> None:
+def test_message_larger_than_any_window_is_refused(api: Api, stream: bool) -> None:
     session_id = api.create_session("mochi-chat")["session_id"]
     message = "word " * 4000
     if stream:
@@ -196,19 +206,19 @@ def test_what_fits_into_no_window_is_refused_with_words(api: Api, stream: bool) 
     assert error_of(api.http.post(f"/chat/{session_id}"))[1] == "CONTEXT_OVERFLOW"
 
 
-def test_what_another_program_has_loaded_larger_is_taken_over(tmp_path: Path, stub: StubServer) -> None:
-    with RunningServer(tmp_path, stub.url) as server:
+def test_larger_loaded_window_is_adopted(tmp_path: Path, private_stub: StubServer) -> None:
+    with RunningServer(tmp_path, private_stub.url) as server:
         api = server.api()
         load = {"model": "mochi", "messages": [], "options": {"num_ctx": 20000}}
-        assert api.http.post(f"{stub.url}/api/chat", json=load).status_code == 200
+        assert api.http.post(f"{private_stub.url}/api/chat", json=load).status_code == 200
         session_id = api.create_session("mochi")["session_id"]
         answer = api.send_message(session_id, "Hello!")
         assert answer["context_window"]["current_window"] == 20000
         assert answer["context_window"]["reason"] == "adopted_loaded"
-        assert reloads(stub) == 0
+        assert reloads(private_stub) == 0
 
 
-def test_an_answer_that_ends_early_for_its_length_was_not_cut_by_the_window(tmp_path: Path) -> None:
+def test_answer_with_length_limit_keeps_window(tmp_path: Path) -> None:
     def resolve(_: Prompt) -> Reply:
         return Reply([Text("cut off")], finish="length")
 
@@ -221,15 +231,15 @@ def test_an_answer_that_ends_early_for_its_length_was_not_cut_by_the_window(tmp_
 
 
 @pytest.mark.one_process("each server has windows of its own")
-def test_without_dynamic_windows_one_set_by_hand_is_used_and_told(tmp_path: Path, stub: StubServer) -> None:
-    with RunningServer(tmp_path, stub.url, dynamic_context_window_enabled=False) as server:
+def test_manual_window_works_without_dynamic_windows(tmp_path: Path, private_stub: StubServer) -> None:
+    with RunningServer(tmp_path, private_stub.url, dynamic_context_window_enabled=False) as server:
         api = server.api()
         session_id = api.create_session("mochi")["session_id"]
         path = f"/sessions/{session_id}"
         api.ok(api.http.patch(path, json={"context_window": {"current_window": 5000}}))
         answer = api.send_message(session_id, "Hello!")["context_window"]
         assert (answer["current_window"], answer["reason"]) == (5000, "manual_override")
-        assert (chats(stub)[-1].body or {})["options"]["num_ctx"] == 5000
+        assert (chats(private_stub)[-1].body or {})["options"]["num_ctx"] == 5000
         config = api.ok(api.http.patch(path, json={"context_window": {"current_window": None}}))[
             "context_window_config"
         ]
@@ -238,7 +248,7 @@ def test_without_dynamic_windows_one_set_by_hand_is_used_and_told(tmp_path: Path
 
 
 @pytest.mark.one_process("each server has windows of its own")
-def test_a_model_that_does_not_fit_into_memory_gets_a_smaller_window(tmp_path: Path) -> None:
+def test_out_of_memory_reduces_window(tmp_path: Path) -> None:
     models = (Model("big", context_length=40960, out_of_memory_above=10_000),)
     with StubServer(speed=0, models=models) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
@@ -253,7 +263,7 @@ def test_a_model_that_does_not_fit_into_memory_gets_a_smaller_window(tmp_path: P
         }
 
 
-def test_memory_that_is_gone_for_good_is_asked_for_twice_and_not_held_against_the_window(tmp_path: Path) -> None:
+def test_lasting_out_of_memory_is_retried_once(tmp_path: Path) -> None:
     models = (Model("big", context_length=40960, out_of_memory_above=100),)
     with StubServer(speed=0, models=models) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
@@ -275,7 +285,7 @@ def test_many_long_results_in_one_turn_still_end_with_an_answer(tmp_path: Path) 
         assert events[-2].type == "message_complete"
 
 
-def test_what_ollama_counted_counts_more_than_our_estimate(tmp_path: Path) -> None:
+def test_token_count_of_ollama_overrides_estimate(tmp_path: Path) -> None:
     reply = Reply.of("Fine.", usage=Usage(input=5000, output=3))
     with StubServer(speed=0, resolve=lambda _: reply) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
@@ -287,7 +297,7 @@ def test_what_ollama_counted_counts_more_than_our_estimate(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("message", "counted"), [("Hello!", 4096), ("word " * 2000, 900)], ids=["filled", "too few"])
-def test_an_ollama_that_cuts_the_prompt_all_the_same_is_told_of(tmp_path: Path, message: str, counted: int) -> None:
+def test_prompt_truncated_by_ollama_causes_warning(tmp_path: Path, message: str, counted: int) -> None:
     def cut(connection: socket.socket) -> None:
         connection.sendall(
             stream_head()

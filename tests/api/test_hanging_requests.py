@@ -32,7 +32,7 @@ def address(server: RunningServer) -> tuple[str, int]:
 
 @pytest.mark.parametrize("sent", [HALF_A_HEAD, HALF_A_BODY], ids=["half a head", "half a body"])
 @pytest.mark.parametrize("before", [b"", WHOLE], ids=["first", "second on its connection"])
-def test_a_request_that_stops_is_given_up(server: RunningServer, before: bytes, sent: bytes) -> None:
+def test_incomplete_request_times_out(server: RunningServer, before: bytes, sent: bytes) -> None:
     with RudeClient(address(server)) as client:
         if before:
             client.sends(before)
@@ -44,12 +44,12 @@ def test_a_request_that_stops_is_given_up(server: RunningServer, before: bytes, 
         assert client.reads(1) == b""
 
 
-def test_a_connection_on_which_nothing_comes_is_closed(server: RunningServer) -> None:
+def test_idle_connection_is_closed(server: RunningServer) -> None:
     with socket.create_connection(address(server), timeout=10) as client:
         assert client.recv(1) == b""
 
 
-def test_an_answer_may_take_longer(server: RunningServer, holding: Holding) -> None:
+def test_slow_answer_does_not_time_out(server: RunningServer, holding: Holding) -> None:
     api = server.api()
     with api.open_stream(api.create_session("mochi")["session_id"], "hold") as events:
         assert [next(events).data["content"] for _ in range(3)] == ["one ", "two ", "three "]

@@ -12,7 +12,7 @@ from tests.support.holding import Holding
 from tests.support.server import RunningServer
 
 
-def test_a_server_is_alive_and_ready_whether_or_not_there_is_an_ollama(tmp_path: Path) -> None:
+def test_server_is_ready_without_ollama(tmp_path: Path) -> None:
     with RunningServer(tmp_path, "http://127.0.0.1:9") as server:
         api = server.api()
         assert api.ok(api.http.get("/health/live")) == {"status": "alive"}
@@ -21,28 +21,28 @@ def test_a_server_is_alive_and_ready_whether_or_not_there_is_an_ollama(tmp_path:
 
 
 @pytest.mark.one_process("it is about files")
-def test_a_directory_that_cannot_be_written_is_not_ready_and_alive(api: Api, tmp_path: Path) -> None:
+def test_unwritable_directory_is_not_ready_but_alive(private_api: Api, tmp_path: Path) -> None:
     sessions = tmp_path / "chat_sessions"
     shutil.rmtree(sessions)
     sessions.touch()
-    refused = api.http.get("/health/ready")
+    refused = private_api.http.get("/health/ready")
     assert error_of(refused) == (503, "NOT_READY")
     assert refused.json()["error"]["details"] == {"reason": "Cannot write the sessions directory: Not a directory."}
     assert str(tmp_path) not in refused.text
-    assert api.http.get("/health/live").status_code == 200
+    assert private_api.http.get("/health/live").status_code == 200
     sessions.unlink()
-    assert api.http.get("/health/ready").status_code == 200
+    assert private_api.http.get("/health/ready").status_code == 200
 
 
-def test_asking_leaves_nothing_behind(api: Api, tmp_path: Path) -> None:
-    api.ok(api.http.get("/health/ready"))
+def test_readiness_check_leaves_no_files(private_api: Api, tmp_path: Path) -> None:
+    private_api.ok(private_api.http.get("/health/ready"))
     before = sorted(tmp_path.rglob("*"))
-    api.ok(api.http.get("/health/ready"))
+    private_api.ok(private_api.http.get("/health/ready"))
     assert sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.parametrize("path", ["/health/live", "/health/ready"])
-def test_the_health_of_a_server_with_keys_is_told_to_anybody(tmp_path: Path, stub: StubServer, path: str) -> None:
+def test_health_of_server_with_keys_needs_no_key(tmp_path: Path, stub: StubServer, path: str) -> None:
     with RunningServer(tmp_path, stub.url, api_keys=("key",)) as server:
         api = server.api()
         assert set(api.ok(api.http.get(path))) == {"status"}
@@ -55,8 +55,9 @@ def test_the_health_of_a_server_with_keys_is_told_to_anybody(tmp_path: Path, stu
 
 
 @pytest.mark.one_process("another process hears nothing of the answer")
-def test_an_ollama_that_is_heard_speaking_is_not_asked_whether_it_is_there(tmp_path: Path, holding: Holding) -> None:
-    with RunningServer(tmp_path, holding.stub.url) as server:
+def test_health_does_not_probe_an_answering_ollama(tmp_path: Path) -> None:
+    holding = Holding()
+    with holding.stub, RunningServer(tmp_path, holding.stub.url) as server:
         api = server.api()
         with api.open_stream(api.create_session("mochi")["session_id"], "hold") as events:
             assert [next(events).data["content"] for _ in range(3)] == ["one ", "two ", "three "]

@@ -6,7 +6,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from mochi_stub import StubServer
 from tests.support.api import Api, Event, error_of, read_events, text_of
 from tests.support.holding import Holding
 from tests.support.server import RunningServer
@@ -14,14 +13,21 @@ from tests.support.waiting import until
 
 
 @pytest.fixture
-def stub(holding: Holding) -> StubServer:
-    return holding.stub
+def server(holding: Holding, holding_server: RunningServer) -> RunningServer:
+    return holding_server
+
+
+@pytest.fixture
+def api(server: RunningServer) -> Api:
+    return server.client
 
 
 KEY = {"Idempotency-Key": "5f2c-1"}
 
 
-def post(api: Api, session_id: str, message: str, key: dict[str, str] = KEY, **fields: object) -> list[Event]:
+def stream_with_key(
+    api: Api, session_id: str, message: str, key: dict[str, str] = KEY, **fields: object
+) -> list[Event]:
     body = {"message": message, **fields}
     with api.http.stream("POST", f"/chat/{session_id}/stream", json=body, headers=key) as response:
         assert response.status_code == 200, response.read()
@@ -34,28 +40,28 @@ def said(api: Api, session_id: str) -> list[str]:
 
 def test_the_same_post_after_the_end_gets_the_same_events(api: Api) -> None:
     session_id = api.create_session("mochi")["session_id"]
-    first = post(api, session_id, "Hi")
-    assert post(api, session_id, "Hi") == first
-    assert post(api, session_id, "Hi", on_disconnect="continue", if_busy="wait") == first
+    first = stream_with_key(api, session_id, "Hi")
+    assert stream_with_key(api, session_id, "Hi") == first
+    assert stream_with_key(api, session_id, "Hi", on_disconnect="continue", if_busy="wait") == first
     assert said(api, session_id) == ["Hi", "Fine."]
 
 
-def test_it_finds_its_run_also_when_others_came_after_it(api: Api) -> None:
+def test_repeated_key_finds_run_before_later_runs(api: Api) -> None:
     session_id = api.create_session("mochi")["session_id"]
-    first = post(api, session_id, "Hi")
+    first = stream_with_key(api, session_id, "Hi")
     api.send_message(session_id, "Next")
-    assert post(api, session_id, "Hi") == first
+    assert stream_with_key(api, session_id, "Hi") == first
     assert said(api, session_id) == ["Hi", "Fine.", "Next", "Fine."]
 
 
-def test_the_same_post_during_the_turn_listens_to_it(api: Api, server: RunningServer, holding: Holding) -> None:
+def test_same_post_during_turn_subscribes_to_it(api: Api, server: RunningServer, holding: Holding) -> None:
     session_id = api.create_session("mochi")["session_id"]
     other, heard = server.api(), list[list[Event]]()
     body = {"message": "hold"}
     with api.http.stream("POST", f"/chat/{session_id}/stream", json=body, headers=KEY) as response:
         events = read_events(response)
         begun = [next(events) for _ in range(3)]
-        again = threading.Thread(target=lambda: heard.append(post(other, session_id, "hold")))
+        again = threading.Thread(target=lambda: heard.append(stream_with_key(other, session_id, "hold")))
         again.start()
         holding.gate.open()
         whole = [*begun, *events]
@@ -66,7 +72,7 @@ def test_the_same_post_during_the_turn_listens_to_it(api: Api, server: RunningSe
 
 def test_streamed_and_collected_turns_share_their_keys(api: Api) -> None:
     session_id = api.create_session("mochi")["session_id"]
-    first = post(api, session_id, "Hi")
+    first = stream_with_key(api, session_id, "Hi")
     complete = next(event for event in first if event.type == "message_complete")
     answers = [
         Api.ok(api.http.post(f"/chat/{session_id}", json={"message": "Hi"}, headers=KEY))["message"] for _ in range(2)
@@ -75,18 +81,18 @@ def test_streamed_and_collected_turns_share_their_keys(api: Api) -> None:
     assert said(api, session_id) == ["Hi", text_of(first)]
 
 
-def test_after_a_restart_the_same_post_is_told_the_same_answer(stub: StubServer, tmp_path: Path) -> None:
-    with RunningServer(tmp_path, stub.url) as server:
+def test_same_post_after_restart_gets_same_answer(holding: Holding, tmp_path: Path) -> None:
+    with RunningServer(tmp_path, holding.stub.url) as server:
         session_id = server.api().create_session("mochi")["session_id"]
-        first = post(server.api(), session_id, "Hi")
-    with RunningServer(tmp_path, stub.url) as server:
+        first = stream_with_key(server.api(), session_id, "Hi")
+    with RunningServer(tmp_path, holding.stub.url) as server:
         api = server.api()
-        again = post(api, session_id, "Hi")
+        again = stream_with_key(api, session_id, "Hi")
         assert text_of(again) == text_of(first)
         assert [event.data["message_id"] for event in (*first, *again) if event.type == "message_complete"] == [
             api.messages(session_id)[1]["message_id"]
         ] * 2
-        assert post(api, session_id, "Hi") == again
+        assert stream_with_key(api, session_id, "Hi") == again
         collected = Api.ok(api.http.post(f"/chat/{session_id}", json={"message": "Hi"}, headers=KEY))
         assert collected["message"] == api.messages(session_id)[1]
         other = api.http.post(f"/chat/{session_id}", json={"message": "Ho"}, headers=KEY)
@@ -94,10 +100,8 @@ def test_after_a_restart_the_same_post_is_told_the_same_answer(stub: StubServer,
         assert said(api, session_id) == ["Hi", "Fine."]
 
 
-def test_after_a_restart_an_answer_that_was_cut_off_is_given_anew(
-    stub: StubServer, holding: Holding, tmp_path: Path
-) -> None:
-    with RunningServer(tmp_path, stub.url) as server:
+def test_interrupted_answer_is_regenerated_after_restart(holding: Holding, tmp_path: Path) -> None:
+    with RunningServer(tmp_path, holding.stub.url) as server:
         api = server.api()
         session_id = api.create_session("mochi")["session_id"]
         with api.http.stream("POST", f"/chat/{session_id}/stream", json={"message": "hold"}, headers=KEY) as response:
@@ -105,43 +109,41 @@ def test_after_a_restart_an_answer_that_was_cut_off_is_given_anew(
         until(lambda: len(api.messages(session_id)) == 2)
         assert api.messages(session_id)[1]["interrupted"]
     holding.gate.open()
-    with RunningServer(tmp_path, stub.url) as server:
+    with RunningServer(tmp_path, holding.stub.url) as server:
         api = server.api()
         other = api.http.post(f"/chat/{session_id}", json={"message": "Hi"}, headers=KEY)
         assert error_of(other) == (422, "IDEMPOTENCY_KEY_REUSED")
-        assert text_of(post(api, session_id, "hold")) == "one two three four"
+        assert text_of(stream_with_key(api, session_id, "hold")) == "one two three four"
         assert said(api, session_id) == ["hold", "one two three four"]
 
 
-def test_a_fork_knows_no_keys(api: Api) -> None:
+def test_fork_has_no_idempotency_keys(api: Api) -> None:
     session_id = api.create_session("mochi")["session_id"]
-    post(api, session_id, "Hi")
+    stream_with_key(api, session_id, "Hi")
     fork = Api.ok(api.http.post(f"/sessions/{session_id}/fork", json={}), 201)["session_id"]
-    post(api, fork, "Hi")
+    stream_with_key(api, fork, "Hi")
     assert said(api, fork) == ["Hi", "Fine."] * 2
 
 
-def test_who_lost_the_connection_posts_again_and_hears_the_rest(
-    api: Api, server: RunningServer, holding: Holding
-) -> None:
+def test_same_post_after_disconnect_gets_the_rest(api: Api, server: RunningServer, holding: Holding) -> None:
     session_id = api.create_session("mochi")["session_id"]
     body = {"message": "hold", "on_disconnect": "continue"}
     with api.http.stream("POST", f"/chat/{session_id}/stream", json=body, headers=KEY) as response:
         next(read_events(response))
     holding.gate.open()
-    assert text_of(post(server.api(), session_id, "hold")) == "one two three four"
+    assert text_of(stream_with_key(server.api(), session_id, "hold")) == "one two three four"
     assert said(api, session_id) == ["hold", "one two three four"]
 
 
-def test_posts_at_the_same_moment_are_one_turn(api: Api, server: RunningServer) -> None:
+def test_concurrent_same_posts_are_one_turn(api: Api, server: RunningServer) -> None:
     session_id = api.create_session("mochi")["session_id"]
     heard: list[list[Event]] = []
     clients = [server.api() for _ in range(20)]
 
-    def ask(client: Api) -> None:
-        heard.append(post(client, session_id, "Hi"))
+    def stream(client: Api) -> None:
+        heard.append(stream_with_key(client, session_id, "Hi"))
 
-    threads = [threading.Thread(target=ask, args=[client]) for client in clients]
+    threads = [threading.Thread(target=stream, args=[client]) for client in clients]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -152,14 +154,14 @@ def test_posts_at_the_same_moment_are_one_turn(api: Api, server: RunningServer) 
 
 def test_a_key_belongs_to_its_session(api: Api) -> None:
     sessions = [api.create_session("mochi")["session_id"] for _ in range(2)]
-    runs = {post(api, session_id, "Hi")[0].id.partition(":")[0] for session_id in sessions}
+    runs = {stream_with_key(api, session_id, "Hi")[0].id.partition(":")[0] for session_id in sessions}
     assert len(runs) == 2
     assert [said(api, session_id) for session_id in sessions] == [["Hi", "Fine."]] * 2
 
 
-def test_a_key_cannot_stand_for_two_messages(api: Api) -> None:
+def test_key_with_another_message_is_refused(api: Api) -> None:
     session_id = api.create_session("mochi")["session_id"]
-    run_id = post(api, session_id, "Hi")[0].id.partition(":")[0]
+    run_id = stream_with_key(api, session_id, "Hi")[0].id.partition(":")[0]
     for body in ({"message": "Bye"}, {"message": "Hi", "options": {"seed": 2}}, {}):
         response = api.http.post(f"/chat/{session_id}/stream", json=body, headers=KEY)
         assert error_of(response) == (422, "IDEMPOTENCY_KEY_REUSED")
@@ -167,7 +169,7 @@ def test_a_key_cannot_stand_for_two_messages(api: Api) -> None:
     assert said(api, session_id) == ["Hi", "Fine."]
 
 
-def test_a_post_that_was_refused_leaves_its_key_free(api: Api, holding: Holding) -> None:
+def test_refused_post_does_not_use_its_key(api: Api, holding: Holding) -> None:
     session_id = api.create_session("mochi")["session_id"]
     with api.open_stream(session_id, "hold") as events:
         next(events)
@@ -175,19 +177,19 @@ def test_a_post_that_was_refused_leaves_its_key_free(api: Api, holding: Holding)
         assert error_of(busy) == (409, "SESSION_BUSY")
         holding.gate.open()
         list(events)
-    assert text_of(post(api, session_id, "Hi")) == "Fine."
+    assert text_of(stream_with_key(api, session_id, "Hi")) == "Fine."
 
 
-def test_keys_go_with_their_session(api: Api) -> None:
+def test_deleting_session_deletes_its_keys(api: Api) -> None:
     session_id = api.create_session("mochi")["session_id"]
-    post(api, session_id, "Hi")
+    stream_with_key(api, session_id, "Hi")
     assert api.http.delete(f"/sessions/{session_id}").status_code == 204
     again = api.http.post(f"/chat/{session_id}/stream", json={"message": "Hi"}, headers=KEY)
     assert error_of(again) == (404, "SESSION_NOT_FOUND")
 
 
 @pytest.mark.parametrize("key", ["", "two words", "x" * 256, "\u00e4"])
-def test_a_key_that_is_none_is_refused(api: Api, key: str) -> None:
+def test_malformed_key_is_refused(api: Api, key: str) -> None:
     session_id = api.create_session("mochi")["session_id"]
     headers = httpx.Headers({b"idempotency-key": key.encode("latin-1")})
     response = api.http.post(f"/chat/{session_id}", json={"message": "Hi"}, headers=headers)

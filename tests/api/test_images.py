@@ -16,6 +16,8 @@ from tests.support.server import RunningServer
 
 SEES = "echo"
 """A model of the stub with ``vision``; ``mochi`` has none."""
+UNUSED = numbered(1000)
+"""An image that no test stores in the shared server for good."""
 
 
 def blobs(server: RunningServer) -> set[str]:
@@ -41,23 +43,26 @@ def looking(api: Api, *images: bytes, message: str = "Look!") -> str:
 
 
 @pytest.mark.one_process("it is about files")
-def test_an_image_is_named_by_its_message_and_served_as_it_was_sent(api: Api, server: RunningServer) -> None:
-    session_id = looking(api, PNG, GIF)
+def test_message_references_image_that_is_served_unchanged(private_api: Api, private_server: RunningServer) -> None:
+    session_id = looking(private_api, PNG, GIF)
 
-    user, _ = api.messages(session_id)
+    user, _ = private_api.messages(session_id)
     assert user["content"] == "Look!"
     assert user["images"] == [
         {"sha256": name_of(PNG), "media_type": "image/png"},
         {"sha256": name_of(GIF), "media_type": "image/gif"},
     ]
-    assert blobs(server) == {name_of(PNG), name_of(GIF)}
-    assert encoded(PNG)[:40].encode() not in next(server.settings.resolved_sessions_dir.glob("*.json")).read_bytes()
-    answer = api.http.get(f"/sessions/{session_id}/blobs/{name_of(GIF)}")
+    assert blobs(private_server) == {name_of(PNG), name_of(GIF)}
+    assert (
+        encoded(PNG)[:40].encode()
+        not in next(private_server.settings.resolved_sessions_dir.glob("*.json")).read_bytes()
+    )
+    answer = private_api.http.get(f"/sessions/{session_id}/blobs/{name_of(GIF)}")
     assert (answer.status_code, answer.content, answer.headers["content-type"]) == (200, GIF, "image/gif")
 
 
 @pytest.mark.parametrize("media_type", KINDS)
-def test_an_image_is_served_as_what_its_bytes_are_and_nothing_in_it_can_run(api: Api, media_type: str) -> None:
+def test_image_is_served_with_safe_headers(api: Api, media_type: str) -> None:
     image = KINDS[media_type] + b"<script>alert(1)</script>"
     session_id = looking(api, image)
 
@@ -71,7 +76,7 @@ def test_an_image_is_served_as_what_its_bytes_are_and_nothing_in_it_can_run(api:
     assert answer.headers["cache-control"].startswith("private")
 
 
-def test_every_later_request_shows_what_the_history_holds(api: Api, stub: StubServer) -> None:
+def test_later_requests_send_images_of_history(api: Api, stub: StubServer) -> None:
     session_id = looking(api, PNG, PNG)
     assert seen(stub) == [[encoded(PNG), encoded(PNG)]]
 
@@ -85,7 +90,7 @@ def test_every_later_request_shows_what_the_history_holds(api: Api, stub: StubSe
     assert seen(stub)[-1] == [encoded(GIF)]
 
 
-def test_data_urls_and_line_ends_are_taken(api: Api, stub: StubServer) -> None:
+def test_data_urls_and_line_breaks_are_accepted(api: Api, stub: StubServer) -> None:
     session_id = api.create_session(SEES)["session_id"]
     wrapped = "\r\n".join(encoded(PNG)[i : i + 76] for i in range(0, len(encoded(PNG)), 76))
 
@@ -96,16 +101,17 @@ def test_data_urls_and_line_ends_are_taken(api: Api, stub: StubServer) -> None:
 
 
 @pytest.mark.parametrize("streamed", [True, False])
-def test_a_model_that_cannot_see_is_not_shown_a_new_image(api: Api, server: RunningServer, streamed: bool) -> None:
+def test_image_for_model_without_vision_is_refused(api: Api, server: RunningServer, streamed: bool) -> None:
+    before = blobs(server)
     session_id = api.create_session("mochi")["session_id"]
     path = f"/chat/{session_id}" + ("/stream" if streamed else "")
 
-    response = api.http.post(path, json={"message": "Look!", "images": [encoded(PNG)]})
+    response = api.http.post(path, json={"message": "Look!", "images": [encoded(UNUSED)]})
 
     assert error_of(response) == (422, "VALIDATION_ERROR")
     assert "'mochi' cannot see" in response.json()["error"]["message"]
     assert api.messages(session_id) == []
-    assert blobs(server) == set()
+    assert blobs(server) == before
 
 
 BROKEN = {
@@ -122,17 +128,20 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_what_is_no_image_is_refused_by_its_position(api: Api, server: RunningServer, case: str) -> None:
+def test_invalid_image_error_names_its_position(api: Api, server: RunningServer, case: str) -> None:
+    before = blobs(server)
     session_id = api.create_session(SEES)["session_id"]
 
-    response = api.http.post(f"/chat/{session_id}", json={"message": "Look!", "images": [encoded(PNG), BROKEN[case]]})
+    response = api.http.post(
+        f"/chat/{session_id}", json={"message": "Look!", "images": [encoded(UNUSED), BROKEN[case]]}
+    )
 
     assert error_of(response) == (422, "VALIDATION_ERROR")
     error = response.json()["error"]
     assert error["message"].startswith("images.1: not an image")
     assert error["details"]["errors"][0]["loc"] == ["body", "images", 1]
     assert api.messages(session_id) == []
-    assert blobs(server) == set()
+    assert blobs(server) == before
 
 
 @pytest.mark.parametrize(
@@ -146,13 +155,13 @@ def test_what_is_no_image_is_refused_by_its_position(api: Api, server: RunningSe
     ],
     ids=["too many", "no list", "no text", "blank", "without a message"],
 )
-def test_a_wrong_number_and_images_without_words_are_refused(api: Api, body: dict[str, Any]) -> None:
+def test_too_many_images_or_missing_text_are_refused(api: Api, body: dict[str, Any]) -> None:
     session_id = api.create_session(SEES)["session_id"]
     response = api.http.post(f"/chat/{session_id}", json=body)
     assert error_of(response) == (422, "VALIDATION_ERROR")
 
 
-def test_no_images_are_none(api: Api) -> None:
+def test_empty_image_list_is_not_stored(api: Api) -> None:
     nothing: list[list[str] | None] = [[], None]
     for images in nothing:
         session_id = api.create_session("mochi")["session_id"]
@@ -160,7 +169,7 @@ def test_no_images_are_none(api: Api) -> None:
         assert "images" not in api.messages(session_id)[0]
 
 
-def test_too_large_a_body_is_refused_whole(tmp_path: Path, stub: StubServer) -> None:
+def test_too_large_image_body_is_refused(tmp_path: Path, stub: StubServer) -> None:
     with RunningServer(tmp_path, stub.url, max_body_bytes=100_000) as server:
         session_id = (api := server.api()).create_session(SEES)["session_id"]
         response = api.http.post(
@@ -169,7 +178,7 @@ def test_too_large_a_body_is_refused_whole(tmp_path: Path, stub: StubServer) -> 
         assert error_of(response) == (413, "BODY_TOO_LARGE")
 
 
-def test_after_a_change_to_a_model_that_cannot_see_it_answers_without_and_says_so(api: Api, stub: StubServer) -> None:
+def test_model_without_vision_answers_with_warning(api: Api, stub: StubServer) -> None:
     session_id = looking(api, PNG)
     api.ok(api.http.patch(f"/sessions/{session_id}", json={"model": "mochi"}))
 
@@ -184,102 +193,104 @@ def test_after_a_change_to_a_model_that_cannot_see_it_answers_without_and_says_s
 
 
 @pytest.mark.one_process("it is about files")
-def test_an_image_that_somebody_took_away_is_left_out_and_told_of(
-    api: Api, server: RunningServer, stub: StubServer
+def test_missing_image_file_causes_warning(
+    private_api: Api, private_server: RunningServer, private_stub: StubServer
 ) -> None:
-    session_id = looking(api, PNG, GIF)
-    (server.settings.resolved_sessions_dir / "blobs" / name_of(PNG)).unlink()
+    session_id = looking(private_api, PNG, GIF)
+    (private_server.settings.resolved_sessions_dir / "blobs" / name_of(PNG)).unlink()
 
-    assert codes(api.stream_message(session_id, "And now?")) == ["IMAGE_NOT_FOUND"]
+    assert codes(private_api.stream_message(session_id, "And now?")) == ["IMAGE_NOT_FOUND"]
 
-    assert seen(stub)[0] == [encoded(GIF)]
-    missing = api.http.get(f"/sessions/{session_id}/blobs/{name_of(PNG)}")
+    assert seen(private_stub)[0] == [encoded(GIF)]
+    missing = private_api.http.get(f"/sessions/{session_id}/blobs/{name_of(PNG)}")
     assert error_of(missing) == (404, "BLOB_NOT_FOUND")
 
 
 @pytest.mark.one_process("it is about files")
-def test_an_image_is_shown_to_those_only_whose_session_names_it(api: Api, server: RunningServer) -> None:
-    looking(api, PNG)
-    other = looking(api, GIF)
-    page = server.settings.resolved_sessions_dir / "blobs" / name_of(GIF)
+def test_image_is_served_only_through_its_session(private_api: Api, private_server: RunningServer) -> None:
+    looking(private_api, PNG)
+    other = looking(private_api, GIF)
+    page = private_server.settings.resolved_sessions_dir / "blobs" / name_of(GIF)
 
     for name in (name_of(PNG), name_of(PNG)[:-1], name_of(GIF).upper(), "none"):
-        assert api.http.get(f"/sessions/{other}/blobs/{name}").status_code == 404
-    assert error_of(api.http.get(f"/sessions/{other}/blobs/{name_of(PNG)}")) == (404, "BLOB_NOT_FOUND")
-    assert error_of(api.http.get(f"/sessions/0123456789/blobs/{name_of(GIF)}")) == (404, "SESSION_NOT_FOUND")
+        assert private_api.http.get(f"/sessions/{other}/blobs/{name}").status_code == 404
+    assert error_of(private_api.http.get(f"/sessions/{other}/blobs/{name_of(PNG)}")) == (404, "BLOB_NOT_FOUND")
+    assert error_of(private_api.http.get(f"/sessions/0123456789/blobs/{name_of(GIF)}")) == (404, "SESSION_NOT_FOUND")
     page.write_bytes(b"<script>alert(1)</script>")
-    assert error_of(api.http.get(f"/sessions/{other}/blobs/{name_of(GIF)}")) == (404, "BLOB_NOT_FOUND")
+    assert error_of(private_api.http.get(f"/sessions/{other}/blobs/{name_of(GIF)}")) == (404, "BLOB_NOT_FOUND")
 
 
 @pytest.mark.one_process("it is about files")
-def test_a_link_in_place_of_an_image_is_not_followed(api: Api, server: RunningServer, tmp_path: Path) -> None:
-    session_id = looking(api, PNG)
-    path = server.settings.resolved_sessions_dir / "blobs" / name_of(PNG)
+def test_a_link_in_place_of_an_image_is_not_followed(
+    private_api: Api, private_server: RunningServer, tmp_path: Path
+) -> None:
+    session_id = looking(private_api, PNG)
+    path = private_server.settings.resolved_sessions_dir / "blobs" / name_of(PNG)
     secret = tmp_path / "secret"
     secret.write_bytes(PNG)
     path.unlink()
     path.symlink_to(secret)
 
-    assert error_of(api.http.get(f"/sessions/{session_id}/blobs/{path.name}")) == (404, "BLOB_NOT_FOUND")
-    api.send_message(session_id, "Look again!", images=[encoded(PNG)])
+    assert error_of(private_api.http.get(f"/sessions/{session_id}/blobs/{path.name}")) == (404, "BLOB_NOT_FOUND")
+    private_api.send_message(session_id, "Look again!", images=[encoded(PNG)])
     assert not path.is_symlink()
     assert secret.read_bytes() == PNG
 
 
 @pytest.mark.one_process("it is about files")
-def test_an_image_goes_with_the_last_message_that_needs_it(api: Api, server: RunningServer) -> None:
-    one, two = looking(api, PNG, GIF), looking(api, PNG)
-    assert blobs(server) == {name_of(PNG), name_of(GIF)}
+def test_image_is_deleted_with_its_last_message(private_api: Api, private_server: RunningServer) -> None:
+    one, two = looking(private_api, PNG, GIF), looking(private_api, PNG)
+    assert blobs(private_server) == {name_of(PNG), name_of(GIF)}
 
-    api.http.delete(f"/sessions/{one}")
-    assert blobs(server) == {name_of(PNG)}
+    private_api.http.delete(f"/sessions/{one}")
+    assert blobs(private_server) == {name_of(PNG)}
 
-    api.send_message(two, "And this!", images=[encoded(GIF)])
-    api.ok(api.http.put(f"/sessions/{two}/messages/0", json={"content": "Look well!"}))
-    assert blobs(server) == {name_of(PNG)}
-    assert api.messages(two)[0]["images"] == [{"sha256": name_of(PNG), "media_type": "image/png"}]
+    private_api.send_message(two, "And this!", images=[encoded(GIF)])
+    private_api.ok(private_api.http.put(f"/sessions/{two}/messages/0", json={"content": "Look well!"}))
+    assert blobs(private_server) == {name_of(PNG)}
+    assert private_api.messages(two)[0]["images"] == [{"sha256": name_of(PNG), "media_type": "image/png"}]
 
-    api.http.delete(f"/sessions/{two}")
-    assert blobs(server) == set()
+    private_api.http.delete(f"/sessions/{two}")
+    assert blobs(private_server) == set()
 
 
 @pytest.mark.one_process("it is about files")
-def test_answers_given_again_and_new_prompts_keep_what_the_messages_name(
-    api: Api, server: RunningServer, stub: StubServer
+def test_regeneration_and_new_prompt_keep_images(
+    private_api: Api, private_server: RunningServer, private_stub: StubServer
 ) -> None:
-    session_id = looking(api, PNG)
-    api.stream_message(session_id)
-    api.ok(api.http.put(f"/sessions/{session_id}/system-prompt", json={"content": "Be brief."}))
-    api.http.delete(f"/sessions/{session_id}/system-prompt")
-    api.send_message(session_id)
-    assert blobs(server) == {name_of(PNG)}
-    assert seen(stub) == [[encoded(PNG)]]
+    session_id = looking(private_api, PNG)
+    private_api.stream_message(session_id)
+    private_api.ok(private_api.http.put(f"/sessions/{session_id}/system-prompt", json={"content": "Be brief."}))
+    private_api.http.delete(f"/sessions/{session_id}/system-prompt")
+    private_api.send_message(session_id)
+    assert blobs(private_server) == {name_of(PNG)}
+    assert seen(private_stub) == [[encoded(PNG)]]
 
 
 @pytest.mark.one_process("it is about files")
-def test_a_session_that_goes_during_its_turn_leaves_no_image(api: Api, server: RunningServer) -> None:
-    session_id = api.create_session("slow-stream")["session_id"]
-    with api.open_stream(session_id, "Look!", images=[encoded(PNG)]) as events:
+def test_session_deleted_during_turn_leaves_no_image(private_api: Api, private_server: RunningServer) -> None:
+    session_id = private_api.create_session("slow-stream")["session_id"]
+    with private_api.open_stream(session_id, "Look!", images=[encoded(PNG)]) as events:
         next(events)
-        assert blobs(server) == {name_of(PNG)}
-        assert api.http.delete(f"/sessions/{session_id}").status_code == 204
-    assert blobs(server) == set()
+        assert blobs(private_server) == {name_of(PNG)}
+        assert private_api.http.delete(f"/sessions/{session_id}").status_code == 204
+    assert blobs(private_server) == set()
 
 
 def test_the_same_key_with_another_image_is_another_message(api: Api) -> None:
     session_id = api.create_session(SEES)["session_id"]
 
-    def post(image: bytes) -> httpx.Response:
+    def send_message(image: bytes) -> httpx.Response:
         body = {"message": "Look!", "images": [encoded(image)]}
         return api.http.post(f"/chat/{session_id}", json=body, headers={"Idempotency-Key": "k"})
 
-    first = post(PNG)
-    assert post(PNG).json() == first.json()
-    assert error_of(post(GIF)) == (422, "IDEMPOTENCY_KEY_REUSED")
+    first = send_message(PNG)
+    assert send_message(PNG).json() == first.json()
+    assert error_of(send_message(GIF)) == (422, "IDEMPOTENCY_KEY_REUSED")
     assert len(api.messages(session_id)) == 2
 
 
-def test_with_ollama_down_the_image_is_stored_and_seen_when_it_is_back(tmp_path: Path, stub: StubServer) -> None:
+def test_image_is_stored_while_ollama_is_down(tmp_path: Path, stub: StubServer) -> None:
     with RunningServer(tmp_path, stub.url) as server:
         session_id = server.api().create_session(SEES)["session_id"]
     with RunningServer(tmp_path, "http://127.0.0.1:9") as server:
@@ -290,7 +301,7 @@ def test_with_ollama_down_the_image_is_stored_and_seen_when_it_is_back(tmp_path:
         assert seen(stub) == [[encoded(PNG)]]
 
 
-def test_images_count_in_the_window(tmp_path: Path) -> None:
+def test_images_count_towards_context_window(tmp_path: Path) -> None:
     with (
         StubServer(speed=0, models=[Model("eye", ("completion", "vision"), context_length=65536)]) as stub,
         RunningServer(tmp_path, stub.url) as server,
@@ -304,7 +315,7 @@ def test_images_count_in_the_window(tmp_path: Path) -> None:
         assert stub.exchanges()[-1].reload
 
 
-def test_a_summary_of_the_oldest_turns_holds_no_image_and_neither_does_what_is_sent_with_it(tmp_path: Path) -> None:
+def test_compaction_summary_has_no_images(tmp_path: Path) -> None:
     def resolve(prompt: Prompt) -> Reply | None:
         return Reply.of("word " * 60) if prompt.user_text.startswith("Turn") else None
 
@@ -332,34 +343,37 @@ def test_a_summary_of_the_oldest_turns_holds_no_image_and_neither_does_what_is_s
         assert len(seen(stub)) < 20
 
 
-def test_sessions_that_come_and_go_with_one_image_never_lose_it(api: Api, server: RunningServer) -> None:
-    """Whoever names it last, it is there for them: deleting in one session does not race with saying in another."""
+@pytest.mark.parametrize(("clients", "rounds"), [(3, 2), pytest.param(6, 4, marks=pytest.mark.slow)])
+def test_concurrent_sessions_never_lose_a_shared_image(
+    private_api: Api, private_server: RunningServer, clients: int, rounds: int
+) -> None:
+    """Deleting the image in one session does not race with storing it in another."""
 
     def live(_: int) -> None:
-        for _ in range(4):
-            session_id = looking(api, PNG)
-            answer = api.http.get(f"/sessions/{session_id}/blobs/{name_of(PNG)}")
+        for _ in range(rounds):
+            session_id = looking(private_api, PNG)
+            answer = private_api.http.get(f"/sessions/{session_id}/blobs/{name_of(PNG)}")
             assert answer.status_code == 200, answer.text
-            assert api.http.delete(f"/sessions/{session_id}").status_code == 204
+            assert private_api.http.delete(f"/sessions/{session_id}").status_code == 204
 
-    with ThreadPoolExecutor(6) as threads:
-        list(threads.map(live, range(6)))
-    assert blobs(server) == set()
+    with ThreadPoolExecutor(clients) as threads:
+        list(threads.map(live, range(clients)))
+    assert blobs(private_server) == set()
 
 
-def test_a_fork_shows_the_images_of_its_origin_also_when_that_is_gone(
-    api: Api, server: RunningServer, stub: StubServer
+def test_fork_keeps_images_of_deleted_origin(
+    private_api: Api, private_server: RunningServer, private_stub: StubServer
 ) -> None:
-    origin = looking(api, PNG)
-    fork = api.http.post(f"/sessions/{origin}/fork").raise_for_status().json()["session_id"]
+    origin = looking(private_api, PNG)
+    fork = private_api.http.post(f"/sessions/{origin}/fork").raise_for_status().json()["session_id"]
 
-    api.http.delete(f"/sessions/{origin}")
+    private_api.http.delete(f"/sessions/{origin}")
 
-    assert api.http.get(f"/sessions/{fork}/blobs/{name_of(PNG)}").content == PNG
-    api.send_message(fork, "And now?")
-    assert seen(stub)[0] == [encoded(PNG)]
-    api.http.delete(f"/sessions/{fork}")
-    assert blobs(server) == set()
+    assert private_api.http.get(f"/sessions/{fork}/blobs/{name_of(PNG)}").content == PNG
+    private_api.send_message(fork, "And now?")
+    assert seen(private_stub)[0] == [encoded(PNG)]
+    private_api.http.delete(f"/sessions/{fork}")
+    assert blobs(private_server) == set()
 
 
 def exported(api: Api, session_id: str) -> Any:
@@ -372,7 +386,7 @@ def test_markdown_names_the_images(api: Api) -> None:
     assert f"\n\n*(image {name_of(PNG)})*\n\n*(image {name_of(GIF)})*\n\n" in text
 
 
-def test_an_export_brings_its_images_to_another_server(tmp_path: Path, stub: StubServer) -> None:
+def test_export_transfers_images_to_another_server(tmp_path: Path, stub: StubServer) -> None:
     with RunningServer(tmp_path / "here", stub.url) as one, RunningServer(tmp_path / "there", stub.url) as other:
         here, there = one.api(), other.api()
         session_id = looking(here, PNG, GIF)
@@ -391,46 +405,46 @@ def test_an_export_brings_its_images_to_another_server(tmp_path: Path, stub: Stu
 
 
 @pytest.mark.one_process("it is about files")
-def test_an_export_without_the_bytes_is_imported_and_a_missing_image_is_left_out(
-    api: Api, server: RunningServer
-) -> None:
-    session_id = looking(api, PNG, GIF)
-    file = exported(api, session_id)
+def test_export_without_image_bytes_is_imported(private_api: Api, private_server: RunningServer) -> None:
+    session_id = looking(private_api, PNG, GIF)
+    file = exported(private_api, session_id)
     del file["blobs"]
-    assert api.http.delete(f"/sessions/{session_id}").status_code == 204
-    (imported,) = api.ok(api.http.post("/sessions/import", json=file), 201)["sessions"]
-    assert blobs(server) == set()
-    again = exported(api, imported["session_id"])
+    assert private_api.http.delete(f"/sessions/{session_id}").status_code == 204
+    (imported,) = private_api.ok(private_api.http.post("/sessions/import", json=file), 201)["sessions"]
+    assert blobs(private_server) == set()
+    again = exported(private_api, imported["session_id"])
     assert (again["messages"], again["blobs"]) == (file["messages"], {})
 
 
 WRONG_BLOBS: dict[str, Any] = {
-    "of another image": ({name_of(PNG): encoded(GIF)}, name_of(GIF)),
-    "cut short": ({name_of(PNG): encoded(PNG)[:-3]}, "base64"),
-    "no image": ({name_of(PNG): encoded(b"#!/bin/sh")}, "not an image"),
-    "no text": ({name_of(PNG): 1}, "blobs"),
-    "a list": ([encoded(PNG)], "blobs"),
+    "of another image": ({name_of(UNUSED): encoded(GIF)}, name_of(GIF)),
+    "cut short": ({name_of(UNUSED): encoded(UNUSED)[:-3]}, "base64"),
+    "no image": ({name_of(UNUSED): encoded(b"#!/bin/sh")}, "not an image"),
+    "no text": ({name_of(UNUSED): 1}, "blobs"),
+    "a list": ([encoded(UNUSED)], "blobs"),
 }
 
 
 @pytest.mark.one_process("it is about files")
 @pytest.mark.parametrize("case", WRONG_BLOBS)
-def test_wrong_bytes_in_a_file_are_refused_and_nothing_is_stored(api: Api, server: RunningServer, case: str) -> None:
-    session_id = looking(api, PNG)
+def test_wrong_image_bytes_in_import_are_refused(api: Api, server: RunningServer, case: str) -> None:
+    before = blobs(server)
+    session_id = looking(api, UNUSED)
     file = exported(api, session_id)
     assert api.http.delete(f"/sessions/{session_id}").status_code == 204
+    listed = api.http.get("/sessions").json()
     wrong, reason = WRONG_BLOBS[case]
     response = api.http.post("/sessions/import", json=[file, {**file, "blobs": wrong}])
     assert error_of(response) == (422, "VALIDATION_ERROR")
     assert "Item 1 " in response.json()["error"]["message"]
     assert reason in response.json()["error"]["message"]
-    assert api.http.get("/sessions").json() == {"sessions": []}
-    assert blobs(server) == set()
+    assert api.http.get("/sessions").json() == listed
+    assert blobs(server) == before
 
 
 @pytest.mark.one_process("it is about files")
-def test_bytes_that_no_message_of_the_file_names_are_not_stored(api: Api, server: RunningServer) -> None:
-    file = exported(api, looking(api, PNG))
+def test_unreferenced_image_bytes_are_not_stored(private_api: Api, private_server: RunningServer) -> None:
+    file = exported(private_api, looking(private_api, PNG))
     file["blobs"][name_of(GIF)] = encoded(GIF)
-    api.ok(api.http.post("/sessions/import", json=file), 201)
-    assert blobs(server) == {name_of(PNG)}
+    private_api.ok(private_api.http.post("/sessions/import", json=file), 201)
+    assert blobs(private_server) == {name_of(PNG)}

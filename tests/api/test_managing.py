@@ -1,6 +1,6 @@
 """Sessions that people manage: found, paged, titled, forked, exported, imported."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from tests.support.api import Api, error_of
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
+from tests.support.waiting import until
 
 ADD = '''
     def add(a: int, b: int) -> int:
@@ -22,6 +23,21 @@ ADD = '''
     __all__ = ["add"]
 '''
 TOOL_ROUND = instruct(calls("add", a=1, b=2), words(3))
+
+
+@pytest.fixture(scope="module")
+def shared_stub() -> Iterator[StubServer]:
+    with StubServer(speed=0) as stub:
+        yield stub
+
+
+@pytest.fixture(scope="module")
+def shared_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server with the tool `add`."""
+    data_dir = tmp_path_factory.mktemp("managing")
+    write_tools(data_dir, ADD)
+    with RunningServer(data_dir, shared_stub.url, summarization_enabled=False) as server:
+        yield server
 
 
 def listed(api: Api, **params: Any) -> list[str]:
@@ -36,28 +52,28 @@ def talked(api: Api, *messages: str, **fields: Any) -> str:
     return session_id
 
 
-def files_of(data_dir: Path) -> dict[str, bytes]:
+def files_of(server: RunningServer) -> dict[str, bytes]:
     """Every session file there is."""
-    return {file.name: file.read_bytes() for file in (data_dir / "chat_sessions").glob("*.json")}
+    return {file.name: file.read_bytes() for file in server.settings.resolved_sessions_dir.glob("*.json")}
 
 
 def bare(session: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in session.items() if name != "session_id"}
 
 
-def test_the_list_is_searched_and_paged(api: Api) -> None:
-    ids = [talked(api, f"Is apple pie number {number} good?") for number in range(3)][::-1]
-    other = talked(api, "Pears?")
-    assert listed(api) == [other, *ids]
-    assert listed(api, q="APPLE pie") == ids
-    assert listed(api, q=" \t") == [other, *ids]
-    assert listed(api, q='"apple') == []
-    response = api.http.get("/sessions", params={"q": "apple", "limit": 1, "offset": 1})
-    (entry,) = api.ok(response)["sessions"]
+def test_the_list_is_searched_and_paged(private_api: Api) -> None:
+    ids = [talked(private_api, f"Is apple pie number {number} good?") for number in range(3)][::-1]
+    other = talked(private_api, "Pears?")
+    assert listed(private_api) == [other, *ids]
+    assert listed(private_api, q="APPLE pie") == ids
+    assert listed(private_api, q=" \t") == [other, *ids]
+    assert listed(private_api, q='"apple') == []
+    response = private_api.http.get("/sessions", params={"q": "apple", "limit": 1, "offset": 1})
+    (entry,) = private_api.ok(response)["sessions"]
     assert (entry["session_id"], response.headers["x-total-count"]) == (ids[1], "3")
-    assert listed(api, limit=2, offset=3) == ids[2:]
-    assert listed(api, offset=2**31 - 1) == []
-    assert entry | {"messages": api.messages(ids[1])} == api.session(ids[1])
+    assert listed(private_api, limit=2, offset=3) == ids[2:]
+    assert listed(private_api, offset=2**31 - 1) == []
+    assert entry | {"messages": private_api.messages(ids[1])} == private_api.session(ids[1])
 
 
 @pytest.mark.parametrize(
@@ -74,11 +90,11 @@ def test_the_list_is_searched_and_paged(api: Api) -> None:
         {"q": "x" * 10_000},
     ],
 )
-def test_wrong_pages_and_endless_searches_are_422(api: Api, params: dict[str, Any]) -> None:
+def test_invalid_pages_and_long_searches_are_422(api: Api, params: dict[str, Any]) -> None:
     assert error_of(api.http.get("/sessions", params=params)) == (422, "VALIDATION_ERROR")
 
 
-def test_a_title_set_by_hand_stays_and_null_returns_to_the_sessions_own(api: Api) -> None:
+def test_manual_title_stays_until_set_to_null(api: Api) -> None:
     session_id = talked(api, "What is\nthe capital of France?")
     path = f"/sessions/{session_id}"
     assert api.session(session_id)["title"] == "What is the capital of France?"
@@ -98,12 +114,12 @@ def test_a_title_set_by_hand_stays_and_null_returns_to_the_sessions_own(api: Api
         ("ab " * 24 + "a " + "b" * 40, "ab " * 24 + "a..."),
     ],
 )
-def test_a_title_is_eighty_characters_at_most_dots_and_all(api: Api, said: str, title: str) -> None:
+def test_title_has_at_most_80_characters(api: Api, said: str, title: str) -> None:
     assert api.session(talked(api, said))["title"] == title
 
 
 @pytest.mark.parametrize("title", ["", "  ", "\u3000", "x" * 501, "a\nb", "a\0", "\u2028", 5, ["x"]])
-def test_titles_that_are_none_are_422(api: Api, title: object) -> None:
+def test_invalid_titles_are_422(api: Api, title: object) -> None:
     session_id = talked(api)
     assert error_of(api.http.patch(f"/sessions/{session_id}", json={"title": title})) == (422, "VALIDATION_ERROR")
     assert error_of(api.http.post("/sessions", json={"model": "mochi", "title": title})) == (422, "VALIDATION_ERROR")
@@ -111,10 +127,10 @@ def test_titles_that_are_none_are_422(api: Api, title: object) -> None:
 
 
 @pytest.mark.parametrize("by_id", [False, True])
-def test_a_fork_goes_on_from_a_message_and_leaves_its_origin_untouched(api: Api, tmp_path: Path, by_id: bool) -> None:
+def test_fork_continues_from_message_and_keeps_origin(api: Api, server: RunningServer, by_id: bool) -> None:
     settings = {"tool_settings": {"tools": ["add"]}, "options": {"temperature": 0.5}, "title": "Mine"}
     session_id = talked(api, "One?", "Two?", system_prompt="Be brief.", **settings)
-    origin, before = api.session(session_id), files_of(tmp_path)
+    origin, before = api.session(session_id), files_of(server)
     where = {"message_id": origin["messages"][2]["message_id"]} if by_id else {"message_index": 2}
 
     fork = api.ok(api.http.post(f"/sessions/{session_id}/fork", json=where), 201)
@@ -126,11 +142,11 @@ def test_a_fork_goes_on_from_a_message_and_leaves_its_origin_untouched(api: Api,
         assert fork[name] == origin[name]
     assert api.session(fork["session_id"]) == fork
     api.send_message(fork["session_id"], "Three?")
-    assert files_of(tmp_path).items() >= before.items()
-    assert listed(api) == [fork["session_id"], session_id]
+    assert files_of(server).items() >= before.items()
+    assert listed(api, limit=2) == [fork["session_id"], session_id]
 
 
-def test_a_fork_of_everything_keeps_the_summary_and_one_of_a_part_does_not(api: Api) -> None:
+def test_only_full_fork_keeps_summary(api: Api) -> None:
     session_id = talked(api, "One?", "Two?")
     api.ok(api.http.post(f"/sessions/{session_id}/summarize"))
     origin = api.session(session_id)
@@ -143,11 +159,12 @@ def test_a_fork_of_everything_keeps_the_summary_and_one_of_a_part_does_not(api: 
 @pytest.mark.parametrize(
     "where", [{"message_index": -1}, {"message_index": 2}, {"message_index": 10**9}, {"message_id": "none"}]
 )
-def test_a_fork_from_no_message_is_400(api: Api, tmp_path: Path, where: dict[str, Any]) -> None:
+def test_fork_from_unknown_message_is_400(api: Api, server: RunningServer, where: dict[str, Any]) -> None:
     session_id = talked(api, "One?")
+    before = set(files_of(server))
     response = api.http.post(f"/sessions/{session_id}/fork", json=where)
     assert error_of(response) == (400, "INVALID_MESSAGE_INDEX")
-    assert list(files_of(tmp_path)) == [f"{session_id}.json"]
+    assert set(files_of(server)) == before
 
 
 @pytest.mark.parametrize(
@@ -159,91 +176,79 @@ def test_a_fork_from_no_message_is_400(api: Api, tmp_path: Path, where: dict[str
         [],
     ],
 )
-def test_a_fork_that_names_no_message_is_422(api: Api, body: object) -> None:
+def test_malformed_fork_request_is_422(api: Api, body: object) -> None:
     session_id = talked(api, "One?")
     assert error_of(api.http.post(f"/sessions/{session_id}/fork", json=body)) == (422, "VALIDATION_ERROR")
 
 
-def test_a_fork_inside_a_round_of_tool_calls_is_refused_and_says_where_it_ends(
-    tmp_path: Path, stub: StubServer
-) -> None:
-    write_tools(tmp_path, ADD)
+def test_fork_inside_tool_calls_is_refused(api: Api) -> None:
     two_calls = instruct(calls("add", "add", a=1, b=2), words(3))
-    with RunningServer(tmp_path, stub.url) as server:
-        api = server.api()
-        session_id = talked(api, two_calls, tool_settings={"tools": ["add"], "execution_policy": "never_confirm"})
-        for index in (1, 2):
-            response = api.http.post(f"/sessions/{session_id}/fork", json={"message_index": index})
-            assert error_of(response) == (400, "INVALID_MESSAGE_INDEX")
-            assert "it ends with message 3" in response.json()["error"]["message"]
-        fork = api.ok(api.http.post(f"/sessions/{session_id}/fork", json={"message_index": 3}), 201)
-        assert [message["role"] for message in fork["messages"]] == ["user", "assistant", "tool", "tool"]
-        assert api.send_message(fork["session_id"], "And?")["message"]["content"]
+    session_id = talked(api, two_calls, tool_settings={"tools": ["add"], "execution_policy": "never_confirm"})
+    for index in (1, 2):
+        response = api.http.post(f"/sessions/{session_id}/fork", json={"message_index": index})
+        assert error_of(response) == (400, "INVALID_MESSAGE_INDEX")
+        assert "it ends with message 3" in response.json()["error"]["message"]
+    fork = api.ok(api.http.post(f"/sessions/{session_id}/fork", json={"message_index": 3}), 201)
+    assert [message["role"] for message in fork["messages"]] == ["user", "assistant", "tool", "tool"]
+    assert api.send_message(fork["session_id"], "And?")["message"]["content"]
 
 
-def test_a_running_session_is_forked_as_far_as_it_is_whole(tmp_path: Path, stub: StubServer) -> None:
-    write_tools(tmp_path, ADD)
-    with RunningServer(tmp_path, stub.url) as server:
-        api = server.api()
-        session_id = talked(api, "One?", tool_settings={"tools": ["add"], "execution_policy": "always_confirm"})
-        with api.open_stream(session_id, TOOL_ROUND) as events:
-            assert any(event.type == "tool_call_confirmation_required" for event in events)
-            fork = api.ok(api.http.post(f"/sessions/{session_id}/fork"), 201)
-            assert [message["role"] for message in fork["messages"]] == ["user", "assistant", "user"]
-            assert set(listed(api, q="One?")) == {fork["session_id"], session_id}
-        assert api.send_message(fork["session_id"])["message"]["content"]
+def test_running_session_is_forked_up_to_last_user_message(api: Api) -> None:
+    session_id = talked(api, "Forked?", tool_settings={"tools": ["add"], "execution_policy": "always_confirm"})
+    with api.open_stream(session_id, TOOL_ROUND) as events:
+        assert any(event.type == "tool_call_confirmation_required" for event in events)
+        fork = api.ok(api.http.post(f"/sessions/{session_id}/fork"), 201)
+        assert [message["role"] for message in fork["messages"]] == ["user", "assistant", "user"]
+        assert set(listed(api, q="Forked?")) == {fork["session_id"], session_id}
+    until(lambda: api.ok(api.http.get(f"/chat/{session_id}/run"))["state"] != "running")
+    assert api.send_message(fork["session_id"])["message"]["content"]
 
 
 @pytest.mark.one_process("it is about files")
-def test_an_export_imported_again_is_an_equal_session(tmp_path: Path, stub: StubServer) -> None:
-    write_tools(tmp_path, ADD)
-    with RunningServer(tmp_path, stub.url) as server:
-        api = server.api()
-        settings = {"tools": ["add"], "execution_policy": "never_confirm"}
-        session_id = talked(api, "One?", TOOL_ROUND, system_prompt="Be brief.", tool_settings=settings, title="Mine")
-        api.ok(api.http.post(f"/sessions/{session_id}/summarize"))
-        file = tmp_path / "chat_sessions" / f"{session_id}.json"
-        stored = orjson.loads(file.read_bytes())
-        stored["messages"][0]["images"] = ["abc"]
-        stored |= {"of_others": {"kept": True}}
-        stored["metadata"]["of_others"] = 1
-        file.write_bytes(orjson.dumps(stored))
+def test_imported_export_is_equal_session(api: Api, server: RunningServer) -> None:
+    settings = {"tools": ["add"], "execution_policy": "never_confirm"}
+    session_id = talked(api, "One?", TOOL_ROUND, system_prompt="Be brief.", tool_settings=settings, title="Mine")
+    api.ok(api.http.post(f"/sessions/{session_id}/summarize"))
+    file = server.settings.resolved_sessions_dir / f"{session_id}.json"
+    stored = orjson.loads(file.read_bytes())
+    stored["messages"][0]["images"] = ["abc"]
+    stored |= {"of_others": {"kept": True}}
+    stored["metadata"]["of_others"] = 1
+    file.write_bytes(orjson.dumps(stored))
 
-        response = api.http.get(f"/sessions/{session_id}/export")
-        assert response.headers["content-type"] == "application/json"
-        assert f'filename="{session_id}.json"' in response.headers["content-disposition"]
-        assert orjson.loads(response.content) == stored
-        for times in (1, 2):
-            (imported,) = api.ok(_import(api, response.content), 201)["sessions"]
-            assert imported["session_id"] != session_id
-            assert bare(api.session(imported["session_id"])) == bare(api.session(session_id))
-            again = api.ok(api.http.get(f"/sessions/{imported['session_id']}/export"))
-            assert again["metadata"].pop("session_id") == imported["session_id"]
-            assert again["metadata"] == bare(stored["metadata"])
-            assert again["messages"] == stored["messages"]
-            assert again["of_others"] == {"kept": True}
-            assert len(listed(api)) == 1 + times
+    response = api.http.get(f"/sessions/{session_id}/export")
+    assert response.headers["content-type"] == "application/json"
+    assert f'filename="{session_id}.json"' in response.headers["content-disposition"]
+    assert orjson.loads(response.content) == stored
+    before = len(listed(api))
+    for times in (1, 2):
+        (imported,) = api.ok(_import(api, response.content), 201)["sessions"]
+        assert imported["session_id"] != session_id
+        assert bare(api.session(imported["session_id"])) == bare(api.session(session_id))
+        again = api.ok(api.http.get(f"/sessions/{imported['session_id']}/export"))
+        assert again["metadata"].pop("session_id") == imported["session_id"]
+        assert again["metadata"] == bare(stored["metadata"])
+        assert again["messages"] == stored["messages"]
+        assert again["of_others"] == {"kept": True}
+        assert len(listed(api)) == before + times
 
 
-def test_markdown_is_to_be_read(tmp_path: Path, stub: StubServer) -> None:
-    write_tools(tmp_path, ADD)
-    with RunningServer(tmp_path, stub.url) as server:
-        api = server.api()
-        settings = {"tools": ["add"], "execution_policy": "never_confirm"}
-        session_id = talked(api, "Hello!", TOOL_ROUND, system_prompt="Be brief.", tool_settings=settings, title="Mine")
-        response = api.http.get(f"/sessions/{session_id}/export", params={"format": "markdown"})
-        assert response.headers["content-type"] == "text/markdown; charset=utf-8"
-        text = response.text
-        assert text.startswith(f"# Mine\n\n- Session: {session_id}\n- Model: mochi\n- Created: ")
-        for part in (
-            "## System\n\nBe brief.",
-            "## User\n\nHello!",
-            "## Assistant (mochi)",
-            "Calls `add`:\n\n```json\n{",
-        ):
-            assert part in text
-        assert "## Tool (add)\n\n```\n3\n```" in text
-        assert error_of(api.http.get(f"/sessions/{session_id}/export?format=pdf")) == (422, "VALIDATION_ERROR")
+def test_markdown_export_is_readable(api: Api) -> None:
+    settings = {"tools": ["add"], "execution_policy": "never_confirm"}
+    session_id = talked(api, "Hello!", TOOL_ROUND, system_prompt="Be brief.", tool_settings=settings, title="Mine")
+    response = api.http.get(f"/sessions/{session_id}/export", params={"format": "markdown"})
+    assert response.headers["content-type"] == "text/markdown; charset=utf-8"
+    text = response.text
+    assert text.startswith(f"# Mine\n\n- Session: {session_id}\n- Model: mochi\n- Created: ")
+    for part in (
+        "## System\n\nBe brief.",
+        "## User\n\nHello!",
+        "## Assistant (mochi)",
+        "Calls `add`:\n\n```json\n{",
+    ):
+        assert part in text
+    assert "## Tool (add)\n\n```\n3\n```" in text
+    assert error_of(api.http.get(f"/sessions/{session_id}/export?format=pdf")) == (422, "VALIDATION_ERROR")
 
 
 def _import(api: Api, content: bytes) -> Any:
@@ -293,7 +298,7 @@ def open_webui_chat(**changes: Any) -> dict[str, Any]:
     }
 
 
-def test_options_of_a_file_that_would_load_the_model_anew_are_not_sent(api: Api, stub: StubServer) -> None:
+def test_imported_options_that_reload_model_are_not_sent(api: Api, stub: StubServer) -> None:
     options = {"num_gpu": 0, "num_ctx": 999_999, "top_k": 7}
     file = {"metadata": {"model": "mochi", "options": options}, "messages": []}
     (imported,) = api.ok(_import(api, orjson.dumps(file)), 201)["sessions"]
@@ -305,7 +310,7 @@ def test_options_of_a_file_that_would_load_the_model_anew_are_not_sent(api: Api,
 
 
 @pytest.mark.parametrize("approved", [5, "add", {"add": True}, [["add"]]], ids=str)
-def test_approvals_of_a_file_that_are_none_leave_the_safest_settings(api: Api, approved: object) -> None:
+def test_invalid_imported_approvals_reset_tool_settings(api: Api, approved: object) -> None:
     settings = {"tools": ["add"], "execution_policy": "never_confirm", "approved_tools": approved}
     file = {"metadata": {"model": "mochi", "tool_settings": settings}, "messages": []}
     (imported,) = api.ok(_import(api, orjson.dumps(file)), 201)["sessions"]
@@ -314,7 +319,7 @@ def test_approvals_of_a_file_that_are_none_leave_the_safest_settings(api: Api, a
     assert error_of(api.http.post("/sessions", json={"model": "mochi", "tool_settings": settings}))[0] == 422
 
 
-def test_chats_of_open_webui_become_sessions_with_the_branch_that_was_shown(api: Api) -> None:
+def test_open_webui_import_keeps_shown_branch(api: Api) -> None:
     other = open_webui_chat(models=[""], params={}, history={"messages": {}, "currentId": None})
     first, second = api.ok(_import(api, orjson.dumps([open_webui_chat(), other])), 201)["sessions"]
     session = api.session(first["session_id"])
@@ -368,7 +373,7 @@ CHANGES = [older_than_trees, begun_in_the_background, answered_in_items, without
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=["list", "background", "items", "bare"])
-def test_chats_of_any_age_are_read(api: Api, change: Callable[[dict[str, Any]], None]) -> None:
+def test_open_webui_import_reads_older_formats(api: Api, change: Callable[[dict[str, Any]], None]) -> None:
     chat = open_webui_chat()
     change(chat)
     (imported,) = api.ok(_import(api, orjson.dumps([chat])), 201)["sessions"]
@@ -389,7 +394,7 @@ def test_chats_of_any_age_are_read(api: Api, change: Callable[[dict[str, Any]], 
     ],
     ids=["lost", "unsaid", "loop", "torn"],
 )
-def test_trees_that_are_odd_are_read_as_far_as_they_go(
+def test_open_webui_import_reads_broken_trees(
     api: Api, current: str | None, parents: dict[str, str], texts: list[str]
 ) -> None:
     chat = open_webui_chat(params=None)
@@ -427,24 +432,25 @@ NO_FILES = {
 
 
 @pytest.mark.parametrize("content", NO_FILES.values(), ids=NO_FILES)
-def test_files_that_cannot_be_imported_are_422_and_nothing_is_stored(api: Api, tmp_path: Path, content: bytes) -> None:
+def test_invalid_import_is_422_and_stores_nothing(api: Api, server: RunningServer, content: bytes) -> None:
+    before, listed_before = set(files_of(server)), listed(api)
     response = _import(api, content)
     assert error_of(response) == (422, "VALIDATION_ERROR")
     assert len(response.json()["error"]["message"]) < 500
-    assert files_of(tmp_path) == {}
+    assert set(files_of(server)) == before
+    assert listed(api) == listed_before
 
 
-def test_a_file_over_the_limit_is_413_and_one_that_is_not_declared_as_json_422(api: Api) -> None:
+def test_import_checks_size_and_content_type(api: Api) -> None:
     limit = 33_554_432
     assert error_of(_import(api, b" " * (limit + 1))) == (413, "BODY_TOO_LARGE")
     assert error_of(api.http.post("/sessions/import", content=orjson.dumps(GOOD)))[0] == 422
 
 
 @pytest.mark.one_process("it is about files")
-def test_an_import_that_cannot_be_stored_whole_is_taken_back(
-    api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_import_is_rolled_back(api: Api, server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
     write, written = disk.write, []
+    before = set(files_of(server))
 
     def failing(path: Path, data: bytes) -> Any:
         written.append(path)
@@ -455,4 +461,4 @@ def test_an_import_that_cannot_be_stored_whole_is_taken_back(
     monkeypatch.setattr(disk, "write", failing)
     assert error_of(_import(api, orjson.dumps([GOOD] * 4))) == (500, "STORAGE_FAILED")
     assert len(written) == 3
-    assert files_of(tmp_path) == {}
+    assert set(files_of(server)) == before

@@ -48,10 +48,10 @@ def read(api: Api, path: str = "/metrics") -> Reading:
     )
 
 
-def test_a_turn_is_counted_with_its_tokens_and_its_first_words(api: Api) -> None:
-    answer = api.send_message(api.create_session("mochi")["session_id"], instruct(words(7)))["message"]
-    api.stream_message(api.create_session("mochi")["session_id"], instruct(words(7)))
-    seen = read(api)
+def test_turn_metrics_have_tokens_and_first_token_time(private_api: Api) -> None:
+    answer = private_api.send_message(private_api.create_session("mochi")["session_id"], instruct(words(7)))["message"]
+    private_api.stream_message(private_api.create_session("mochi")["session_id"], instruct(words(7)))
+    seen = read(private_api)
     assert seen["mochi_turns_total{outcome=completed}"] == 2
     assert seen["mochi_turn_duration_seconds_count{}"] == 2
     assert seen["mochi_model_requests_total{model=mochi:latest}"] == 2
@@ -61,7 +61,7 @@ def test_a_turn_is_counted_with_its_tokens_and_its_first_words(api: Api) -> None
     assert seen["mochi_http_requests_total{method=POST,status=201}"] == 2
 
 
-def test_a_load_is_counted_once_and_for_as_long_as_ollama_says(tmp_path: Path) -> None:
+def test_model_load_is_counted_once_with_duration(tmp_path: Path) -> None:
     heavy = Model("heavy", capabilities=("completion",), context_length=8192, load_time=2.5)
     with StubServer(speed=0, models=(heavy,)) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
@@ -73,7 +73,7 @@ def test_a_load_is_counted_once_and_for_as_long_as_ollama_says(tmp_path: Path) -
     assert seen["mochi_model_load_duration_seconds_sum{model=heavy:latest}"] == pytest.approx(loads[0] / 1e9)
 
 
-def test_windows_that_grow_and_histories_that_are_summed_up_are_counted(tmp_path: Path) -> None:
+def test_window_growth_and_compaction_are_counted(tmp_path: Path) -> None:
     small = Model("small", capabilities=("completion",), context_length=8192 * 2)
     with StubServer(speed=0, models=(small,)) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
@@ -84,7 +84,7 @@ def test_windows_that_grow_and_histories_that_are_summed_up_are_counted(tmp_path
     assert events.count("context_compacted") >= seen["mochi_context_compactions_total{}"] >= 1
 
 
-def test_calls_of_tools_are_counted_by_how_they_ended(tmp_path: Path, stub: StubServer) -> None:
+def test_tool_calls_are_counted_by_outcome(tmp_path: Path, stub: StubServer) -> None:
     write_tools(tmp_path, TOOLS)
     with RunningServer(tmp_path, stub.url) as server:
         api = server.api()
@@ -104,7 +104,7 @@ def test_calls_of_tools_are_counted_by_how_they_ended(tmp_path: Path, stub: Stub
     }
 
 
-def test_what_is_under_way_is_seen(holding: Holding, tmp_path: Path) -> None:
+def test_running_turns_and_open_streams_are_gauged(holding: Holding, tmp_path: Path) -> None:
     with RunningServer(tmp_path, holding.stub.url) as server:
         api = server.api()
         with api.open_stream(api.create_session("mochi")["session_id"], "hold") as events:
@@ -117,7 +117,7 @@ def test_what_is_under_way_is_seen(holding: Holding, tmp_path: Path) -> None:
         assert (seen["mochi_running_turns{}"], seen["mochi_open_streams{}"]) == (0, 0)
 
 
-def test_errors_are_counted_by_code_of_turns_and_of_requests(tmp_path: Path) -> None:
+def test_errors_are_counted_by_code_for_turns_and_requests(tmp_path: Path) -> None:
     with StubServer(speed=0) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
         session_id = api.create_session("mochi")["session_id"]
@@ -132,7 +132,7 @@ def test_errors_are_counted_by_code_of_turns_and_of_requests(tmp_path: Path) -> 
     assert seen["mochi_errors_total{code=ORIGIN_FORBIDDEN,of=request}"] == 1
 
 
-def test_it_needs_a_key_and_is_where_prometheus_looks_first(tmp_path: Path, stub: StubServer) -> None:
+def test_metrics_need_key_and_use_default_path(tmp_path: Path, stub: StubServer) -> None:
     with RunningServer(tmp_path, stub.url, api_keys=("key",)) as server:
         url = f"{server.url}/metrics"
         assert error_of(httpx.get(url)) == (401, "UNAUTHORIZED")
@@ -142,14 +142,16 @@ def test_it_needs_a_key_and_is_where_prometheus_looks_first(tmp_path: Path, stub
     assert [name for name in seen if name.startswith("mochi_build_info")]
 
 
-def test_two_servers_in_one_process_count_each_for_itself(api: Api, tmp_path: Path, stub: StubServer) -> None:
-    with RunningServer(tmp_path / "other", stub.url) as other:
-        api.send_message(api.create_session("mochi")["session_id"], instruct(words(2)))
-        assert read(api)["mochi_turns_total{outcome=completed}"] == 1
+def test_two_servers_in_one_process_have_own_metrics(
+    private_api: Api, tmp_path: Path, private_stub: StubServer
+) -> None:
+    with RunningServer(tmp_path / "other", private_stub.url) as other:
+        private_api.send_message(private_api.create_session("mochi")["session_id"], instruct(words(2)))
+        assert read(private_api)["mochi_turns_total{outcome=completed}"] == 1
         assert read(other.api())["mochi_turns_total{outcome=completed}"] == 0
 
 
-def test_names_from_outside_do_not_make_ever_more_labels() -> None:
+def test_unknown_names_do_not_add_labels_without_limit() -> None:
     metrics = Metrics()
     for number in range(1000):
         metrics.first_words(f"model-{number}", 1)

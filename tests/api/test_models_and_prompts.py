@@ -12,7 +12,7 @@ from tests.support.raw_ollama import RawOllama
 from tests.support.server import RunningServer
 
 
-def test_health_is_ok_and_tells_of_ollama(api: Api, stub: StubServer) -> None:
+def test_health_reports_ollama(api: Api, stub: StubServer) -> None:
     assert api.ok(api.http.get("/health")) == {
         "status": "ok",
         "ollama_connected": True,
@@ -60,7 +60,7 @@ def test_names_with_slashes_and_colons_work(tmp_path: Path, name: str) -> None:
         assert api.send_message(session_id, "Hi")["context_window"]["current_window"] == 460
 
 
-def test_a_models_details_are_those_of_the_list(api: Api) -> None:
+def test_model_details_equal_list_entry(api: Api) -> None:
     models = api.ok(api.http.get("/models"))["models"]
     assert "thinking" in next(model for model in models if model["name"] == "mochi-native:4b")["capabilities"]
     assert [api.ok(api.http.get(f"/models/{model['name']}")) for model in models] == models
@@ -71,34 +71,42 @@ def test_unknown_models_are_404(api: Api, name: str) -> None:
     assert error_of(api.http.get(f"/models/{name}")) == (404, "MODEL_NOT_FOUND")
 
 
-def test_prompt_files_are_created_listed_read_changed_and_deleted(api: Api, tmp_path: Path) -> None:
+def test_prompt_files_are_created_listed_read_changed_and_deleted(private_api: Api, tmp_path: Path) -> None:
     for name, content in (("b.txt", "Two words"), ("a.md", "y" * 300)):
-        created = api.ok(api.http.post("/system-prompts", json={"filename": name, "content": content}), 201)
+        created = private_api.ok(
+            private_api.http.post("/system-prompts", json={"filename": name, "content": content}), 201
+        )
         assert created == {"filename": name, "content": content}
 
-    assert api.ok(api.http.get("/system-prompts")) == {
+    assert private_api.ok(private_api.http.get("/system-prompts")) == {
         "prompts": [
             {"filename": "a.md", "preview": "y" * 250 + "...", "word_count": 1},
             {"filename": "b.txt", "preview": "Two words", "word_count": 2},
         ]
     }
     assert (
-        api.ok(api.http.put("/system-prompts/b.txt", json={"content": "Three words now"}))["content"]
+        private_api.ok(private_api.http.put("/system-prompts/b.txt", json={"content": "Three words now"}))["content"]
         == "Three words now"
     )
-    assert api.ok(api.http.get("/system-prompts/b.txt")) == {"filename": "b.txt", "content": "Three words now"}
+    assert private_api.ok(private_api.http.get("/system-prompts/b.txt")) == {
+        "filename": "b.txt",
+        "content": "Three words now",
+    }
     assert (tmp_path / "system_prompts" / "b.txt").read_text() == "Three words now"
-    assert api.http.delete("/system-prompts/b.txt").status_code == 204
-    assert error_of(api.http.get("/system-prompts/b.txt")) == (404, "PROMPT_NOT_FOUND")
-    assert error_of(api.http.put("/system-prompts/b.txt", json={"content": "x"})) == (404, "PROMPT_NOT_FOUND")
-    assert error_of(api.http.delete("/system-prompts/b.txt")) == (404, "PROMPT_NOT_FOUND")
+    assert private_api.http.delete("/system-prompts/b.txt").status_code == 204
+    assert error_of(private_api.http.get("/system-prompts/b.txt")) == (404, "PROMPT_NOT_FOUND")
+    assert error_of(private_api.http.put("/system-prompts/b.txt", json={"content": "x"})) == (404, "PROMPT_NOT_FOUND")
+    assert error_of(private_api.http.delete("/system-prompts/b.txt")) == (404, "PROMPT_NOT_FOUND")
 
 
-def test_a_prompt_file_that_exists_is_not_overwritten(api: Api) -> None:
+def test_a_prompt_file_that_exists_is_not_overwritten(private_api: Api) -> None:
     body = {"filename": "a.md", "content": "First"}
-    api.ok(api.http.post("/system-prompts", json=body), 201)
-    assert error_of(api.http.post("/system-prompts", json=body | {"content": "Second"})) == (409, "PROMPT_EXISTS")
-    assert api.ok(api.http.get("/system-prompts/a.md"))["content"] == "First"
+    private_api.ok(private_api.http.post("/system-prompts", json=body), 201)
+    assert error_of(private_api.http.post("/system-prompts", json=body | {"content": "Second"})) == (
+        409,
+        "PROMPT_EXISTS",
+    )
+    assert private_api.ok(private_api.http.get("/system-prompts/a.md"))["content"] == "First"
 
 
 @pytest.mark.parametrize(
@@ -119,10 +127,11 @@ def test_a_prompt_file_that_exists_is_not_overwritten(api: Api) -> None:
         "x" * 300 + ".md",
     ],
 )
-def test_names_that_are_not_plain_file_names_are_422_and_unknown(api: Api, tmp_path: Path, filename: str) -> None:
+def test_invalid_prompt_file_names_are_422(api: Api, filename: str) -> None:
     body = {"filename": filename, "content": "x"}
+    before = api.ok(api.http.get("/system-prompts"))
     assert error_of(api.http.post("/system-prompts", json=body)) == (422, "VALIDATION_ERROR")
-    assert not (tmp_path / "system_prompts").exists()
+    assert api.ok(api.http.get("/system-prompts")) == before
 
 
 @pytest.mark.parametrize("content", ["", " \n", "x" * 10_000, None, 5])
@@ -132,10 +141,10 @@ def test_wrong_contents_are_422(api: Api, content: object) -> None:
 
 
 @pytest.mark.parametrize("name", ["..%2fsecret.md", "%2e%2e%2fsecret.md", "secret.md%00", "link.md"])
-def test_nothing_outside_the_directory_is_read(api: Api, tmp_path: Path, name: str) -> None:
+def test_nothing_outside_the_directory_is_read(private_api: Api, tmp_path: Path, name: str) -> None:
     (tmp_path / "secret.md").write_text("secret")
     (tmp_path / "system_prompts").mkdir()
     (tmp_path / "system_prompts" / "link.md").symlink_to(tmp_path / "secret.md")
-    status, code = error_of(api.http.get(f"/system-prompts/{name}"))
+    status, code = error_of(private_api.http.get(f"/system-prompts/{name}"))
     assert (status, code) in {(404, "PROMPT_NOT_FOUND"), (404, "NOT_FOUND")}
-    assert api.ok(api.http.get("/system-prompts")) == {"prompts": []}
+    assert private_api.ok(private_api.http.get("/system-prompts")) == {"prompts": []}

@@ -19,7 +19,7 @@ def readable_by_others(directory: Path) -> list[str]:
     return [str(path) for path in [directory, *directory.rglob("*")] if stat.S_IMODE(path.stat().st_mode) & 0o077]
 
 
-def talk_to_it(api: Api) -> None:
+def use_server(api: Api) -> None:
     settings = {"execution_policy": "never_confirm"}
     agents = {"enabled_agents": ["helper"]}
     session_id = api.create_session("mochi", tool_settings=settings, agent_settings=agents)["session_id"]
@@ -31,12 +31,12 @@ def talk_to_it(api: Api) -> None:
 
 
 @pytest.mark.one_process("it is about files")
-def test_what_the_server_makes_is_its_owners_alone(tmp_path: Path, stub: StubServer) -> None:
+def test_created_files_are_private_to_owner(tmp_path: Path, stub: StubServer) -> None:
     write_agent(tmp_path)
     before = os.umask(0o022)
     try:
         with RunningServer(tmp_path, stub.url) as server:
-            talk_to_it(server.api())
+            use_server(server.api())
     finally:
         os.umask(before)
     assert list((tmp_path / "agents" / "agent_chats").glob("*.json"))
@@ -45,13 +45,13 @@ def test_what_the_server_makes_is_its_owners_alone(tmp_path: Path, stub: StubSer
 
 
 @pytest.mark.one_process("it is about files")
-def test_in_an_open_directory_the_files_are_private_all_the_same(tmp_path: Path, stub: StubServer) -> None:
+def test_files_in_open_directory_are_private(tmp_path: Path, stub: StubServer) -> None:
     write_agent(tmp_path)
     folders = [tmp_path / name for name in ("chat_sessions", "agents/agent_chats", "system_prompts")]
     for folder in folders:
         folder.mkdir()
         folder.chmod(0o755)
     with RunningServer(tmp_path, stub.url) as server:
-        talk_to_it(server.api())
+        use_server(server.api())
     for folder in folders:
         assert readable_by_others(folder) == [str(folder)]

@@ -15,7 +15,7 @@ from mochi_server.logs import REQUEST_ID
 from mochi_stub import StubServer
 from tests.support.api import Api, error_of
 from tests.support.instructions import instruct, words
-from tests.support.raw_http import send_raw
+from tests.support.raw_http import send_request
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
 
@@ -67,12 +67,12 @@ def lines() -> Iterator[Lines]:
 
 
 @pytest.mark.parametrize("given", ["a", "0af7651916cd43dd8448eb211c80319c", "web-1/2:3_4.5~6=7+8@9", "x" * 128])
-def test_a_sane_id_is_kept(api: Api, given: str) -> None:
+def test_valid_request_id_is_kept(api: Api, given: str) -> None:
     assert api.http.get("/health", headers={HEADER: given}).headers.get_list(HEADER) == [given]
 
 
 @pytest.mark.parametrize("given", ["", "x" * 129, "a b", "a\tb", '"', "<script>", "a;b", b"\xe9", b"\xc3\xa9", "a\\b"])
-def test_any_other_id_is_replaced(api: Api, given: str | bytes) -> None:
+def test_invalid_request_id_is_replaced(api: Api, given: str | bytes) -> None:
     (answered,) = api.http.get("/health", headers=[(HEADER.encode(), _bytes(given))]).headers.get_list(HEADER)
     assert len(answered) == 32
     assert answered.isalnum()
@@ -83,7 +83,7 @@ def test_two_requests_have_two_ids(api: Api) -> None:
     assert first != second
 
 
-def test_every_refusal_bears_the_id(tmp_path: Path, stub: StubServer) -> None:
+def test_every_error_has_request_id(tmp_path: Path, stub: StubServer) -> None:
     with RunningServer(tmp_path, stub.url, api_keys=("the key",), max_body_bytes=100) as server:
         http = server.api(headers={"Authorization": "Bearer the key", HEADER: "mine"}).http
         refused = {
@@ -102,7 +102,7 @@ def test_every_refusal_bears_the_id(tmp_path: Path, stub: StubServer) -> None:
         assert http.get("/health", headers={"Host": "evil.example"}).headers[HEADER] == "mine"
 
 
-def test_a_preflight_and_what_a_page_may_read_have_the_id(api: Api) -> None:
+def test_preflight_and_exposed_headers_have_request_id(api: Api) -> None:
     page = {"Origin": "http://localhost:3000", HEADER: "mine"}
     preflight = api.http.options("/sessions", headers=page | {"Access-Control-Request-Method": "POST"})
     assert preflight.headers[HEADER] == "mine"
@@ -110,12 +110,12 @@ def test_a_preflight_and_what_a_page_may_read_have_the_id(api: Api) -> None:
     assert HEADER in exposed.split(", ")
 
 
-def test_an_unexpected_error_bears_the_id(server: RunningServer, api: Api, lines: Lines) -> None:
-    @server.app.get("/breaks")
+def test_unexpected_error_has_request_id(private_server: RunningServer, private_api: Api, lines: Lines) -> None:
+    @private_server.app.get("/breaks")
     async def breaks() -> None:
         raise RuntimeError("a defect")
 
-    response = api.http.get(server.url + "/breaks", headers={HEADER: "mine"})
+    response = private_api.http.get(private_server.url + "/breaks", headers={HEADER: "mine"})
     assert error_of(response) == (500, "INTERNAL_ERROR")
     assert "defect" not in response.text
     assert response.headers[HEADER] == "mine"
@@ -123,24 +123,24 @@ def test_an_unexpected_error_bears_the_id(server: RunningServer, api: Api, lines
     assert (line["status"], line["ended"]) == (500, "failed")
 
 
-def test_the_traceback_of_an_unexpected_error_has_the_id(server: RunningServer, api: Api) -> None:
-    @server.app.get("/breaks")
+def test_traceback_of_unexpected_error_has_request_id(private_server: RunningServer, private_api: Api) -> None:
+    @private_server.app.get("/breaks")
     async def breaks() -> None:
         raise RuntimeError("a defect")
 
     with logged_by("uvicorn.error") as tracebacks:
-        api.http.get(server.url + "/breaks", headers={HEADER: "mine"})
+        private_api.http.get(private_server.url + "/breaks", headers={HEADER: "mine"})
         assert "Exception in ASGI application" in tracebacks.of("mine")["message"]
 
 
-def test_what_is_not_http_bears_an_id_and_is_logged(server: RunningServer, lines: Lines) -> None:
-    answer = send_raw(server.url, b"complete nonsense\r\n\r\n")
+def test_invalid_http_gets_request_id_and_is_logged(server: RunningServer, lines: Lines) -> None:
+    answer = send_request(server.url, b"complete nonsense\r\n\r\n")
     assert answer.status == 400
     assert answer.error == "BAD_REQUEST"
     assert lines.of(answer.headers[HEADER.lower()])["status"] == 400
 
 
-def test_the_line_says_what_was_asked_and_never_the_query(api: Api, lines: Lines) -> None:
+def test_access_log_has_path_but_not_query(api: Api, lines: Lines) -> None:
     api.http.get("/models?token=hidden", headers={HEADER: "mine"})
     line = lines.of("mine")
     assert line["message"].startswith("GET /api/v1/models 200 ")
@@ -166,7 +166,7 @@ def test_a_whole_stream_is_logged_when_it_ends(api: Api, lines: Lines) -> None:
     assert (line["path"], line["status"], line["ended"]) == (f"/api/v1/chat/{session_id}/stream", 200, None)
 
 
-def test_a_client_that_leaves_a_stream_is_logged_so(tmp_path: Path, lines: Lines) -> None:
+def test_disconnect_from_stream_is_logged(tmp_path: Path, lines: Lines) -> None:
     with StubServer(speed=1) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
         session_id = api.create_session("mochi")["session_id"]
@@ -176,7 +176,7 @@ def test_a_client_that_leaves_a_stream_is_logged_so(tmp_path: Path, lines: Lines
         assert lines.of("mine")["ended"] == "client_left"
 
 
-def test_a_client_that_leaves_while_its_answer_is_collected_is_logged_so(tmp_path: Path, lines: Lines) -> None:
+def test_disconnect_from_collected_turn_is_logged(tmp_path: Path, lines: Lines) -> None:
     with StubServer(speed=1) as stub, RunningServer(tmp_path, stub.url) as server:
         session_id = server.api().create_session("mochi")["session_id"]
         with pytest.raises(httpx.ReadTimeout):
@@ -189,7 +189,7 @@ def test_a_client_that_leaves_while_its_answer_is_collected_is_logged_so(tmp_pat
         assert lines.of("mine")["ended"] == "client_left"
 
 
-def test_what_a_tool_logs_has_the_id_of_the_request_that_runs_it(api: Api, tmp_path: Path) -> None:
+def test_tool_runs_with_request_id_of_its_request(private_api: Api, tmp_path: Path) -> None:
     write_tools(
         tmp_path,
         """
@@ -203,10 +203,10 @@ def test_what_a_tool_logs_has_the_id_of_the_request_that_runs_it(api: Api, tmp_p
         """,
     )
     settings = {"tools": ["which"], "execution_policy": "never_confirm"}
-    session_id = api.create_session("mochi", tool_settings=settings)["session_id"]
+    session_id = private_api.create_session("mochi", tool_settings=settings)["session_id"]
     body = {"message": instruct({"tool_call": [{"name": "which", "args": {}}]}, words(3))}
-    api.ok(api.http.post(f"/chat/{session_id}", json=body, headers={HEADER: "mine"}))
-    assert [m["content"] for m in api.messages(session_id) if m["role"] == "tool"] == ["mine"]
+    private_api.ok(private_api.http.post(f"/chat/{session_id}", json=body, headers={HEADER: "mine"}))
+    assert [m["content"] for m in private_api.messages(session_id) if m["role"] == "tool"] == ["mine"]
 
 
 def test_pipelined_requests_keep_their_ids_apart(server: RunningServer, lines: Lines) -> None:

@@ -5,7 +5,6 @@ import json
 import socket
 from pathlib import Path
 
-import anyio
 import httpx
 import pytest
 from starlette.middleware.base import RequestResponseEndpoint
@@ -15,7 +14,6 @@ from starlette.responses import Response, StreamingResponse
 from mochi_server.security import KeyGuard
 from mochi_stub import StubServer
 from tests.support.api import Api, error_of
-from tests.support.openapi import Route, routes
 from tests.support.server import RunningServer, ThreadedServer
 
 
@@ -31,7 +29,7 @@ def test_unknown_paths_and_wrong_methods_have_the_envelope(api: Api, server: Run
 @pytest.mark.parametrize(
     "body", [b"{", b'{"message": "x"', b"\xff\xfe", b'{"message": "\\ud800"}', b"[]", b"5", b'"x"']
 )
-def test_bodies_that_are_not_what_the_route_takes_are_422(api: Api, body: bytes) -> None:
+def test_bodies_of_wrong_shape_are_422(api: Api, body: bytes) -> None:
     session_id = api.create_session("mochi")["session_id"]
     for path in (f"/chat/{session_id}", f"/chat/{session_id}/stream"):
         response = api.http.post(path, content=body, headers={"Content-Type": "application/json"})
@@ -43,19 +41,21 @@ NOT_JSON = ["text/plain", "application/x-www-form-urlencoded", "multipart/form-d
 NOT_JSON += ["application/jsonp", "application/json, text/plain", "json", "image/svg+json", "application/octet-stream"]
 
 
-@pytest.mark.parametrize("route", [route for route in routes() if route.schema is not None], ids=str)
-def test_a_body_that_is_not_declared_as_json_is_refused_on_every_route(api: Api, route: Route) -> None:
+def test_every_route_refuses_body_not_declared_as_json(api: Api) -> None:
+    from tests.support.openapi import routes
+
     session_id = api.create_session("mochi")["session_id"]
-    path = route.path.removeprefix("/api/v1").format(session_id=session_id, message_index=0, filename="a.md")
-    for content_type in [*NOT_JSON, None]:
-        headers = {} if content_type is None else {"Content-Type": content_type}
-        response = api.http.request(route.method, path, content=json.dumps(route.body), headers=headers)
-        assert error_of(response) == (422, "VALIDATION_ERROR"), content_type
-        assert "application/json" in response.json()["error"]["message"], content_type
+    for route in (route for route in routes() if route.schema is not None):
+        path = route.path.removeprefix("/api/v1").format(session_id=session_id, message_index=0, filename="a.md")
+        for content_type in [*NOT_JSON, None]:
+            headers = {} if content_type is None else {"Content-Type": content_type}
+            response = api.http.request(route.method, path, content=json.dumps(route.body), headers=headers)
+            assert error_of(response) == (422, "VALIDATION_ERROR"), (str(route), content_type)
+            assert "application/json" in response.json()["error"]["message"], (str(route), content_type)
     assert api.messages(session_id) == []
 
 
-def test_an_empty_form_starts_nothing_either(api: Api) -> None:
+def test_empty_form_starts_no_turn(api: Api) -> None:
     session_id = api.create_session("mochi")["session_id"]
     for path in (f"/chat/{session_id}", f"/chat/{session_id}/stream", f"/chat/{session_id}/stop", "/tools/reload"):
         response = api.http.post(path, headers={"Content-Type": "application/x-www-form-urlencoded"})
@@ -65,18 +65,18 @@ def test_an_empty_form_starts_nothing_either(api: Api) -> None:
 @pytest.mark.parametrize(
     "content_type", ["application/json", "APPLICATION/JSON", "application/json; charset=utf-8", "application/x.y+json"]
 )
-def test_json_may_be_declared_in_these_ways(api: Api, content_type: str) -> None:
+def test_json_content_types_are_accepted(api: Api, content_type: str) -> None:
     response = api.http.post("/sessions", content=b'{"model": "mochi"}', headers={"Content-Type": content_type})
     assert response.status_code == 201
 
 
 @pytest.mark.parametrize("message", ["", "   \n\t", 5, ["x"], {"content": "x"}, "x" * 1_000_001])
-def test_messages_that_say_nothing_or_far_too_much_are_422(api: Api, message: object) -> None:
+def test_blank_and_too_long_messages_are_422(api: Api, message: object) -> None:
     session_id = api.create_session("mochi")["session_id"]
     assert error_of(api.http.post(f"/chat/{session_id}", json={"message": message})) == (422, "VALIDATION_ERROR")
 
 
-def test_a_message_of_a_million_characters_is_taken(api: Api) -> None:
+def test_message_of_a_million_characters_is_accepted(api: Api) -> None:
     session_id = api.create_session("mochi-long")["session_id"]
     message = "word " * 200_000
     assert len(message) == 1_000_000
@@ -84,7 +84,7 @@ def test_a_message_of_a_million_characters_is_taken(api: Api) -> None:
     assert api.messages(session_id)[0]["content"] == message
 
 
-def test_numbers_that_are_none_are_not_sent_on(api: Api) -> None:
+def test_non_finite_numbers_are_refused(api: Api) -> None:
     for number in (b"NaN", b"1e999", b"-Infinity"):
         body = b'{"model": "mochi", "options": {"temperature": ' + number + b"}}"
         response = api.http.post("/sessions", content=body, headers={"Content-Type": "application/json"})
@@ -99,14 +99,15 @@ def test_numbers_that_are_none_are_not_sent_on(api: Api) -> None:
         ("/sessions", {"model": "mochi", "agent_settings": {"selection_metadata": {"a": "\ud800"}}}),
     ],
 )
-def test_half_characters_are_refused_before_anything_is_written(
-    api: Api, tmp_path: Path, path: str, body: dict[str, object]
+def test_lone_surrogates_are_refused_before_any_write(
+    api: Api, server: RunningServer, path: str, body: dict[str, object]
 ) -> None:
+    data_dir = Path(server.settings.data_dir)
+    before = sorted(data_dir.rglob("*.[mj]*"))
     headers = {"Content-Type": "application/json"}
     response = api.http.post(path, content=json.dumps(body).encode(), headers=headers)
     assert error_of(response) == (422, "VALIDATION_ERROR")
-    assert not list(tmp_path.rglob("*.md"))
-    assert not list(tmp_path.rglob("*.json"))
+    assert sorted(data_dir.rglob("*.[mj]*")) == before
 
 
 def test_two_hundred_thousand_wrong_items_get_a_short_answer(api: Api) -> None:
@@ -130,7 +131,7 @@ def test_a_validation_error_names_the_field(api: Api) -> None:
         ({}, ["model"], "Field required"),
     ],
 )
-def test_a_field_of_several_kinds_is_named_as_it_was_sent(
+def test_error_names_union_field_as_it_was_sent(
     api: Api, body: dict[str, object], place: list[object], said: str
 ) -> None:
     error = api.http.post("/sessions", json=body).json()["error"]
@@ -139,7 +140,7 @@ def test_a_field_of_several_kinds_is_named_as_it_was_sent(
     assert said in error["message"]
 
 
-def test_a_body_that_is_no_json_is_said_to_be_none(api: Api) -> None:
+def test_invalid_json_is_reported(api: Api) -> None:
     response = api.http.post("/sessions", content=b"{", headers={"Content-Type": "application/json"})
     assert response.json()["error"]["message"] == "The body is not valid JSON."
 
@@ -154,7 +155,7 @@ def test_bodies_over_the_limit_are_413(tmp_path: Path, stub: StubServer, declare
         assert error_of(response) == (413, "BODY_TOO_LARGE")
 
 
-def test_a_body_of_unknown_length_within_the_limit_is_taken(api: Api) -> None:
+def test_chunked_body_within_limit_is_accepted(api: Api) -> None:
     content = iter([b'{"model":', b'"mochi"}'])
     response = api.http.post("/sessions", content=content, headers={"Content-Type": "application/json"})
     assert response.status_code == 201
@@ -171,7 +172,7 @@ def test_a_foreign_host_on_loopback_is_403(api: Api, host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["localhost", "localhost:8000", "127.0.0.1:1", "[::1]:8000", "mochi.localhost"])
-def test_names_of_this_machine_are_answered(api: Api, host: str) -> None:
+def test_loopback_host_names_are_accepted(api: Api, host: str) -> None:
     assert api.http.get("/health", headers={"Host": host}).status_code == 200
 
 
@@ -190,7 +191,7 @@ def test_a_foreign_origin_is_403(api: Api, origin: str) -> None:
     assert api.messages(session_id) == []
 
 
-def test_what_a_foreign_page_embeds_is_403(api: Api) -> None:
+def test_request_embedded_by_foreign_page_is_403(api: Api) -> None:
     session_id = api.create_session("mochi")["session_id"]
     embedded = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}
     for path in ("/tools", f"/chat/{session_id}/stream"):
@@ -204,7 +205,7 @@ def test_what_a_foreign_page_embeds_is_403(api: Api) -> None:
 
 
 @pytest.mark.parametrize("origin", ["http://localhost:3000", "https://127.0.0.1", "http://[::1]:5173"])
-def test_pages_of_this_machine_may_ask(api: Api, origin: str) -> None:
+def test_local_origins_are_accepted(api: Api, origin: str) -> None:
     assert api.http.get("/health", headers={"Origin": origin}).headers["access-control-allow-origin"] == origin
     preflight = api.http.options(
         "/sessions",
@@ -219,7 +220,7 @@ def test_pages_of_this_machine_may_ask(api: Api, origin: str) -> None:
     assert "PATCH" in preflight.headers["access-control-allow-methods"]
 
 
-def test_a_page_of_this_machine_may_read_a_stream(api: Api) -> None:
+def test_local_origin_may_read_a_stream(api: Api) -> None:
     path = f"/chat/{api.create_session('mochi')['session_id']}/stream"
     answer = api.http.post(path, json={"message": "Hello!"}, headers={"Origin": "http://localhost:3000"})
     assert answer.headers["access-control-allow-origin"] == "http://localhost:3000"
@@ -227,7 +228,7 @@ def test_a_page_of_this_machine_may_read_a_stream(api: Api) -> None:
     assert "event: done" in answer.text
 
 
-def test_layers_that_others_add_see_the_whole_of_a_stream(tmp_path: Path, stub: StubServer) -> None:
+def test_added_middleware_sees_whole_stream(tmp_path: Path, stub: StubServer) -> None:
     server = ThreadedServer(str(tmp_path), stub.url)
 
     @server.app.middleware("http")
@@ -244,7 +245,7 @@ def test_layers_that_others_add_see_the_whole_of_a_stream(tmp_path: Path, stub: 
     assert "EVENT: DONE" in answer.text
 
 
-def test_allowed_origins_may_ask_and_their_hosts_are_answered(tmp_path: Path, stub: StubServer) -> None:
+def test_allowed_origins_and_their_hosts_are_accepted(tmp_path: Path, stub: StubServer) -> None:
     origin = "https://chat.example"
     with RunningServer(tmp_path, stub.url, allowed_origins=(origin,)) as server:
         api = server.api()
@@ -275,7 +276,7 @@ def test_with_keys_every_request_needs_one(tmp_path: Path, stub: StubServer) -> 
         assert api.http.options("/sessions", headers=preflight).status_code == 200
 
 
-def test_a_key_in_the_query_is_none(tmp_path: Path, stub: StubServer) -> None:
+def test_key_in_query_is_ignored(tmp_path: Path, stub: StubServer) -> None:
     with RunningServer(tmp_path, stub.url, api_keys=("first",)) as server:
         assert error_of(server.api().http.get("/health?api_key=first"))[0] == 401
         for path in ("/docs", "/openapi.json", "/nothing", "/models/test"):
@@ -283,7 +284,7 @@ def test_a_key_in_the_query_is_none(tmp_path: Path, stub: StubServer) -> None:
 
 
 @pytest.mark.one_process("it looks into the process")
-def test_every_key_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_every_key_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[tuple[bytes, bytes]] = []
 
     def compare(one: bytes, other: bytes) -> bool:
@@ -291,16 +292,16 @@ def test_every_key_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch)
         return one == other
 
     monkeypatch.setattr(hmac, "compare_digest", compare)
-    guard = KeyGuard(_nobody, keys=("first", "a much longer second one"), insecure=False)
+    guard = KeyGuard(_app, keys=("first", "a much longer second one"), insecure=False)
     for given in ("first", "a much longer second one", "x", "none of them, and longer than all"):
         compared.clear()
         headers = [(b"authorization", f"Bearer {given}".encode())]
-        anyio.run(guard, {"type": "http", "method": "GET", "path": "/health", "headers": headers}, _receive, _send)
+        await guard({"type": "http", "method": "GET", "path": "/health", "headers": headers}, _receive, _send)
         assert len(compared) == 2
         assert {len(value) for pair in compared for value in pair} == {32}
 
 
-async def _nobody(scope: object, receive: object, send: object) -> None: ...
+async def _app(scope: object, receive: object, send: object) -> None: ...
 
 
 async def _receive() -> dict[str, object]:
@@ -310,7 +311,7 @@ async def _receive() -> dict[str, object]:
 async def _send(message: object) -> None: ...
 
 
-def test_half_a_body_and_a_vanished_client_harm_nobody(api: Api, server: RunningServer) -> None:
+def test_disconnect_during_body_is_harmless(api: Api, server: RunningServer) -> None:
     host, port = server.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port))) as connection:
         connection.sendall(
@@ -320,7 +321,7 @@ def test_half_a_body_and_a_vanished_client_harm_nobody(api: Api, server: Running
     assert api.http.get("/health").status_code == 200
 
 
-def test_a_wish_for_another_protocol_is_not_granted_and_costs_no_body(api: Api) -> None:
+def test_upgrade_header_is_ignored_and_body_is_read(api: Api) -> None:
     wish = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAMAAABkAAQAoAAA"}
     session_id = api.http.post("/sessions", json={"model": "mochi"}, headers=wish).json()["session_id"]
     for text in ("first", "second"):
@@ -329,7 +330,7 @@ def test_a_wish_for_another_protocol_is_not_granted_and_costs_no_body(api: Api) 
 
 
 @pytest.mark.one_process("it is about connections to this process")
-def test_there_is_no_tunnel(server: RunningServer) -> None:
+def test_connect_method_is_refused(server: RunningServer) -> None:
     host, port = server.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port))) as connection:
         connection.sendall(b"CONNECT x:80 HTTP/1.1\r\nHost: localhost\r\n\r\n")

@@ -17,8 +17,13 @@ from tests.support.server import RunningServer
 
 
 @pytest.fixture
-def stub(holding: Holding) -> StubServer:
-    return holding.stub
+def server(holding: Holding, holding_server: RunningServer) -> RunningServer:
+    return holding_server
+
+
+@pytest.fixture
+def api(server: RunningServer) -> Api:
+    return server.client
 
 
 @contextmanager
@@ -35,7 +40,7 @@ def heard(api: Api, session_id: str, after: str | None = None, **headers: str) -
         return list(events)
 
 
-def test_who_attaches_hears_everything_from_the_beginning(api: Api, server: RunningServer, holding: Holding) -> None:
+def test_new_subscriber_gets_all_events(api: Api, server: RunningServer, holding: Holding) -> None:
     session_id = api.create_session("mochi")["session_id"]
     with api.open_stream(session_id, "hold") as first, attached(server.api(), session_id) as second:
         begun = [next(first) for _ in range(3)]
@@ -44,7 +49,7 @@ def test_who_attaches_hears_everything_from_the_beginning(api: Api, server: Runn
         assert list(first) == list(second)
 
 
-def test_an_event_source_goes_on_where_it_was_cut_off(api: Api, server: RunningServer, holding: Holding) -> None:
+def test_event_source_resumes_after_last_event_id(api: Api, server: RunningServer, holding: Holding) -> None:
     session_id = api.create_session("mochi")["session_id"]
     with api.open_stream(session_id, "hold", on_disconnect="continue") as events:
         last = [next(events) for _ in range(2)][-1]
@@ -67,7 +72,7 @@ def test_after_takes_an_id_or_a_number(api: Api) -> None:
     assert heard(api, session_id, "1", **{"Last-Event-ID": "nonsense"}) == events[1:]
 
 
-def test_an_event_source_that_began_with_after_goes_on_where_it_was_cut_off_and_ends(api: Api) -> None:
+def test_last_event_id_overrides_after_parameter(api: Api) -> None:
     session_id = api.create_session("mochi")["session_id"]
     events = api.stream_message(session_id, "Hi")
     assert heard(api, session_id, "1", **{"Last-Event-ID": events[1].id}) == events[2:]
@@ -75,7 +80,7 @@ def test_an_event_source_that_began_with_after_goes_on_where_it_was_cut_off_and_
     assert api.http.get(path, params={"after": "1"}, headers=header).status_code == 204
 
 
-def test_nothing_more_to_hear_is_204_which_ends_an_event_source(api: Api) -> None:
+def test_no_further_events_is_204(api: Api) -> None:
     session_id = api.create_session("mochi")["session_id"]
     path = f"/chat/{session_id}/stream"
     assert api.http.get(path).status_code == 204
@@ -85,9 +90,7 @@ def test_nothing_more_to_hear_is_204_which_ends_an_event_source(api: Api) -> Non
     assert api.http.get(path, params={"after": "99"}).status_code == 204
 
 
-def test_whoever_claims_to_have_heard_what_is_yet_to_come_hears_it(
-    api: Api, server: RunningServer, holding: Holding
-) -> None:
+def test_position_beyond_end_gets_later_events(api: Api, server: RunningServer, holding: Holding) -> None:
     session_id = api.create_session("mochi")["session_id"]
     with api.open_stream(session_id, "hold") as first:
         next(first)
@@ -97,13 +100,13 @@ def test_whoever_claims_to_have_heard_what_is_yet_to_come_hears_it(
 
 
 @pytest.mark.parametrize("after", ["", "x", "-1", "1.5", "1:2:3", "9" * 30, "../1", "\u0661"])
-def test_a_position_that_is_none_is_refused(api: Api, after: str) -> None:
+def test_malformed_position_is_refused(api: Api, after: str) -> None:
     session_id = api.create_session("mochi")["session_id"]
     response = api.http.get(f"/chat/{session_id}/stream", params={"after": after})
     assert error_of(response) == (422, "VALIDATION_ERROR")
 
 
-def test_a_session_that_is_not_there_cannot_be_listened_to(api: Api) -> None:
+def test_subscribing_to_unknown_session_is_404(api: Api) -> None:
     assert error_of(api.http.get("/chat/0123456789/stream")) == (404, "SESSION_NOT_FOUND")
     session_id = api.create_session("mochi")["session_id"]
     api.stream_message(session_id, "Hi")
@@ -111,26 +114,25 @@ def test_a_session_that_is_not_there_cannot_be_listened_to(api: Api) -> None:
     assert error_of(api.http.get(f"/chat/{session_id}/stream")) == (404, "SESSION_NOT_FOUND")
 
 
-def test_the_rest_of_an_older_run_can_still_be_heard(api: Api) -> None:
+def test_rest_of_older_run_can_be_read(api: Api) -> None:
     session_id = api.create_session("mochi")["session_id"]
     first, second = api.stream_message(session_id, "Hi"), api.stream_message(session_id, "Again")
     assert heard(api, session_id, first[0].id) == first[1:]
     assert heard(api, session_id, "ffffffffff:1") == second
 
 
-def test_a_listener_that_attaches_keeps_the_turn_alive(api: Api, server: RunningServer, holding: Holding) -> None:
+def test_second_subscriber_keeps_turn_running(api: Api, server: RunningServer, holding: Holding) -> None:
     session_id = api.create_session("mochi")["session_id"]
-    with api.open_stream(session_id, "hold") as first:
+    with server.api() as leaving, leaving.open_stream(session_id, "hold") as first:
         next(first)
-        other = server.api()
-        with attached(other, session_id) as second:
+        with attached(api, session_id) as second:
             next(second)
-            api.http.close()
+            leaving.http.close()
             holding.gate.open()
             assert list(second)[-2].type == "message_complete"
 
 
-def test_within_the_grace_somebody_can_come_back(tmp_path: Path, holding: Holding) -> None:
+def test_turn_can_be_resumed_within_disconnect_grace(tmp_path: Path, holding: Holding) -> None:
     with RunningServer(tmp_path, holding.stub.url, disconnect_grace_seconds=30) as server:
         api = server.api()
         session_id = api.create_session("mochi")["session_id"]
@@ -142,7 +144,7 @@ def test_within_the_grace_somebody_can_come_back(tmp_path: Path, holding: Holdin
 
 
 @pytest.mark.one_process("it looks into the process")
-def test_what_is_no_longer_kept_comes_as_a_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dropped_events_are_replaced_by_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(eventlog, "MAX_BYTES", 20_000)
     pieces = [f"w{number} " for number in range(500)]
     with (
@@ -164,11 +166,9 @@ def test_what_is_no_longer_kept_comes_as_a_snapshot(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.one_process("it looks into the process")
-def test_a_slow_reader_neither_stops_others_nor_misses_anything(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slow_subscriber_blocks_no_other_and_misses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(eventlog, "MAX_BYTES", 100_000)
-    pieces = ["0123456789 " * 100] * 5_000
+    pieces = ["0123456789 " * 1_000] * 500
     model = Model("mochi", chars_per_token=10_000)
     with (
         StubServer(speed=0, models=[model], resolve=lambda _: Reply.of(pieces)) as ollama,
@@ -188,9 +188,7 @@ def test_a_slow_reader_neither_stops_others_nor_misses_anything(
 
 
 @pytest.mark.one_process("it looks into the process")
-def test_a_stream_that_waits_is_kept_open_by_comments(
-    api: Api, holding: Holding, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_waiting_stream_is_kept_open_by_pings(api: Api, holding: Holding, monkeypatch: pytest.MonkeyPatch) -> None:
     assert sse.PING_SECONDS <= 10
     monkeypatch.setattr(sse, "PING_SECONDS", 0.05)
     session_id = api.create_session("mochi")["session_id"]
@@ -207,7 +205,7 @@ def test_a_stream_that_waits_is_kept_open_by_comments(
 
 @pytest.mark.one_process("it looks into the process")
 @pytest.mark.parametrize("ends", ["answered", "stopped", "deleted"])
-def test_who_waits_for_another_turn_is_kept_connected(
+def test_request_waiting_for_turn_is_kept_open(
     api: Api, server: RunningServer, holding: Holding, monkeypatch: pytest.MonkeyPatch, ends: str
 ) -> None:
     monkeypatch.setattr(sse, "PING_SECONDS", 0.05)
@@ -239,7 +237,7 @@ def test_who_waits_for_another_turn_is_kept_connected(
 
 
 @pytest.mark.one_process("it looks into the process")
-def test_who_gives_up_a_connection_that_waits_is_not_posted(
+def test_disconnect_while_waiting_discards_message(
     api: Api, server: RunningServer, holding: Holding, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sse, "PING_SECONDS", 0.05)

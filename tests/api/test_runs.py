@@ -30,11 +30,16 @@ __all__ = ["one", "two"]
 
 
 @pytest.fixture
-def stub(holding: Holding) -> StubServer:
-    return holding.stub
+def server(holding: Holding, holding_server: RunningServer) -> RunningServer:
+    return holding_server
 
 
-def test_leaving_stops_the_model_and_keeps_what_was_said(api: Api, holding: Holding) -> None:
+@pytest.fixture
+def api(server: RunningServer) -> Api:
+    return server.client
+
+
+def test_disconnect_stops_model_and_stores_partial_answer(api: Api, holding: Holding) -> None:
     session_id = api.create_session("mochi")["session_id"]
 
     with api.open_stream(session_id, "hold") as events:
@@ -46,7 +51,7 @@ def test_leaving_stops_the_model_and_keeps_what_was_said(api: Api, holding: Hold
     assert (partial["content"], partial["interrupted"]) == ("one two three ", True)
 
 
-def test_a_client_that_wants_one_answer_and_leaves_stops_the_model_too(api: Api, holding: Holding) -> None:
+def test_disconnect_from_collected_turn_stops_model(api: Api, holding: Holding) -> None:
     session_id = api.create_session("mochi")["session_id"]
 
     with pytest.raises(httpx.ReadTimeout):
@@ -57,7 +62,7 @@ def test_a_client_that_wants_one_answer_and_leaves_stops_the_model_too(api: Api,
     assert api.messages(session_id)[1]["content"] == "one two three "
 
 
-def test_a_turn_that_may_continue_ends_without_listeners(api: Api, holding: Holding) -> None:
+def test_turn_with_on_disconnect_continue_completes(api: Api, holding: Holding) -> None:
     session_id = api.create_session("mochi")["session_id"]
 
     with api.open_stream(session_id, "hold", on_disconnect="continue") as events:
@@ -71,7 +76,7 @@ def test_a_turn_that_may_continue_ends_without_listeners(api: Api, holding: Hold
     assert "interrupted" not in answer
 
 
-def test_stopping_ends_the_stream_with_done_and_keeps_the_text(api: Api, holding: Holding) -> None:
+def test_stop_stores_partial_answer(api: Api, holding: Holding) -> None:
     session_id = api.create_session("mochi")["session_id"]
 
     with api.open_stream(session_id, "hold") as events:
@@ -87,9 +92,7 @@ def test_stopping_ends_the_stream_with_done_and_keeps_the_text(api: Api, holding
     assert api.ok(api.http.get(f"/chat/{session_id}/run"))["state"] == "stopped"
 
 
-def test_stopping_a_collected_turn_answers_with_what_was_said(
-    api: Api, server: RunningServer, holding: Holding
-) -> None:
+def test_stopped_collected_turn_returns_partial_answer(api: Api, server: RunningServer, holding: Holding) -> None:
     session_id = api.create_session("mochi")["session_id"]
     answers: list[dict[str, object]] = []
     asking = threading.Thread(target=lambda: answers.append(api.send_message(session_id, "hold")))
@@ -109,13 +112,13 @@ def test_stopping_a_collected_turn_answers_with_what_was_said(
     assert answers[0]["context_window"] == window
 
 
-def test_stopping_when_nothing_runs_is_fine(api: Api) -> None:
+def test_stop_without_running_turn_succeeds(api: Api) -> None:
     session_id = api.create_session("mochi")["session_id"]
     assert api.ok(api.http.post(f"/chat/{session_id}/stop")) == {"run_id": None, "state": "idle"}
     assert api.ok(api.http.get(f"/chat/{session_id}/run")) == {"run_id": None, "state": "idle"}
 
 
-def test_a_second_turn_on_a_running_session_is_refused_with_the_run(api: Api) -> None:
+def test_second_turn_on_busy_session_is_refused(api: Api) -> None:
     session_id = api.create_session("mochi")["session_id"]
 
     with api.open_stream(session_id, "hold") as events:
@@ -126,7 +129,7 @@ def test_a_second_turn_on_a_running_session_is_refused_with_the_run(api: Api) ->
             assert response.json()["error"]["details"]["run_id"] == run_id
 
 
-def test_a_turn_can_wait_for_the_one_before_it(api: Api, server: RunningServer, holding: Holding) -> None:
+def test_turn_waits_for_the_previous_one(api: Api, server: RunningServer, holding: Holding) -> None:
     session_id = api.create_session("mochi")["session_id"]
     other = server.api()
     answers: list[dict[str, object]] = []
@@ -145,17 +148,18 @@ def test_a_turn_can_wait_for_the_one_before_it(api: Api, server: RunningServer, 
     assert [m["content"] for m in api.messages(session_id)] == ["hold", "one two three four", "Next", "Fine."]
 
 
-def test_the_session_is_free_as_soon_as_done_is_read(api: Api, server: RunningServer) -> None:
+@pytest.mark.parametrize("rounds", [4, pytest.param(20, marks=pytest.mark.slow)])
+def test_session_is_free_once_done_is_read(api: Api, server: RunningServer, rounds: int) -> None:
     session_id = api.create_session("mochi")["session_id"]
     other = server.api()
-    for _ in range(20):
+    for _ in range(rounds):
         with api.open_stream(session_id, "Hi") as events:
             for event in events:
                 if event.type == "done":
                     assert other.http.post(f"/chat/{session_id}", json={"message": "At once"}).status_code == 200
 
 
-def test_who_gives_up_waiting_is_not_posted(api: Api, server: RunningServer, holding: Holding) -> None:
+def test_timeout_while_waiting_discards_message(api: Api, server: RunningServer, holding: Holding) -> None:
     session_id = api.create_session("mochi")["session_id"]
     other = server.api()
     with api.open_stream(session_id, "hold") as events:
@@ -170,11 +174,11 @@ def test_who_gives_up_waiting_is_not_posted(api: Api, server: RunningServer, hol
 
 
 @pytest.mark.one_process("it is about files")
-def test_a_turn_can_be_stopped_whatever_became_of_its_file(api: Api, holding: Holding, tmp_path: Path) -> None:
+def test_turn_with_corrupt_file_can_be_stopped(api: Api, server: RunningServer, holding: Holding) -> None:
     session_id = api.create_session("mochi")["session_id"]
     with api.open_stream(session_id, "hold") as events:
         next(events)
-        (tmp_path / "chat_sessions" / f"{session_id}.json").write_text("{")
+        (server.settings.resolved_sessions_dir / f"{session_id}.json").write_text("{")
         assert api.ok(api.http.post(f"/chat/{session_id}/stop"))["state"] == "stopped"
     assert len(holding.chats("cancelled")) == 1
 
@@ -191,19 +195,18 @@ def test_history_cannot_be_edited_during_a_turn(api: Api) -> None:
     assert [error_of(response) for response in edits] == [(409, "SESSION_BUSY")] * 3
 
 
-def test_a_patch_during_a_turn_is_kept(api: Api, holding: Holding) -> None:
-    session_id = api.create_session("mochi")["session_id"]
-    with api.open_stream(session_id, "hold") as events:
-        next(events)
-        api.ok(
-            api.http.patch(
-                f"/sessions/{session_id}", json={"title": "Kept", "context_window": {"current_window": 4096}}
-            )
-        )
-        holding.gate.open()
-        rest = list(events)
+def test_a_patch_during_a_turn_is_kept(tmp_path: Path, holding: Holding) -> None:
+    with RunningServer(tmp_path, holding.stub.url) as server:
+        api = server.api()
+        session_id = api.create_session("mochi")["session_id"]
+        with api.open_stream(session_id, "hold") as events:
+            next(events)
+            patch = {"title": "Kept", "context_window": {"current_window": 4096}}
+            api.ok(api.http.patch(f"/sessions/{session_id}", json=patch))
+            holding.gate.open()
+            rest = list(events)
+        session = api.session(session_id)
     assert rest[-1].type == "done"
-    session = api.session(session_id)
     assert session["title"] == "Kept"
     assert session["context_window_config"]["current_window"] == 4096
     assert session["messages"][-1]["content"] == "one two three four"
@@ -220,7 +223,7 @@ def test_deleting_a_session_stops_its_turn(api: Api, holding: Holding) -> None:
 
 
 @pytest.mark.one_process("it is about files")
-def test_calls_that_a_crash_cuts_off_have_results_for_those_who_come_after_it(tmp_path: Path) -> None:
+def test_crash_recovery_adds_missing_tool_results(tmp_path: Path) -> None:
     write_tools(tmp_path, TOOLS)
     with StubServer(speed=0) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
@@ -237,7 +240,7 @@ def test_calls_that_a_crash_cuts_off_have_results_for_those_who_come_after_it(tm
     assert all(message["interrupted"] for message in messages[2:])
 
 
-def test_shutting_down_stores_what_was_said_and_tells_the_listener(tmp_path: Path, holding: Holding) -> None:
+def test_shutdown_stores_partial_answer_and_sends_error(tmp_path: Path, holding: Holding) -> None:
     with RunningServer(tmp_path, holding.stub.url, shutdown_grace_seconds=0) as server:
         api = server.api()
         session_id = api.create_session("mochi")["session_id"]

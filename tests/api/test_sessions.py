@@ -43,7 +43,7 @@ def test_a_new_session_has_every_field_and_its_defaults(api: Api) -> None:
     assert api.session(created["session_id"]) == created | {"messages": []}
 
 
-def test_the_specifications_create_example_works(api: Api) -> None:
+def test_create_example_of_specification_works(api: Api) -> None:
     settings = {"tools": ["add_numbers", "get_current_time"], "tool_group": None, "execution_policy": "always_confirm"}
     created = api.create_session(
         "mochi",
@@ -64,9 +64,9 @@ def test_the_specifications_create_example_works(api: Api) -> None:
 
 
 @pytest.mark.one_process("it is about files")
-def test_the_stored_file_is_that_of_the_specification(api: Api, tmp_path: Path) -> None:
-    session_id = api.create_session("mochi", system_prompt="Be brief.")["session_id"]
-    api.send_message(session_id, "Hello!")
+def test_stored_file_follows_specification(private_api: Api, tmp_path: Path) -> None:
+    session_id = private_api.create_session("mochi", system_prompt="Be brief.")["session_id"]
+    private_api.send_message(session_id, "Hello!")
 
     stored = orjson.loads((tmp_path / "chat_sessions" / f"{session_id}.json").read_bytes())
 
@@ -93,7 +93,7 @@ def test_the_stored_file_is_that_of_the_specification(api: Api, tmp_path: Path) 
         "adjustment_history": [],
         "manual_override": False,
     }
-    assert stored["messages"] == api.messages(session_id)
+    assert stored["messages"] == private_api.messages(session_id)
 
 
 def test_a_prompt_file_alone_is_loaded(api: Api) -> None:
@@ -103,10 +103,10 @@ def test_a_prompt_file_alone_is_loaded(api: Api) -> None:
     assert (system["content"], system["source_file"]) == ("Arr.", "pirate.md")
 
 
-def test_a_prompt_file_that_is_not_there_is_404(api: Api) -> None:
+def test_a_prompt_file_that_is_not_there_is_404(private_api: Api) -> None:
     body = {"model": "mochi", "system_prompt_source_file": "none.md"}
-    assert error_of(api.http.post("/sessions", json=body)) == (404, "PROMPT_NOT_FOUND")
-    assert api.ok(api.http.get("/sessions")) == {"sessions": []}
+    assert error_of(private_api.http.post("/sessions", json=body)) == (404, "PROMPT_NOT_FOUND")
+    assert private_api.ok(private_api.http.get("/sessions")) == {"sessions": []}
 
 
 @pytest.mark.parametrize("model", ["nobody", "mochi-embed", "mochi:8b"])
@@ -147,30 +147,32 @@ def test_wrong_bodies_are_422(api: Api, body: object) -> None:
 
 
 @pytest.mark.parametrize("window", ["8192", True, 8192.5, 0, [8192]])
-def test_a_window_is_set_by_a_whole_number_and_nothing_else(api: Api, window: object) -> None:
-    path = f"/sessions/{api.create_session('mochi')['session_id']}"
-    response = api.http.patch(path, json={"context_window": {"current_window": window}})
+def test_window_must_be_a_whole_number(private_api: Api, window: object) -> None:
+    path = f"/sessions/{private_api.create_session('mochi')['session_id']}"
+    response = private_api.http.patch(path, json={"context_window": {"current_window": window}})
     assert error_of(response) == (422, "VALIDATION_ERROR")
-    api.ok(api.http.patch(path, json={"context_window": {"current_window": 8192.0}}))
-    assert api.ok(api.http.get(f"{path}/status"))["context_window"]["current_window"] == 8192
+    private_api.ok(private_api.http.patch(path, json={"context_window": {"current_window": 8192.0}}))
+    assert private_api.ok(private_api.http.get(f"{path}/status"))["context_window"]["current_window"] == 8192
 
 
 @pytest.mark.one_process("each server has windows of its own")
-def test_a_window_that_was_set_by_hand_goes_with_its_session(api: Api) -> None:
-    tiny, other = api.create_session("mochi")["session_id"], api.create_session("mochi")["session_id"]
-    api.ok(api.http.patch(f"/sessions/{tiny}", json={"context_window": {"current_window": 1}}))
-    assert error_of(api.http.post(f"/chat/{other}", json={"message": "Hi"})) == (422, "CONTEXT_OVERFLOW")
-    api.http.delete(f"/sessions/{tiny}")
-    assert api.ok(api.http.get(f"/sessions/{other}/status"))["context_window"]["manual_override"] is False
-    api.send_message(other, "Hi again")
+def test_manual_window_is_released_with_its_session(private_api: Api) -> None:
+    tiny, other = private_api.create_session("mochi")["session_id"], private_api.create_session("mochi")["session_id"]
+    private_api.ok(private_api.http.patch(f"/sessions/{tiny}", json={"context_window": {"current_window": 1}}))
+    assert error_of(private_api.http.post(f"/chat/{other}", json={"message": "Hi"})) == (422, "CONTEXT_OVERFLOW")
+    private_api.http.delete(f"/sessions/{tiny}")
+    assert (
+        private_api.ok(private_api.http.get(f"/sessions/{other}/status"))["context_window"]["manual_override"] is False
+    )
+    private_api.send_message(other, "Hi again")
 
 
-def test_the_list_has_the_last_changed_first_with_previews(api: Api) -> None:
-    first = api.create_session("mochi", system_prompt="Be brief.")["session_id"]
-    second = api.create_session("mochi-chat")["session_id"]
-    api.send_message(first, "x" * 300)
+def test_list_is_ordered_by_last_change_with_previews(private_api: Api) -> None:
+    first = private_api.create_session("mochi", system_prompt="Be brief.")["session_id"]
+    second = private_api.create_session("mochi-chat")["session_id"]
+    private_api.send_message(first, "x" * 300)
 
-    listed = api.ok(api.http.get("/sessions"))["sessions"]
+    listed = private_api.ok(private_api.http.get("/sessions"))["sessions"]
 
     assert [entry["session_id"] for entry in listed] == [first, second]
     assert set(listed[0]) == FIELDS
@@ -179,7 +181,7 @@ def test_the_list_has_the_last_changed_first_with_previews(api: Api) -> None:
     assert listed[1]["preview"] == ""
 
 
-def test_patch_keeps_what_is_absent_clears_what_is_null_and_replaces_objects_whole(api: Api) -> None:
+def test_patch_keeps_absent_fields_and_clears_null_fields(api: Api) -> None:
     session_id = api.create_session(
         "mochi", title="Old", options={"seed": 1}, tool_settings={"tools": ["a"], "execution_policy": "never_confirm"}
     )["session_id"]
@@ -212,22 +214,24 @@ def test_a_switched_model_gets_its_own_window(api: Api) -> None:
 
 
 @pytest.mark.one_process("each server has windows of its own")
-def test_a_window_set_by_hand_is_capped_used_and_released(api: Api, stub: StubServer) -> None:
-    session_id = api.create_session("mochi")["session_id"]
+def test_manual_window_is_capped_used_and_released(private_api: Api, private_stub: StubServer) -> None:
+    session_id = private_api.create_session("mochi")["session_id"]
     patch = f"/sessions/{session_id}"
 
-    config = api.ok(api.http.patch(patch, json={"context_window": {"current_window": 99999}}))["context_window_config"]
+    config = private_api.ok(private_api.http.patch(patch, json={"context_window": {"current_window": 99999}}))[
+        "context_window_config"
+    ]
     assert (config["current_window"], config["manual_override"]) == (40960, True)
-    answer = api.send_message(session_id, "Hello!")
+    answer = private_api.send_message(session_id, "Hello!")
     assert answer["context_window"]["current_window"] == 40960
     assert answer["context_window"]["reason"] == "manual_override"
-    status = api.ok(api.http.get(f"{patch}/status"))["context_window"]
+    status = private_api.ok(private_api.http.get(f"{patch}/status"))["context_window"]
     assert (status["manual_override"], status["last_adjustment_reason"]) == (True, "manual_override")
 
-    config = api.ok(api.http.patch(patch, json={"context_window": None}))["context_window_config"]
+    config = private_api.ok(private_api.http.patch(patch, json={"context_window": None}))["context_window_config"]
     # The larger window is loaded by now, and going back to a smaller one would only reload the model.
     assert (config["current_window"], config["manual_override"]) == (40960, False)
-    assert api.send_message(session_id, "Hello!")["context_window"]["reason"] == "no_adjustment"
+    assert private_api.send_message(session_id, "Hello!")["context_window"]["reason"] == "no_adjustment"
 
 
 def test_status_has_every_field_of_the_specification(api: Api) -> None:
@@ -269,15 +273,17 @@ def test_status_has_every_field_of_the_specification(api: Api) -> None:
 
 
 @pytest.mark.one_process("each server has windows of its own")
-def test_a_window_set_in_one_session_is_that_of_all_sessions_of_the_model(api: Api) -> None:
-    first, second = (api.create_session("mochi")["session_id"] for _ in range(2))
-    api.ok(api.http.patch(f"/sessions/{first}", json={"context_window": {"current_window": 4000}}))
+def test_manual_window_applies_to_all_sessions_of_model(private_api: Api) -> None:
+    first, second = (private_api.create_session("mochi")["session_id"] for _ in range(2))
+    private_api.ok(private_api.http.patch(f"/sessions/{first}", json={"context_window": {"current_window": 4000}}))
 
-    window = api.ok(api.http.get(f"/sessions/{second}/status"))["context_window"]
+    window = private_api.ok(private_api.http.get(f"/sessions/{second}/status"))["context_window"]
 
     assert (window["current_window"], window["manual_override"]) == (4000, True)
     assert window["manual_override_session_id"] == first
-    released = api.ok(api.http.patch(f"/sessions/{first}", json={"context_window": None}))["context_window_config"]
+    released = private_api.ok(private_api.http.patch(f"/sessions/{first}", json={"context_window": None}))[
+        "context_window_config"
+    ]
     assert (released["current_window"], released["last_adjustment"]) == (8192, "initial_setup")
     assert [entry["window"] for entry in released["adjustment_history"]] == [4000, 8192]
 
@@ -308,16 +314,16 @@ def test_an_empty_patch_changes_nothing(api: Api) -> None:
     "message", [{"content": "Hi"}, {"role": "assistant", "content": None, "eval_count": "12", "tool_calls": 5}]
 )
 def test_files_with_odd_values_are_served_without_them(
-    api: Api, tmp_path: Path, metadata: dict[str, Any], message: dict[str, Any]
+    api: Api, server: RunningServer, metadata: dict[str, Any], message: dict[str, Any]
 ) -> None:
     session_id = api.create_session("mochi")["session_id"]
-    file = tmp_path / "chat_sessions" / f"{session_id}.json"
+    file = server.settings.resolved_sessions_dir / f"{session_id}.json"
     stored = orjson.loads(file.read_bytes())
     stored["metadata"] |= metadata
     stored["messages"] = [{"role": "user", "content": "Hello!", "source_file": 5}, message]
     file.write_bytes(orjson.dumps(stored))
 
-    assert [e["session_id"] for e in api.ok(api.http.get("/sessions"))["sessions"]] == [session_id]
+    assert [e["session_id"] for e in api.ok(api.http.get("/sessions"))["sessions"]].count(session_id) == 1
     assert api.session(session_id)["message_count"] == 2
     assert api.ok(api.http.get(f"/sessions/{session_id}/status"))["message_count"] == 2
     assert api.ok(api.http.post(f"/sessions/{session_id}/fork"), 201)["message_count"] == 2
@@ -349,7 +355,7 @@ def test_wrong_edits_are_422(api: Api, index: str, content: object) -> None:
     assert error_of(response) == (422, "VALIDATION_ERROR")
 
 
-def test_the_system_prompt_can_be_set_replaced_and_removed_in_mid_session(api: Api) -> None:
+def test_system_prompt_can_be_changed_during_session(api: Api) -> None:
     session_id = api.create_session("mochi")["session_id"]
     api.send_message(session_id, "Hello!")
     path = f"/sessions/{session_id}/system-prompt"
@@ -369,11 +375,11 @@ def test_the_system_prompt_can_be_set_replaced_and_removed_in_mid_session(api: A
     assert error_of(api.http.put(path, json={"source_file": "b.txt"})) == (404, "PROMPT_NOT_FOUND")
 
 
-def test_a_deleted_session_is_gone(api: Api, tmp_path: Path) -> None:
+def test_a_deleted_session_is_gone(api: Api, server: RunningServer) -> None:
     session_id = api.create_session("mochi")["session_id"]
     assert api.http.delete(f"/sessions/{session_id}").status_code == 204
     assert error_of(api.http.delete(f"/sessions/{session_id}")) == (404, "SESSION_NOT_FOUND")
-    assert list((tmp_path / "chat_sessions").glob("*.json")) == []
+    assert list(server.settings.resolved_sessions_dir.glob(f"*{session_id}*")) == []
 
 
 ROUTES: list[tuple[str, str, dict[str, Any] | None]] = [
@@ -417,10 +423,10 @@ def test_sessions_survive_a_restart(tmp_path: Path, stub: StubServer) -> None:
 
 
 @pytest.mark.one_process("it is about files")
-def test_a_file_that_cannot_be_read_is_set_aside_and_the_rest_is_served(api: Api, tmp_path: Path) -> None:
-    kept, broken = (api.create_session("mochi")["session_id"] for _ in range(2))
+def test_unreadable_session_file_is_set_aside(private_api: Api, tmp_path: Path) -> None:
+    kept, broken = (private_api.create_session("mochi")["session_id"] for _ in range(2))
     (tmp_path / "chat_sessions" / f"{broken}.json").write_text('{"metadata": ')
-    assert [e["session_id"] for e in api.ok(api.http.get("/sessions"))["sessions"]] == [kept]
-    assert error_of(api.http.get(f"/sessions/{broken}")) == (404, "SESSION_NOT_FOUND")
+    assert [e["session_id"] for e in private_api.ok(private_api.http.get("/sessions"))["sessions"]] == [kept]
+    assert error_of(private_api.http.get(f"/sessions/{broken}")) == (404, "SESSION_NOT_FOUND")
     (aside,) = (tmp_path / "chat_sessions").glob(f"{broken}.json.corrupt-*")
     assert aside.read_text() == '{"metadata": '

@@ -56,49 +56,50 @@ def summarized_now(tmp_path: Path, resolve: Callable[[Prompt], Reply | None]) ->
 
 
 @pytest.fixture
-def server(stub: StubServer, tmp_path: Path) -> Iterator[RunningServer]:
-    with RunningServer(tmp_path, stub.url, summarization_interval_seconds=0.05) as server:
+def private_server(private_stub: StubServer, tmp_path: Path) -> Iterator[RunningServer]:
+    """A server for one test that soon summarizes its sessions."""
+    with RunningServer(tmp_path, private_stub.url, summarization_interval_seconds=0.05) as server:
         yield server
 
 
-def test_a_session_that_rests_is_summarized_with_the_chats_own_window(api: Api, stub: StubServer) -> None:
-    session_id = api.create_session("mochi")["session_id"]
-    assert api.ok(api.http.get(f"/sessions/{session_id}/summary")) == {
+def test_idle_session_is_summarized_with_same_window(private_api: Api, private_stub: StubServer) -> None:
+    session_id = private_api.create_session("mochi")["session_id"]
+    assert private_api.ok(private_api.http.get(f"/sessions/{session_id}/summary")) == {
         "summary": None,
         "topics": None,
         "model_used": None,
     }
-    api.send_message(session_id, "My boat is called Wanda. It is red.")
+    private_api.send_message(session_id, "My boat is called Wanda. It is red.")
 
-    (asked,) = summaries(stub)
+    (asked,) = summaries(private_stub)
 
     assert asked["options"]["num_ctx"] == 8192
     assert asked["think"] is False
     assert asked["format"]["properties"].keys() == {"summary", "topics"}
-    summary = summary_of(api, session_id)
+    summary = summary_of(private_api, session_id)
     assert "My boat is called Wanda." in summary["summary"]
     assert isinstance(summary["topics"], list)
     assert summary["model_used"] == "mochi"
-    listed = api.ok(api.http.get("/sessions"))["sessions"][0]["summary"]
+    listed = private_api.ok(private_api.http.get("/sessions"))["sessions"][0]["summary"]
     assert listed == {"summary": summary["summary"], "topics": summary["topics"]}
-    assert not any(e.reload for e in stub.exchanges())
+    assert not any(e.reload for e in private_stub.exchanges())
 
 
 @pytest.mark.one_process("a server knows the summaries that it has made; the first one of each begins afresh")
-def test_the_next_summary_builds_on_the_last_and_what_is_new(api: Api, stub: StubServer) -> None:
-    session_id = api.create_session("mochi")["session_id"]
-    api.send_message(session_id, "My boat is called Wanda.")
-    summary_of(api, session_id)
-    api.send_message(session_id, "My cat is called Otto.")
-    second = summaries(stub, 2)[1]["messages"][-1]["content"]
+def test_next_summary_extends_the_previous_one(private_api: Api, private_stub: StubServer) -> None:
+    session_id = private_api.create_session("mochi")["session_id"]
+    private_api.send_message(session_id, "My boat is called Wanda.")
+    summary_of(private_api, session_id)
+    private_api.send_message(session_id, "My cat is called Otto.")
+    second = summaries(private_stub, 2)[1]["messages"][-1]["content"]
     assert "Summary so far" in second
     assert "Otto" in second
     assert second.count("user: My boat") == 0
-    summary_of(api, session_id, lambda s: "Otto" in str(s["summary"]))
+    summary_of(private_api, session_id, lambda s: "Otto" in str(s["summary"]))
 
 
 @pytest.mark.one_process("a summary yields to who speaks at its own server")
-def test_a_summary_yields_when_the_user_speaks_and_is_made_later(tmp_path: Path) -> None:
+def test_new_message_cancels_and_postpones_summary(tmp_path: Path) -> None:
     gate, asked = Gate(), []
 
     def resolve(prompt: Prompt) -> Reply | None:
@@ -115,7 +116,7 @@ def test_a_summary_yields_when_the_user_speaks_and_is_made_later(tmp_path: Path)
         gate.open()
 
 
-def test_nothing_is_summarized_where_it_is_switched_off(stub: StubServer, tmp_path: Path) -> None:
+def test_disabled_summarization_makes_no_summaries(stub: StubServer, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"summarization_enabled": False, "summarization_interval_seconds": 0}
     with RunningServer(tmp_path, stub.url, **settings) as server:
         api = server.api()
@@ -127,7 +128,7 @@ def test_nothing_is_summarized_where_it_is_switched_off(stub: StubServer, tmp_pa
         assert made == api.ok(api.http.get(f"/sessions/{session_id}/summary"))
 
 
-def test_a_summary_asked_for_remembers_its_model(api: Api) -> None:
+def test_requested_summary_stores_its_model(api: Api) -> None:
     session_id = api.create_session("mochi")["session_id"]
     api.send_message(session_id, "My boat is called Wanda.")
     made = api.ok(api.http.post(f"/sessions/{session_id}/summarize", json={"model": "mochi-long"}))
@@ -140,9 +141,7 @@ def test_a_summary_asked_for_remembers_its_model(api: Api) -> None:
 
 
 @pytest.mark.parametrize("created", [{}, {"system_prompt": "Be brief."}])
-def test_where_nothing_was_said_there_is_nothing_to_summarize(
-    api: Api, stub: StubServer, created: dict[str, Any]
-) -> None:
+def test_session_without_messages_has_no_summary(api: Api, stub: StubServer, created: dict[str, Any]) -> None:
     session_id = api.create_session("mochi", **created)["session_id"]
     for body in ({}, {"model": "mochi-long"}):
         response = api.http.post(f"/sessions/{session_id}/summarize", json=body)
@@ -152,7 +151,7 @@ def test_where_nothing_was_said_there_is_nothing_to_summarize(
     assert not any(is_summary(e) for e in stub.exchanges())
 
 
-def test_what_is_no_summary_is_asked_for_once_more_with_the_error(tmp_path: Path) -> None:
+def test_invalid_summary_is_retried_with_the_error(tmp_path: Path) -> None:
     asked: list[Prompt] = []
 
     def resolve(prompt: Prompt) -> Reply | None:
@@ -172,7 +171,7 @@ def test_what_is_no_summary_is_asked_for_once_more_with_the_error(tmp_path: Path
 
 
 @pytest.mark.parametrize("text", ["no JSON", '{"summary": 5}', '{"summary": "%s", "topics": []}' % ("x" * 1_000_000)])
-def test_a_model_that_gives_no_summary_is_left_alone_but_tried_when_asked(tmp_path: Path, text: str) -> None:
+def test_failing_summary_model_is_used_only_on_request(tmp_path: Path, text: str) -> None:
     def resolve(prompt: Prompt) -> Reply | None:
         return Reply.of("Fine.") if prompt.format is None else Reply.of(text)
 
@@ -191,7 +190,7 @@ def test_a_model_that_gives_no_summary_is_left_alone_but_tried_when_asked(tmp_pa
         assert api.send_message(session_id, "Still here?")["message"]["content"] == "Fine."
 
 
-def test_a_summary_failing_never_touches_the_chat(tmp_path: Path) -> None:
+def test_failed_summary_does_not_affect_chat(tmp_path: Path) -> None:
     def resolve(prompt: Prompt) -> Reply | None:
         return Reply.of("Fine.") if prompt.format is None else Reply([Failure("kaput")])
 
@@ -206,7 +205,7 @@ def test_a_summary_failing_never_touches_the_chat(tmp_path: Path) -> None:
         assert len(api.messages(session_id)) == 6
 
 
-def test_models_known_to_give_no_summaries_leave_it_to_the_sessions_own(tmp_path: Path, stub: StubServer) -> None:
+def test_unsupported_model_leaves_summary_to_summary_model(tmp_path: Path, stub: StubServer) -> None:
     settings: dict[str, Any] = {"summary_unsupported_models": "mochi", "summarization_interval_seconds": 0.01}
     with RunningServer(tmp_path, stub.url, **settings) as server:
         api = server.api()
@@ -219,7 +218,7 @@ def test_models_known_to_give_no_summaries_leave_it_to_the_sessions_own(tmp_path
 
 
 @pytest.mark.one_process("a summary is given up at its own server")
-def test_a_session_deleted_while_it_is_summarized_keeps_no_model_busy(tmp_path: Path) -> None:
+def test_deleting_session_cancels_its_summary(tmp_path: Path) -> None:
     def resolve(prompt: Prompt) -> Reply | None:
         return None if prompt.format is None else Reply([Gate()])
 
@@ -229,7 +228,7 @@ def test_a_session_deleted_while_it_is_summarized_keeps_no_model_busy(tmp_path: 
 
 
 @pytest.mark.one_process("another server of the same sessions is as good as the same one")
-def test_a_session_that_another_server_deletes_while_it_is_summarized_stays_deleted(tmp_path: Path) -> None:
+def test_late_summary_does_not_restore_deleted_session(tmp_path: Path) -> None:
     gate = Gate()
 
     def resolve(prompt: Prompt) -> Reply | None:
@@ -244,7 +243,7 @@ def test_a_session_that_another_server_deletes_while_it_is_summarized_stays_dele
         assert api.ok(api.http.get("/sessions")) == {"sessions": []}
 
 
-def test_a_summary_under_way_does_not_delay_the_next_answer(tmp_path: Path) -> None:
+def test_running_summary_does_not_delay_next_answer(tmp_path: Path) -> None:
     gate = Gate()
 
     def resolve(prompt: Prompt) -> Reply | None:

@@ -20,7 +20,7 @@ def states(events: Sequence[Event]) -> list[str]:
     return [event.data["state"] for event in events if event.type == "status"]
 
 
-def test_a_model_that_takes_its_time_to_load_is_said_to_be_loading(tmp_path: Path) -> None:
+def test_slow_model_load_emits_loading_status(tmp_path: Path) -> None:
     with (
         StubServer(models=[SLOW], resolve=lambda _: Reply.of("Fine.")) as stub,
         RunningServer(tmp_path, stub.url) as server,
@@ -34,7 +34,7 @@ def test_a_model_that_takes_its_time_to_load_is_said_to_be_loading(tmp_path: Pat
     assert states(second) == []
 
 
-def test_a_loaded_model_that_is_slow_to_begin_processes_the_prompt(tmp_path: Path) -> None:
+def test_slow_loaded_model_emits_processing_status(tmp_path: Path) -> None:
     gate = Gate()
     replies = {"wait": Reply([gate, Text("At last.")])}
     with (
@@ -54,7 +54,7 @@ def test_a_loaded_model_that_is_slow_to_begin_processes_the_prompt(tmp_path: Pat
 
 
 @pytest.mark.one_process("each server knows of its own requests")
-def test_who_stands_behind_another_is_queued(tmp_path: Path) -> None:
+def test_request_behind_another_emits_queued_status(tmp_path: Path) -> None:
     gate = Gate()
 
     def resolve(prompt: Prompt) -> Reply | None:
@@ -78,7 +78,7 @@ def test_who_stands_behind_another_is_queued(tmp_path: Path) -> None:
     assert [event.type for event in rest] == ["content_delta", "message_complete", "done"]
 
 
-def test_one_who_waits_for_another_model_to_leave_is_queued(tmp_path: Path) -> None:
+def test_request_waiting_for_unload_emits_queued_status(tmp_path: Path) -> None:
     gate = Gate()
 
     def resolve(prompt: Prompt) -> Reply | None:
@@ -105,7 +105,7 @@ def test_a_quick_answer_needs_no_status(api: Api) -> None:
     assert states(api.stream_message(api.create_session("mochi")["session_id"], "Hi")) == []
 
 
-def test_who_leaves_while_the_model_loads_stops_the_request(tmp_path: Path) -> None:
+def test_disconnect_during_load_cancels_request(tmp_path: Path) -> None:
     with (
         StubServer(models=[SLOW], resolve=lambda _: Reply.of("Fine.")) as stub,
         RunningServer(tmp_path, stub.url) as server,
@@ -119,7 +119,7 @@ def test_who_leaves_while_the_model_loads_stops_the_request(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_stop_while_the_model_loads_is_heard_at_once(tmp_path: Path, stream: bool) -> None:
+def test_stop_during_load_takes_effect_at_once(tmp_path: Path, stream: bool) -> None:
     with (
         StubServer(models=[SLOW], resolve=lambda _: Reply.of("Fine.")) as stub,
         RunningServer(tmp_path, stub.url) as server,

@@ -1,9 +1,11 @@
 """A server with a tool that reads and one that writes, an agent, and the official client at its conversation."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import openai
 import pytest
 
 from mochi_stub import StubServer
@@ -11,6 +13,9 @@ from tests.openai.conversation import Conversation, client_of
 from tests.support.agents import write_agent
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
+
+if TYPE_CHECKING:
+    import openai
 
 TOOLS = '''
     def add(a: float, b: float) -> str:
@@ -42,7 +47,7 @@ def stub() -> Iterator[StubServer]:
 
 @pytest.fixture(scope="module")
 def server(stub: StubServer, data_dir: Path) -> Iterator[RunningServer]:
-    with RunningServer(data_dir, stub.url) as server:
+    with RunningServer(data_dir, stub.url, summarization_enabled=False) as server:
         yield server
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import openai
 import pytest
-from openai.types.chat import ChatCompletion, ChatCompletionMessage
 
 from mochi_stub import StubServer
 from tests.support.server import RunningServer
+
+if TYPE_CHECKING:  # only the worker that runs these tests imports the client
+    import openai
+    from openai.types.chat import ChatCompletion, ChatCompletionMessage
 
 LOOK: Any = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
 
@@ -42,15 +44,17 @@ class Conversation:
     def send_messages(self, *said: Any, **asks: Any) -> ChatCompletion:
         """Some more messages, and the answer to them."""
         self.messages.extend(said)
-        completion = self._ask({"model": "mochi", "messages": self.messages, **self.asks, **asks})
+        completion = self._complete({"model": "mochi", "messages": self.messages, **self.asks, **asks})
         self.messages.append(completion.choices[0].message.model_dump(exclude_none=True))
         return completion
 
     def refused(self, **asks: Any) -> openai.APIStatusError:
         """The error that a request gets; unless told otherwise, it says hello."""
+        import openai
+
         asked = {"model": "mochi", "messages": [{"role": "user", "content": "Hello!"}], **self.asks, **asks}
         with pytest.raises(openai.APIStatusError) as caught:
-            self._ask(asked)
+            self._complete(asked)
         body = caught.value.response.json()
         assert set(body) == {"error"}, body
         assert set(body["error"]) == {"message", "type", "param", "code"}, body
@@ -59,7 +63,7 @@ class Conversation:
     def _chats(self) -> list[Any]:
         return [exchange.body for exchange in self.stub.exchanges() if exchange.path == "/api/chat"]
 
-    def _ask(self, asked: dict[str, Any]) -> ChatCompletion:
+    def _complete(self, asked: dict[str, Any]) -> ChatCompletion:
         if not self.stream:
             completion: ChatCompletion = self.client.chat.completions.create(**asked)
             return completion
@@ -83,10 +87,12 @@ def call_of(completion: ChatCompletion) -> Any:
 
 def client_of(server: RunningServer, key: str = "any") -> openai.OpenAI:
     """The official client; it asks once."""
+    import openai
+
     return openai.OpenAI(base_url=f"{server.url}/v1", api_key=key, max_retries=0)
 
 
 def stored(data_dir: Path) -> list[str]:
     """Names of the files that hold conversations."""
     folders = [data_dir / "chat_sessions", *data_dir.glob("agents/agent_chats")]
-    return [str(path) for folder in folders for path in folder.glob("*.json*")]
+    return sorted(str(path) for folder in folders for path in folder.glob("*.json*"))

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import openai
 import pytest
 
 from mochi_stub import StubServer
@@ -14,12 +13,16 @@ from tests.support.agents import delegate, nested, notes, write_agent
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
 
+if TYPE_CHECKING:
+    import openai
+
 STREAMED = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 WORK = instruct(words(2), calls("look"), words(3), label="A")
 
 
 @STREAMED
-def test_an_agent_plans_aloud_and_answers(conversation: Conversation, data_dir: Path, stream: bool) -> None:
+def test_agent_streams_plan_as_reasoning_and_answers(conversation: Conversation, data_dir: Path, stream: bool) -> None:
+    before = stored(data_dir)
     conversation.stream = stream
     conversation.messages = [{"role": "user", "content": "Earlier."}, {"role": "assistant", "content": "Indeed."}]
     answer = conversation.send_message(WORK, model="agent:helper")
@@ -32,11 +35,11 @@ def test_an_agent_plans_aloud_and_answers(conversation: Conversation, data_dir: 
     assert answer.usage.prompt_tokens > 0
     told = [message["content"] for message in conversation.sent[0]["messages"]]
     assert told[:4] == ["You are helper.", "Earlier.", "Indeed.", WORK]
-    assert stored(data_dir) == []
+    assert stored(data_dir) == before
 
 
 @STREAMED
-def test_answers_of_an_agent_are_set_apart(conversation: Conversation, server: RunningServer, stream: bool) -> None:
+def test_plan_of_agent_is_separate_from_answer(conversation: Conversation, server: RunningServer, stream: bool) -> None:
     """It says what it will do before it does it."""
     api = server.api()
     session = api.create_session("mochi", agent_settings={"enabled_agents": ["helper"]})["session_id"]
@@ -53,7 +56,7 @@ def test_answers_of_an_agent_are_set_apart(conversation: Conversation, server: R
 
 
 @STREAMED
-def test_the_answer_of_a_session_is_the_models_and_what_its_agents_say_is_reasoning(
+def test_text_of_agents_in_a_session_is_reasoning(
     conversation: Conversation, server: RunningServer, stream: bool
 ) -> None:
     api = server.api()
@@ -70,14 +73,15 @@ def test_the_answer_of_a_session_is_the_models_and_what_its_agents_say_is_reason
 
 
 @pytest.mark.parametrize(("policy", "written"), [(None, []), ("never_confirm", ["x"])])
-def test_what_an_agent_writes_needs_a_policy(
+def test_write_tool_of_agent_needs_policy(
     conversation: Conversation, data_dir: Path, policy: str | None, written: list[str]
 ) -> None:
     headers = {"X-Mochi-Tool-Policy": policy} if policy else {}
+    before = notes(data_dir)
     conversation.send_message(
         instruct(words(1), calls("note", text="x"), words(1), label="A"), model="agent:helper", extra_headers=headers
     )
-    assert notes(data_dir) == written, "the first of the two comes first"
+    assert notes(data_dir) == before + written
 
 
 def test_a_conversation_with_an_agent_is_continued_by_its_id(conversation: Conversation, server: RunningServer) -> None:
@@ -93,7 +97,11 @@ def test_a_conversation_with_an_agent_is_continued_by_its_id(conversation: Conve
     assert conversation.refused(extra_headers={"X-Mochi-Session": session}).code == "session_not_found"
 
 
-def test_nobody_is_told_to_pull_an_agent(conversation: Conversation, client: openai.OpenAI, tmp_path: Path) -> None:
+def test_error_for_unknown_agent_does_not_suggest_pull(
+    conversation: Conversation, client: openai.OpenAI, tmp_path: Path
+) -> None:
+    import openai
+
     unknown = conversation.refused(model="agent:nobody")
     with pytest.raises(openai.NotFoundError, match="There is no agent named 'nobody'"):
         client.models.retrieve("agent:nobody")
@@ -104,7 +112,7 @@ def test_nobody_is_told_to_pull_an_agent(conversation: Conversation, client: ope
         assert "pull agent:" not in refusal.message
 
 
-def test_an_agent_is_asked_something(conversation: Conversation) -> None:
+def test_agent_needs_a_user_message(conversation: Conversation) -> None:
     for messages in ([{"role": "system", "content": "x"}], [{"role": "user", "content": " "}]):
         refusal = conversation.refused(model="agent:helper", messages=messages)
         assert (refusal.status_code, refusal.param) == (400, "messages")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
-import openai
 import pytest
 
 from mochi_server.sessions import SessionQuery
@@ -20,11 +18,16 @@ from tests.support.holding import Holding
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
 
+if TYPE_CHECKING:
+    import openai
+
 PIXEL = base64.b64encode(b"\x89PNG\r\n\x1a\n and so on").decode()
 STREAMED = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 
 
 def test_models_and_agents_are_listed(client: openai.OpenAI) -> None:
+    import openai
+
     names = [model.id for model in client.models.list()]
     assert {"mochi:latest", "agent:helper"} <= set(names)
     assert client.models.retrieve("agent:helper").object == "model"
@@ -35,7 +38,7 @@ def test_models_and_agents_are_listed(client: openai.OpenAI) -> None:
 
 
 @STREAMED
-def test_an_answer_is_ollamas_with_its_counts(conversation: Conversation, stream: bool) -> None:
+def test_answer_has_text_and_token_counts_of_ollama(conversation: Conversation, stream: bool) -> None:
     conversation.stream = stream
     answer = conversation.send_message("Hello!")
     assert said(answer).content
@@ -49,18 +52,21 @@ def test_an_answer_is_ollamas_with_its_counts(conversation: Conversation, stream
     assert body["options"]["num_ctx"] >= 8192
 
 
-def test_without_a_session_nothing_is_stored(conversation: Conversation, data_dir: Path, server: RunningServer) -> None:
+async def test_without_a_session_nothing_is_stored(
+    conversation: Conversation, data_dir: Path, server: RunningServer
+) -> None:
+    before = stored(data_dir)
     for stream in (False, True):
         conversation.stream = stream
         conversation.send_message(instruct(calls("add", a=1, b=2), words(3)), extra_headers={"X-Mochi-Tools": "add"})
     conversation.messages.clear()
     conversation.send_message("Hello!", model="agent:helper")
-    assert stored(data_dir) == []
+    assert stored(data_dir) == before
     for store in (server.app.state.services.passing.sessions, server.app.state.services.passing.agent_chats):
-        assert asyncio.run(store.list(SessionQuery())).total == 0, "it is still in memory"
+        assert (await store.list(SessionQuery())).total == 0, "it is still in memory"
 
 
-def test_what_is_asked_for_reaches_ollama(conversation: Conversation) -> None:
+def test_options_are_sent_to_ollama(conversation: Conversation) -> None:
     conversation.send_message(
         "Hello!",
         temperature=0.5,
@@ -84,12 +90,12 @@ def test_what_is_asked_for_reaches_ollama(conversation: Conversation) -> None:
     assert (conversation.sent[-1]["think"], conversation.sent[-1]["format"]) == (False, "json")
 
 
-def test_an_answer_at_its_limit_says_so(conversation: Conversation) -> None:
+def test_answer_at_limit_has_finish_reason_length(conversation: Conversation) -> None:
     assert conversation.send_message("Hello!", max_tokens=5).choices[0].finish_reason == "length"
 
 
 @STREAMED
-def test_reasoning_is_under_both_names(conversation: Conversation, client: openai.OpenAI, stream: bool) -> None:
+def test_reasoning_is_sent_under_both_names(conversation: Conversation, client: openai.OpenAI, stream: bool) -> None:
     asked: Any = {
         "model": "mochi",
         "messages": [{"role": "user", "content": instruct(words(2), reasoning=3)}],
@@ -105,7 +111,7 @@ def test_reasoning_is_under_both_names(conversation: Conversation, client: opena
 
 
 @STREAMED
-def test_a_clients_tools_are_called_by_the_client(conversation: Conversation, stream: bool) -> None:
+def test_client_tools_are_called_by_client(conversation: Conversation, stream: bool) -> None:
     conversation.stream, conversation.asks = stream, {"tools": [LOOK]}
     answer = conversation.send_message(instruct(calls("look", at="sky"), words(3)))
     assert answer.choices[0].finish_reason == "tool_calls"
@@ -132,13 +138,13 @@ def test_tools_are_offered_as_chosen(conversation: Conversation) -> None:
     assert offered == [[], ["look", "other"], ["look", "other"], ["other"]]
 
 
-def test_a_call_that_no_tool_may_have_is_not_handed_back(conversation: Conversation) -> None:
+def test_call_despite_tool_choice_none_is_dropped(conversation: Conversation) -> None:
     answer = conversation.send_message(instruct(calls("look"), words(3)), tools=[LOOK], tool_choice="none")
     assert (said(answer).tool_calls, answer.choices[0].finish_reason) == (None, "stop")
 
 
 @STREAMED
-def test_tools_of_the_server_run_here(conversation: Conversation, stream: bool) -> None:
+def test_server_tools_run_on_server(conversation: Conversation, stream: bool) -> None:
     conversation.stream, conversation.asks = stream, {"extra_headers": {"X-Mochi-Tools": "add, note"}}
     answer = conversation.send_message(instruct(words(1), calls("add", a=1, b=2), words(2)))
     assert said(answer).content
@@ -148,7 +154,7 @@ def test_tools_of_the_server_run_here(conversation: Conversation, stream: bool) 
 
 @STREAMED
 @pytest.mark.parametrize("names", [("add", "look"), ("look", "add")])
-def test_tools_of_the_server_and_of_the_client_are_called_at_once(
+def test_server_and_client_tools_are_called_together(
     conversation: Conversation, names: tuple[str, str], stream: bool
 ) -> None:
     conversation.stream = stream
@@ -188,7 +194,7 @@ def test_instructions_and_thoughts_are_sent_on(conversation: Conversation) -> No
     assert conversation.sent[-1]["messages"][0]["role"] == "system"
 
 
-def test_images_go_to_models_that_see(tmp_path: Path) -> None:
+def test_images_are_sent_to_vision_models(tmp_path: Path) -> None:
     content = [
         {"type": "text", "text": "What is this?"},
         {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}},
@@ -265,7 +271,7 @@ def in_session(conversation: Conversation, api: Api) -> None:
     ],
     ids=str,
 )
-def test_what_cannot_be_is_refused(
+def test_unsupported_requests_are_refused(
     conversation: Conversation, asks: Any, status: int, param: str | None, code: str
 ) -> None:
     refusal = conversation.refused(**asks)
@@ -283,7 +289,7 @@ def test_what_cannot_be_is_refused(
         "data:text/html;base64,eA==",
     ],
 )
-def test_images_are_neither_fetched_nor_guessed(conversation: Conversation, url: str) -> None:
+def test_image_urls_are_not_fetched(conversation: Conversation, url: str) -> None:
     refusal = conversation.refused(
         messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}]
     )
@@ -305,7 +311,9 @@ def test_refusals_before_any_route_have_openais_form(server: RunningServer) -> N
     assert set(httpx.get(f"{server.url}/api/v1/nothing").json()["error"]) == {"code", "message", "details"}
 
 
-def test_keys_are_bearers(tmp_path: Path, stub: StubServer) -> None:
+def test_api_key_is_a_bearer_token(tmp_path: Path, stub: StubServer) -> None:
+    import openai
+
     with RunningServer(tmp_path, stub.url, api_keys=("right",)) as server:
         for key, answers in (("right", True), ("wrong", False)):
             with client_of(server, key) as client:
@@ -317,9 +325,7 @@ def test_keys_are_bearers(tmp_path: Path, stub: StubServer) -> None:
                     assert caught.value.code == "invalid_api_key"
 
 
-def test_the_window_is_the_one_that_the_model_has_for_everybody(
-    conversation: Conversation, server: RunningServer
-) -> None:
+def test_window_is_shared_with_sessions_of_model(conversation: Conversation, server: RunningServer) -> None:
     """So that Ollama loads nothing anew between them."""
     api = server.api()
     session = api.create_session("mochi-long")["session_id"]
@@ -333,7 +339,7 @@ def test_the_window_is_the_one_that_the_model_has_for_everybody(
 
 
 @STREAMED
-def test_an_ollama_that_is_gone_is_a_502(tmp_path: Path, stream: bool) -> None:
+def test_unreachable_ollama_is_502(tmp_path: Path, stream: bool) -> None:
     with (
         StubServer() as stub,
         RunningServer(tmp_path, stub.url) as server,
@@ -344,7 +350,7 @@ def test_an_ollama_that_is_gone_is_a_502(tmp_path: Path, stream: bool) -> None:
     assert (refusal.status_code, refusal.code, refusal.type) == (502, "ollama_unreachable", "server_error")
 
 
-def test_a_conversation_that_is_too_long_is_summed_up_and_one_message_that_is_refused(tmp_path: Path) -> None:
+def test_long_conversation_is_compacted(tmp_path: Path) -> None:
     """However many tokens its characters are, which nobody knows before the first count."""
     models = [Model("small", capabilities=("completion",), context_length=8192)]
     long = {"role": "user", "content": "word " * 200}, {"role": "assistant", "content": "yes " * 200}
@@ -362,7 +368,9 @@ def test_a_conversation_that_is_too_long_is_summed_up_and_one_message_that_is_re
         )
 
 
-def test_an_answer_that_breaks_off_is_an_error_of_the_stream(tmp_path: Path) -> None:
+def test_broken_answer_ends_stream_with_error(tmp_path: Path) -> None:
+    import openai
+
     with (
         StubServer(resolve=lambda _: Reply([Text(["one ", "two "]), Cut()]), speed=0) as stub,
         RunningServer(tmp_path, stub.url) as server,

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from openai import AsyncOpenAI
-from pydantic_ai import Agent
-from pydantic_ai.messages import ModelMessage
-from pydantic_ai.models.openai import OpenAIChatModel
-from pydantic_ai.providers.openai import OpenAIProvider
 
 from mochi_stub import Prompt, Reply, StubServer, ToolCall
 from tests.support.server import RunningServer
+
+if TYPE_CHECKING:  # only the worker that runs these tests imports the libraries
+    from openai import AsyncOpenAI
+    from pydantic_ai.messages import ModelMessage
 
 
 def looking(prompt: Prompt) -> Reply:
@@ -25,6 +25,8 @@ def looking(prompt: Prompt) -> Reply:
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 async def test_five_turns_with_tools(tmp_path: Path, stream: bool) -> None:
+    from openai import AsyncOpenAI
+
     with StubServer(resolve=looking, speed=0) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
         session = api.create_session("mochi")["session_id"]
@@ -40,6 +42,10 @@ async def test_five_turns_with_tools(tmp_path: Path, stream: bool) -> None:
 
 
 async def five_turns(client: AsyncOpenAI, *, stream: bool) -> list[str]:
+    from pydantic_ai import Agent
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+
     agent = Agent(OpenAIChatModel("mochi", provider=OpenAIProvider(openai_client=client)), instructions="Be brief.")
 
     @agent.tool_plain

@@ -65,7 +65,7 @@ def test_five_turns_with_tools_of_the_server(conversation: Conversation, api: Ap
     assert len(api.messages(session)) == 21
 
 
-def test_the_history_is_the_sessions(conversation: Conversation, api: Api, session: str) -> None:
+def test_history_of_session_is_used(conversation: Conversation, api: Api, session: str) -> None:
     conversation.asks = {"metadata": {"session_id": session}}
     conversation.send_message("One.")
     conversation.messages = [
@@ -80,12 +80,12 @@ def test_the_history_is_the_sessions(conversation: Conversation, api: Api, sessi
     assert [content for role, content in contents(api, session) if role != "assistant"] == ["Be kind.", "One.", "Two."]
 
 
-def test_the_header_goes_before_the_metadata(conversation: Conversation, api: Api, session: str) -> None:
+def test_session_header_overrides_metadata(conversation: Conversation, api: Api, session: str) -> None:
     inside(conversation, session).send_message("Hello!", metadata={"session_id": "0123456789"})
     assert [role for role, _ in contents(api, session)] == ["system", "user", "assistant"]
 
 
-def test_instructions_hold_where_the_session_has_none(conversation: Conversation, api: Api) -> None:
+def test_instructions_apply_to_session_without_prompt(conversation: Conversation, api: Api) -> None:
     session = api.create_session("mochi")["session_id"]
     conversation.messages = [{"role": "system", "content": "Speak French."}]
     inside(conversation, session).send_message("Hello!")
@@ -93,7 +93,7 @@ def test_instructions_hold_where_the_session_has_none(conversation: Conversation
     assert [role for role, _ in contents(api, session)] == ["user", "assistant"]
 
 
-def test_what_was_not_answered_is_not_said_twice(conversation: Conversation, api: Api, session: str) -> None:
+def test_unanswered_message_is_not_stored_twice(conversation: Conversation, api: Api, session: str) -> None:
     api.http.patch(f"/sessions/{session}", json={"model": "failing"})
     inside(conversation, session).refused(model="failing")
     assert contents(api, session)[1:] == [("user", "Hello!")]
@@ -119,7 +119,7 @@ RESULT = {"role": "tool", "content": "3.0", "tool_name": "add", "tool_call_id": 
     ],
     ids=["cut", "called", "cut while calling", "answered"],
 )
-def test_what_was_not_answered_to_the_end_is_not_said_twice(
+def test_partly_answered_message_is_not_stored_twice(
     conversation: Conversation, api: Api, answer: list[Any], kept: list[str]
 ) -> None:
     """As when a client has waited too long, and asks again by itself."""
@@ -129,7 +129,7 @@ def test_what_was_not_answered_to_the_end_is_not_said_twice(
     assert [role for role, _ in contents(api, imported["session_id"])] == [*kept, "assistant"]
 
 
-def test_results_that_came_before_are_not_stored_twice(conversation: Conversation, api: Api, session: str) -> None:
+def test_known_tool_results_are_not_stored_twice(conversation: Conversation, api: Api, session: str) -> None:
     inside(conversation, session).asks["tools"] = [LOOK]
     call = call_of(conversation.send_message(instruct(calls("look"), words(2))))
     result = {"role": "tool", "tool_call_id": call.id, "content": "seen"}
@@ -142,9 +142,7 @@ def test_results_that_came_before_are_not_stored_twice(conversation: Conversatio
     assert [role for role, _ in contents(api, session)].count("tool") == 1
 
 
-def test_calls_whose_results_never_come_do_not_end_the_session(
-    conversation: Conversation, api: Api, session: str
-) -> None:
+def test_calls_without_results_do_not_block_session(conversation: Conversation, api: Api, session: str) -> None:
     inside(conversation, session)
     conversation.send_message(instruct(calls("look"), words(2)), tools=[LOOK])
     conversation.messages.clear()
@@ -152,7 +150,7 @@ def test_calls_whose_results_never_come_do_not_end_the_session(
     assert [role for role, _ in contents(api, session)][1:] == ["user", "assistant", "user", "assistant"]
 
 
-def test_the_sessions_model_becomes_the_one_that_is_asked(conversation: Conversation, api: Api, session: str) -> None:
+def test_session_takes_model_of_request(conversation: Conversation, api: Api, session: str) -> None:
     inside(conversation, session).send_message("Hello!", model="mochi-chat")
     assert api.session(session)["model"] == "mochi-chat"
     assert api.messages(session)[-1]["model"] == "mochi-chat"
@@ -169,18 +167,20 @@ def test_the_sessions_model_becomes_the_one_that_is_asked(conversation: Conversa
         [{"role": "tool", "tool_call_id": "x", "content": "y"}],
     ],
 )
-def test_a_request_without_news_is_refused(conversation: Conversation, api: Api, session: str, messages: Any) -> None:
+def test_request_without_new_message_is_refused(
+    conversation: Conversation, api: Api, session: str, messages: Any
+) -> None:
     refusal = inside(conversation, session).refused(messages=messages)
     assert (refusal.status_code, refusal.param) == (400, "messages")
     assert len(api.messages(session)) == 1
 
 
-def test_a_sessions_policy_is_its_own(conversation: Conversation, session: str) -> None:
+def test_policy_header_is_refused_for_session(conversation: Conversation, session: str) -> None:
     headers = {"X-Mochi-Session": session, "X-Mochi-Tool-Policy": "never_confirm"}
     assert conversation.refused(extra_headers=headers).param == "X-Mochi-Tool-Policy"
 
 
-def test_a_busy_session_is_a_409(holding: Holding, tmp_path: Path) -> None:
+def test_busy_session_is_409(holding: Holding, tmp_path: Path) -> None:
     with (
         RunningServer(tmp_path, holding.stub.url) as server,
         client_of(server) as client,
@@ -196,19 +196,19 @@ def test_a_busy_session_is_a_409(holding: Holding, tmp_path: Path) -> None:
         assert [role for role, _ in contents(api, session)] == ["user", "assistant"]
 
 
-def test_two_at_once_are_one_turn_and_one_409(holding: Holding, tmp_path: Path) -> None:
+def test_concurrent_requests_are_one_turn_and_one_409(holding: Holding, tmp_path: Path) -> None:
     with RunningServer(tmp_path, holding.stub.url) as server:
         session = str(server.api().create_session("mochi")["session_id"])
         codes: list[int] = []
 
-        def ask() -> None:
+        def complete() -> None:
             body = {"model": "mochi", "messages": [{"role": "user", "content": "hold"}]}
             headers = {"X-Mochi-Session": session}
             root = server.api(base_url=server.url)
             codes.append(root.http.post("/v1/chat/completions", json=body, headers=headers).status_code)
             holding.gate.open()
 
-        threads = [threading.Thread(target=ask) for _ in range(2)]
+        threads = [threading.Thread(target=complete) for _ in range(2)]
         for thread in threads:
             thread.start()
         for thread in threads:

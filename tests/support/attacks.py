@@ -1,5 +1,6 @@
-"""Names that want to be somewhere else, in every spelling, and a place where it shows if they got there."""
+"""Names that lead out of a directory, in every spelling, and files that show whether they were read or changed."""
 
+import os
 from pathlib import Path
 from urllib.parse import quote
 
@@ -52,9 +53,18 @@ SEGMENTS = sorted(
 )
 """Names as they may stand in the path of a URL."""
 
+NAMES_OF_EACH_KIND = [
+    *("../canary.md", "../" * 12 + "etc/passwd", "/etc/passwd", "..\\canary.md", "nul.md", "canary.md\0"),
+    "．．/canary.md",  # noqa: RUF001 - fullwidth full stops
+]
+SEGMENTS_OF_EACH_KIND = [
+    *(quote(name, safe="") for name in NAMES_OF_EACH_KIND),
+    *("..%255ccanary.md", "%c0%ae%c0%ae%c0%afcanary.md", "%ff%fe", "%"),
+]
+
 
 class Outside:
-    """A data directory, and files around and in it that nobody should read or change."""
+    """A data directory, and files around and in it that the server must not read or change."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -70,7 +80,10 @@ class Outside:
         return self._look() == self._before
 
     def _look(self) -> dict[str, tuple[int, bytes]]:
-        files = [path for path in self.root.rglob("*") if path.is_file()]
-        own = [folder for folder in self.data.iterdir() if folder.is_dir()]
-        kept = [path for path in files if not any(path.is_relative_to(folder) for folder in own)]
-        return {str(path): (path.stat().st_mtime_ns, path.read_bytes()) for path in kept}
+        found = {}
+        for folder, folders, files in os.walk(self.root):
+            if Path(folder) == self.data:
+                folders.clear()
+            for path in (Path(folder, name) for name in files):
+                found[str(path)] = (path.stat().st_mtime_ns, path.read_bytes())
+        return found

@@ -1,4 +1,4 @@
-"""A stub that holds an answer back until a test lets it go on."""
+"""A stub that pauses its answers until a test opens a gate."""
 
 from mochi_stub import StubServer
 from mochi_stub.journal import Exchange
@@ -7,11 +7,17 @@ from mochi_stub.reply import Gate, Reply, Text
 
 
 class Holding:
-    """A stub whose answers to "hold" say three pieces and then wait for the gate; others end at once."""
+    """A stub whose answers to "hold" send three pieces and then wait for the gate. Other answers end at once."""
 
     def __init__(self) -> None:
         self.gate = Gate()
         self.stub = StubServer(speed=0, resolve=self._resolve)
+
+    def reset(self) -> None:
+        """Empty the journal and close the gate for new answers; answers that wait go on."""
+        self.gate.open()
+        self.gate = Gate()
+        self.stub.clear_exchanges()
 
     def _resolve(self, prompt: Prompt) -> Reply | None:
         if prompt.user_text != "hold":
@@ -19,7 +25,7 @@ class Holding:
         return Reply([Text(["one ", "two ", "three "]), self.gate, Text("four")])
 
     def chats(self, outcome: str, within: float = 5) -> list[Exchange]:
-        """Chat requests that ended so; waits for the first, that many seconds."""
+        """Return the chat requests with this outcome. Wait up to ``within`` seconds for the first."""
 
         def ended(exchanges: list[Exchange]) -> list[Exchange]:
             return [e for e in exchanges if e.path == "/api/chat" and e.outcome == outcome]

@@ -1,6 +1,8 @@
-"""HTTP spoken by hand, for requests that no client library would send."""
+"""Raw HTTP, for requests that no client library would send."""
 
 import socket
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import orjson
@@ -8,7 +10,7 @@ import orjson
 
 @dataclass(frozen=True)
 class RawResponse:
-    """A response as it came; ``status`` 0 when the server only hung up."""
+    """A response. ``status`` is 0 if the server closed the connection without one."""
 
     status: int
     headers: dict[str, str]
@@ -20,12 +22,31 @@ class RawResponse:
         return str(orjson.loads(self.body)["error"]["code"])
 
 
-def send_raw(url: str, request: bytes) -> RawResponse:
-    """Send bytes and read one answer to its end, or to the end of the connection."""
-    host, port = url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), 10) as connection:
+def send_request(url: str, request: bytes) -> RawResponse:
+    """Send bytes and read one response to its end, or to the end of the connection."""
+    with connect(url) as connection:
         connection.sendall(request)
         return _read(connection)
+
+
+def send_requests(url: str, requests: Iterable[bytes]) -> Iterator[RawResponse]:
+    """Send requests one after the other, on one connection as long as the server keeps it open."""
+    with ExitStack() as stack:
+        connection: socket.socket | None = None
+        for request in requests:
+            if connection is None:
+                connection = stack.enter_context(connect(url))
+            connection.sendall(request)
+            response = _read(connection)
+            if response.headers.get("connection") == "close":
+                connection = None
+            yield response
+
+
+def connect(url: str) -> socket.socket:
+    """Open a connection to the server at this URL."""
+    host, port = url.removeprefix("http://").split(":")
+    return socket.create_connection((host, int(port)), 10)
 
 
 def _read(connection: socket.socket) -> RawResponse:

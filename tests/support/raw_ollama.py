@@ -1,4 +1,4 @@
-"""An Ollama that answers ``/api/chat`` with bytes of the test's choice, down to nothing at all."""
+"""An Ollama that answers ``/api/chat`` with bytes that the test chooses, or with none."""
 
 import socket
 import threading
@@ -21,10 +21,10 @@ Chat = Callable[[socket.socket], None]
 
 
 class RawOllama:
-    """Serves real sockets from threads; ``chat`` decides what the chat route does."""
+    """An Ollama on a real socket. ``chat`` answers the chat route; a test that shares it may set another."""
 
     def __init__(self, chat: Chat, *, tags: bytes = TAGS, show: bytes = SHOW) -> None:
-        self._chat = chat
+        self.chat = chat
         self._answers = {"/api/tags": tags, "/api/show": show}
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
@@ -48,7 +48,7 @@ class RawOllama:
         with suppress(OSError), connection:
             path = _read_request(connection)
             if path == "/api/chat":
-                self._chat(connection)
+                self.chat(connection)
             elif path in self._answers:
                 connection.sendall(whole(self._answers[path]))
             else:

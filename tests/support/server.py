@@ -4,6 +4,7 @@ import asyncio
 import os
 import socket
 import threading
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,11 @@ class RunningServer:
             client = {"limits": httpx.Limits(max_keepalive_connections=0), **client}
         self._clients.append(Api(self.url, **client))
         return self._clients[-1]
+
+    @cached_property
+    def client(self) -> Api:
+        """The client of all tests that share this server. They do not close it."""
+        return self.api()
 
     def stop(self) -> None:
         """As a signal would: running turns get their grace. Returns when the server is gone."""
