@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from mochi_server import MochiServerSettings
-from tests import metrics_table
+from tests.docs_tooling import metrics_table
 from tests.stub.test_deployment import environment, stages, value
 
 HOW_TO = Path(__file__).parents[2] / "docs" / "how-to"
@@ -35,7 +35,7 @@ def test_every_setting_that_the_pages_name_exists() -> None:
 def test_the_table_of_metrics_is_that_of_the_code() -> None:
     page = metrics_table.PATH.read_text()
     assert page.count("| `mochi_") > 10
-    assert page == metrics_table.with_table(page), "run `uv run python -m tests.metrics_table`"
+    assert page == metrics_table.with_table(page), "run `uv run python -m tests.docs_tooling.metrics_table`"
 
 
 def test_the_unit_runs_the_command_that_was_installed_and_waits_longer_than_the_grace() -> None:

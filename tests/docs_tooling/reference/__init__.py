@@ -1,4 +1,4 @@
-"""The reference pages, made of the code: ``uv run python -m tests.reference`` writes them, a test compares them.
+"""The reference pages, made of the code: ``uv run python -m tests.docs_tooling.reference`` writes them, a test compares them.
 
 Every route, setting, event, error and key of the stub's configuration has a heading of its own, so that it can be
 linked to.
@@ -7,13 +7,14 @@ linked to.
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tests.reference.errors import errors_page
-from tests.reference.events import events_page
-from tests.reference.routes import routes_page
-from tests.reference.settings import settings_page
-from tests.reference.stub import stub_page
+from tests.docs_tooling.pages import ROOT
+from tests.docs_tooling.reference.errors import errors_page
+from tests.docs_tooling.reference.events import events_page
+from tests.docs_tooling.reference.routes import routes_page
+from tests.docs_tooling.reference.settings import settings_page
+from tests.docs_tooling.reference.stub import stub_page
 
-FOLDER = Path(__file__).parents[2] / "docs" / "reference"
+FOLDER = ROOT / "docs" / "reference"
 
 MAKERS: Mapping[str, Callable[[], str]] = {
     "routes.md": routes_page,
