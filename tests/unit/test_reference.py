@@ -3,7 +3,7 @@
 import re
 
 from mochi_server import MochiServerSettings, create_app, errors
-from tests import reference
+from tests.docs_tooling import reference
 from tests.docs_tooling.reference import FOLDER, events, routes, stub
 
 

@@ -1,7 +1,6 @@
-"""The reference pages, made of the code: ``uv run python -m tests.docs_tooling.reference`` writes them, a test compares them.
+"""The generated reference pages: `uv run python -m tests.docs_tooling.reference` writes them, a unit test compares them.
 
-Every route, setting, event, error and key of the stub's configuration has a heading of its own, so that it can be
-linked to.
+Every route, setting, event, error and configuration key of the stub has a heading, so that links can name it.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,5 +25,5 @@ MAKERS: Mapping[str, Callable[[], str]] = {
 
 
 def pages() -> dict[Path, str]:
-    """Every page as it should be."""
+    """Return the text of every page by its path."""
     return {FOLDER / name: make() for name, make in MAKERS.items()}
