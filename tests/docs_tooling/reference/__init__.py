@@ -1,6 +1,6 @@
-"""The generated reference pages: `uv run python -m tests.docs_tooling.reference` writes them, a unit test compares them.
+"""Generated reference pages: `uv run python -m tests.docs_tooling.reference` writes them, a unit test compares them.
 
-Every route, setting, event, error and configuration key of the stub has a heading, so that links can name it.
+Every route, setting, event, error and configuration key has a heading, so that links can name it.
 """
 
 from collections.abc import Callable, Mapping
