@@ -7,6 +7,7 @@ import socket
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -117,7 +118,12 @@ def patient(ollama: BreakingOllama, tmp_path_factory: pytest.TempPathFactory) ->
         yield server.api()
 
 
-@pytest.mark.parametrize(("chat", "text", "reason"), BREAKS.values(), ids=BREAKS)
+def _break(name: str) -> Any:
+    expensive = name == "a line without end"  # tests/unit/test_stream.py has the limit in the first tier
+    return pytest.param(*BREAKS[name], id=name, marks=pytest.mark.slow if expensive else ())
+
+
+@pytest.mark.parametrize(("chat", "text", "reason"), [_break(name) for name in BREAKS])
 def test_failing_ollama_ends_turn_and_next_turn_works(
     ollama: BreakingOllama, impatient: Api, chat: Chat, text: str, reason: str
 ) -> None:
@@ -156,9 +162,7 @@ def test_unusual_response_of_ollama_is_an_answer(ollama: BreakingOllama, patient
     ],
     ids=["the model is gone", "memory is gone", "the runner is gone"],
 )
-def test_failure_between_model_calls_keeps_earlier_messages(
-    tmp_path: Path, end: Failure, code: str
-) -> None:
+def test_failure_between_model_calls_keeps_earlier_messages(tmp_path: Path, end: Failure, code: str) -> None:
     def resolve(prompt: Prompt) -> Reply:
         if prompt.user_text == "Once more":
             return Reply.of("Fine.")

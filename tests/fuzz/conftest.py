@@ -1,7 +1,7 @@
-"""The server under test, and schemathesis where it is wanted.
+"""The server under test, and schemathesis in the second tier.
 
-Importing schemathesis takes a second. The first tier, which pytest's option `-m 'not slow'` selects, therefore ignores the
-module that uses it, and its plugin is loaded here and not by pytest.
+Importing schemathesis takes a second. So the first tier (`-m 'not slow'`) ignores the module that uses it, and this
+file loads its plugin, which pytest's own option `-p no:schemathesis` excludes.
 """
 
 from __future__ import annotations
