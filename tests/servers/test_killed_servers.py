@@ -21,6 +21,7 @@ from tests.support.balancer import Balancer
 from tests.support.cluster import Member
 from tests.support.instructions import instruct, words
 
+pytestmark = pytest.mark.slow
 SERVERS = 3
 PAUSE_SECONDS = 2.5
 LOCKED_SECONDS = 5.0
@@ -77,9 +78,7 @@ class Talk:
                 self.acknowledged[event.data["message_id"]] = text
 
 
-def test_killing_servers_loses_nothing_and_leaves_no_session_locked(
-    start: Start, stub: StubServer, database: str
-) -> None:
+def test_killed_servers_lose_nothing_and_lock_no_session(start: Start, stub: StubServer, database: str) -> None:
     kills, number = share(2), 100 if share(2) > 2 else 12
     members = [start(stub.url) for _ in range(SERVERS)]
     with Balancer([member.port for member in members]) as balancer, ThreadPoolExecutor(number) as pool:
