@@ -17,7 +17,7 @@ from tests.sessions.processes import (
     list_forever,
     outgrow_the_disk,
     patch_own_field,
-    talk_forever,
+    run_turns_forever,
 )
 from tests.sessions.samples import contents, file_of, log_of, said, stored_session
 
@@ -29,7 +29,7 @@ def test_kill_keeps_every_acknowledged_message(manager: SessionManager, sessions
     session_id, chance = manager.create_session(SessionCreationOptions(model="m")).session_id, random.Random(7)
     acknowledged: list[str] = []
     for _ in range(rounds):
-        with child(talk_forever, sessions_dir, session_id) as talking:
+        with child(run_turns_forever, sessions_dir, session_id) as talking:
             acknowledged += [talking.next() for _ in range(chance.randint(1, 12))]
             talking.process.kill()
             acknowledged += talking.rest()

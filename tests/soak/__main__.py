@@ -54,9 +54,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("--streams", type=int, default=1000, help="at the same time (default: 1000)")
-    parser.add_argument("--seconds", type=float, default=240, help="of load, warm-up apart (default: 240)")
+    parser.add_argument("--seconds", type=float, default=60, help="of load, without the warm-up (default: 60)")
     parser.add_argument("--rate", type=float, default=5, help="tokens per second of each stream (default: 5)")
-    parser.add_argument("--turn", type=float, default=40, help="seconds that a turn takes (default: 40)")
+    parser.add_argument("--turn", type=float, default=10, help="seconds that a turn takes (default: 10)")
     parser.add_argument("--warm-up", type=int, help="turns (default: as many as fill the memory for ended ones)")
     return parser
 
