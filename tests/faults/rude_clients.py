@@ -32,19 +32,19 @@ class RudeClient:
     def send_request(self, path: str, body: dict[str, Any], *, share: float = 1.0) -> None:
         """Send a POST request, or that share of its bytes."""
         data = request(path, body)
-        self.send(data[: int(len(data) * share)])
+        self.sends(data[: int(len(data) * share)])
 
-    def send(self, data: bytes) -> None:
+    def sends(self, data: bytes) -> None:
         self._socket.sendall(data)
 
-    def read(self, size: int) -> bytes:
+    def reads(self, size: int) -> bytes:
         return self._socket.recv(size)
 
-    def read_until(self, text: bytes) -> bytes:
+    def reads_until(self, text: bytes) -> bytes:
         """Return the data up to that text and what came with it."""
         data = b""
         while text not in data:
-            more = self.read(4096)
+            more = self.reads(4096)
             assert more, f"{text!r} never came: {data!r}"
             data += more
         return data

@@ -62,7 +62,7 @@ def test_client_that_reads_single_bytes_gets_every_event(here: World) -> None:
         client.send_request(f"/chat/{here.create_session()}/stream", {"message": "Hello!"})
         data = b""
         while not data.endswith(b"0\r\n\r\n"):
-            data += client.read(1)
+            data += client.reads(1)
     assert data.count(b"event: done") == 1
     assert data.index(b"event: content_delta") < data.index(b"event: message_complete") < data.index(b"event: done")
 
@@ -85,9 +85,9 @@ def test_requests_sent_in_single_bytes_are_answered(here: World, clients: int) -
         connected = [stack.enter_context(RudeClient(here.address)) for _ in sessions]
         for position in range(max(map(len, requests))):
             for client, data in zip(connected, requests, strict=True):
-                client.send(data[position : position + 1])
+                client.sends(data[position : position + 1])
             if position % 50 == 0:
                 assert here.is_healthy()
         for client in connected:
-            assert client.read_until(b"event: done").startswith(b"HTTP/1.1 200 OK\r\n")
+            assert client.reads_until(b"event: done").startswith(b"HTTP/1.1 200 OK\r\n")
     here.wait_until_idle()

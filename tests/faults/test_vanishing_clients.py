@@ -41,24 +41,24 @@ def at_once(client: RudeClient, here: World, session_id: str) -> None:
 
 def in_the_stream(client: RudeClient, here: World, session_id: str) -> None:
     client.send_request(f"/chat/{session_id}/stream", {"message": "half"})
-    client.read_until(b"event: content_delta")
+    client.reads_until(b"event: content_delta")
 
 
 def in_a_fast_stream(client: RudeClient, here: World, session_id: str) -> None:
     client.send_request(f"/chat/{session_id}/stream", {"message": "long"})
-    client.read_until(b"event: content_delta")
+    client.reads_until(b"event: content_delta")
 
 
 def when_asked_for_approval(client: RudeClient, here: World, session_id: str) -> None:
     client.send_request(f"/chat/{session_id}/stream", {"message": instruct(calls("hang"))})
-    client.read_until(b"event: tool_call_confirmation_required")
+    client.reads_until(b"event: tool_call_confirmation_required")
 
 
 def during_a_tool_call(client: RudeClient, here: World, session_id: str) -> None:
     settings = {"tools": ["hang"], "execution_policy": "never_confirm"}
     here.api.ok(here.api.http.patch(f"/sessions/{session_id}", json={"tool_settings": settings}))
     client.send_request(f"/chat/{session_id}/stream", {"message": instruct(calls("hang"))})
-    client.read_until(b"event: tool_call")
+    client.reads_until(b"event: tool_call")
 
 
 def waiting_for_a_whole_answer(client: RudeClient, here: World, session_id: str) -> None:

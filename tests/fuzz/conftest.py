@@ -18,7 +18,7 @@ from tests.support.api import Api
 
 def _is_selected(config: pytest.Config) -> bool:
     """Return whether this run of pytest has the second tier."""
-    return config.option.markexpr != "not slow"
+    return bool(config.option.markexpr != "not slow")
 
 
 def pytest_configure(config: pytest.Config) -> None:
