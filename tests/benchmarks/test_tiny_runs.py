@@ -10,7 +10,10 @@ import pytest
 
 from tests.benchmarks.__main__ import MEASURES
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the CPU clocks of other processes")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the CPU clocks of other processes"),
+]
 
 _TINY = {
     "streaming": ["--streams=4", "--rate=100", "--seconds=0.4", "--burst=200", "--bursts=1"],
@@ -27,7 +30,7 @@ _DIFFERENCES = ("CPU ms/stream besides", "KiB per open stream", "alone, p", "4 "
 
 
 @pytest.mark.parametrize("name", MEASURES)
-def test_a_tiny_run_has_every_figure_and_judges_every_aim(name: str, tmp_path: Path) -> None:
+def test_tiny_run_reports_every_figure_and_aim(name: str, tmp_path: Path) -> None:
     saved = tmp_path / "figures.json"
     options = [option.replace("--", f"--{name}-") for option in _TINY[name]]
     command = [sys.executable, "-m", "tests.benchmarks", "--only", name, "--rounds=1", "--no-peer", *options]

@@ -1,49 +1,61 @@
-"""Every block of code in the README and the docs: run as a reader would run it, or at least read."""
+"""The code blocks of the README and the documentation: each is valid, and those that can be run are run.
+
+The rules are in `tests/docs_tooling/README.md`.
+"""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.docs.pages import PAGES, Block, blocks, name_of
-from tests.docs.reading import READERS
-from tests.docs.world import World
+from tests.docs_tooling.pages import PAGES, Block, blocks, name_of
+from tests.docs_tooling.reading import READERS
+from tests.docs_tooling.world import World
 
 RUN = ("bash", "python", "sh")
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 NOT_RUN = [block for block in BLOCKS if block.not_run]
+FIRST_TIER = ("docs/how-to/use-as-a-library.md", "docs/how-to/run-in-production.md")
+"""Pages whose blocks take little time; they run in the first tier."""
 
 
 def runs(block: Block) -> bool:
+    """Return whether the tests run the block."""
     return bool(block.title) or (block.language in RUN and block.not_run is None)
 
 
+def _page(page: Path) -> Any:
+    return pytest.param(page, marks=() if name_of(page) in FIRST_TIER else pytest.mark.slow)
+
+
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.place)
-def test_every_block_is_what_it_says_it_is(block: Block) -> None:
+def test_block_is_valid_in_its_language(block: Block) -> None:
     assert block.language in READERS, f"name a language: {', '.join(sorted(READERS))}"
     READERS[block.language](block.text)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if any(map(runs, blocks(page)))], ids=name_of)
-def test_every_block_of_the_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("page", [_page(page) for page in PAGES if any(map(runs, blocks(page)))], ids=name_of)
+def test_blocks_of_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with World(tmp_path) as world:
         monkeypatch.chdir(world.clone)
         for block in filter(runs, blocks(page)):
-            print(f"\n{block.place}")  # what was printed is shown when it fails
+            print(f"\n{block.place}")  # pytest shows it on failure
             run(block, world)
 
 
 def run(block: Block, world: World) -> None:
-    """Run a block in a world."""
+    """Run one block."""
     if block.title:
         world.write(block.title, block.text)
     elif block.language == "python":
         # Blank lines in front, so that a traceback names the line of the page.
         code = compile("\n" * block.line + world.addressed(block.text), str(block.page), "exec")
-        exec(code, world.names)  # noqa: S102 - that is what a documentation is for
+        exec(code, world.names)  # noqa: S102 - the code is a page of this repository
     else:
         print(world.bash(block.text))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", NOT_RUN, ids=lambda block: block.place)
-def test_what_is_not_run_says_why(block: Block) -> None:
+def test_skipped_block_has_reason(block: Block) -> None:
     pytest.skip(f"{block.place}: {block.not_run}")

@@ -1,4 +1,4 @@
-"""The code of the page about frontends, run by Node against a server."""
+"""The JavaScript of `docs/how-to/write-a-frontend.md`, run by Node against a server."""
 
 import json
 import shutil
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mochi_stub import StubServer
-from tests.docs.pages import ROOT, blocks
+from tests.docs_tooling.pages import ROOT, blocks
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
@@ -22,7 +22,7 @@ TOOLS = """
     __all__ = ["repeat"]
 """
 TEXT = "id: a\u2028b\n\ndata: c"
-"""What a careless reader of streams would take apart."""
+"""Text that a wrong parser of event streams would split."""
 
 USE = """
 const seen = [];
@@ -35,7 +35,7 @@ console.log(JSON.stringify(seen));
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="there is no Node on this machine")
-def test_it_streams_an_answer_and_decides_about_a_call(tmp_path: Path) -> None:
+def test_frontend_code_streams_and_approves_a_tool_call(tmp_path: Path) -> None:
     write_tools(tmp_path, TOOLS)
     with StubServer(speed=0) as stub, RunningServer(tmp_path, stub.url) as server:
         session_id = server.api().create_session("mochi", tool_settings={"tools": ["repeat"]})["session_id"]

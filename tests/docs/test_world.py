@@ -1,18 +1,25 @@
-"""The world in which the blocks run notices what a reader would notice."""
+"""The environment in which code blocks run reports the failures that a reader would see."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import blocks
-from tests.docs.world import World
+from tests.docs_tooling.pages import blocks
+from tests.docs_tooling.world import World
+
+
+@pytest.fixture(scope="module")
+def shared_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with World(tmp_path_factory.mktemp("world")) as world:
+        yield world
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with World(tmp_path) as world:
-        yield world
+def world(shared_world: World) -> World:
+    """The world of this module with a new shell."""
+    shared_world.restart_shell()
+    return shared_world
 
 
 @pytest.mark.parametrize(
@@ -22,27 +29,27 @@ def world(tmp_path: Path) -> Iterator[World]:
         "no-such-command",
         "echo $undefined",
         "curl http://127.0.0.1:8000/api/v1/sessions/0123456789",
-        "uv run mochi-server --no-such-flag",
-        "uv run mochi-stub run --config gone.yaml",
+        pytest.param("uv run mochi-server --no-such-flag", marks=pytest.mark.slow),
+        pytest.param("uv run mochi-stub run --config gone.yaml", marks=pytest.mark.slow),
     ],
 )
-def test_what_fails_is_found(world: World, script: str) -> None:
+def test_failing_command_fails_the_block(world: World, script: str) -> None:
     with pytest.raises(AssertionError, match="failed"):
         world.bash(script)
 
 
-def test_variables_live_from_block_to_block(world: World) -> None:
+def test_shell_variables_last_from_block_to_block(world: World) -> None:
     world.bash("name=mochi")
     assert world.bash("echo $name") == "mochi\n"
 
 
-def test_blocks_are_found_with_what_is_said_of_them(tmp_path: Path) -> None:
+def test_blocks_have_language_title_and_skip_reason(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
         '```python title="a.py"\nx = 1\n```\n- item\n\n  ```bash\n  echo\n  ```\n'
         "<!-- not run: no time -->\n```bash\nsleep 9\n```\n```sh\ndocker ps\n```\n"
     )
-    assert [(one.line, one.language, one.title, one.text, one.not_run) for one in blocks(page)] == [
+    assert [(block.line, block.language, block.title, block.text, block.not_run) for block in blocks(page)] == [
         (1, "python", "a.py", "x = 1\n", None),
         (6, "bash", None, "echo\n", None),
         (10, "bash", None, "sleep 9\n", "no time"),

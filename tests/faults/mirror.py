@@ -1,4 +1,4 @@
-"""A session and a model of it: what clients do is done to both, and both must be the same afterwards."""
+"""A session and a model of it: each change is applied to both, and both must be the same afterwards."""
 
 from typing import Any
 
@@ -10,12 +10,12 @@ from mochi_stub.prompt import Prompt
 from mochi_stub.reply import Failure, Reply, Text
 from tests.support.api import Api, error_of
 
-Said = tuple[str, str]
+Entry = tuple[str, str]
 """Role and content of a message."""
 
 
 def resolve(prompt: Prompt) -> Reply:
-    """What the model answers; it breaks off at whoever asks for it."""
+    """Answer with an echo; fail after it if the message starts with "fail"."""
     text = prompt.user_text
     return Reply([Text([f"Re: {text}"]), *([Failure("kaput")] if text.startswith("fail") else [])])
 
@@ -25,26 +25,26 @@ class Mirror:
 
     def __init__(self, api: Api, system_prompt: str | None, title: str | None) -> None:
         self._api = api
-        self.said: list[Said] = [] if system_prompt is None else [("system", system_prompt)]
+        self.said: list[Entry] = [] if system_prompt is None else [("system", system_prompt)]
         self.title = title
         self.exists = True
         self.id = api.create_session("mochi", system_prompt=system_prompt, title=title)["session_id"]
         self._path = f"/sessions/{self.id}"
 
-    def chat(self, text: str) -> None:
-        """A turn that answers as a whole."""
+    def send_message(self, text: str) -> None:
+        """Run a turn without a stream."""
         self._ends(self._api.http.post(f"/chat/{self.id}", json={"message": text}), self._speaks(text))
 
-    def stream(self, text: str) -> None:
-        """A turn that streams."""
+    def stream_message(self, text: str) -> None:
+        """Run a turn with a stream."""
         if not self.exists:
-            return self.chat(text)
+            return self.send_message(text)
         worked = self._speaks(text) == 200
         assert ("error" in {event.type for event in self._api.stream_message(self.id, text)}) is not worked
         return None
 
     def regenerate(self) -> None:
-        """Have the last question answered again; a failure keeps what there was."""
+        """Regenerate the last answer; a failure keeps the old one."""
         asked = [index for index, (role, _) in enumerate(self.said) if role == "user"]
         expected: int | str = "EMPTY_HISTORY"
         if asked:
@@ -56,7 +56,7 @@ class Mirror:
         self._ends(self._api.http.post(f"/chat/{self.id}"), expected)
 
     def edit(self, index: int, text: str) -> None:
-        """Other words for a message; only the user's can be edited."""
+        """Edit a message; only the user's messages can be edited."""
         expected: int | str = "INVALID_MESSAGE_INDEX"
         if index < len(self.said) and self.said[index][0] == "user":
             self.said[index:] = [("user", text)]
@@ -67,12 +67,12 @@ class Mirror:
         self.title = title
         self._ends(self._api.http.patch(self._path, json={"title": title}), 200)
 
-    def instruct(self, content: str) -> None:
+    def set_system_prompt(self, content: str) -> None:
         """Set the system prompt."""
         self.said[: self._has_prompt()] = [("system", content)]
         self._ends(self._api.http.put(f"{self._path}/system-prompt", json={"content": content}), 200)
 
-    def uninstruct(self) -> None:
+    def remove_system_prompt(self) -> None:
         """Remove the system prompt."""
         expected = 204 if self._has_prompt() else "PROMPT_NOT_FOUND"
         del self.said[: self._has_prompt()]
@@ -82,8 +82,8 @@ class Mirror:
         self._ends(self._api.http.delete(self._path), 204)
         self.exists = False
 
-    def agrees(self) -> None:
-        """What is stored is what the model says."""
+    def assert_matches(self) -> None:
+        """Assert that the stored session matches the model."""
         if not self.exists:
             assert error_of(self._api.http.get(self._path)) == (404, "SESSION_NOT_FOUND")
             return
@@ -95,7 +95,7 @@ class Mirror:
             assert message.get("interrupted", False) is (message["role"] == "assistant" and failed), text
 
     def entry(self) -> dict[str, Any]:
-        """What the list must say of it."""
+        """Return the expected entry of the session list."""
         first = next((content for role, content in self.said if role == "user"), "")
         preview = first if len(first) <= 250 else first[:250] + "..."
         return {

@@ -1,4 +1,4 @@
-"""Clients on bare sockets, who may do what no library lets them."""
+"""Clients on plain sockets, which can do what HTTP libraries prevent."""
 
 import json
 import socket
@@ -10,7 +10,7 @@ from tests.sessions.processes import DEADLINE
 
 
 class RudeClient:
-    """One connection; leaving the context closes it, or resets it."""
+    """One connection. Leaving the context closes or resets it."""
 
     def __init__(self, address: tuple[str, int], *, resets: bool = False, buffer: int | None = None) -> None:
         self._socket = socket.socket()
@@ -29,8 +29,8 @@ class RudeClient:
     ) -> None:
         self._socket.close()
 
-    def posts(self, path: str, body: dict[str, Any], *, share: float = 1.0) -> None:
-        """Send a request, or that share of it."""
+    def send_request(self, path: str, body: dict[str, Any], *, share: float = 1.0) -> None:
+        """Send a POST request, or that share of its bytes."""
         data = request(path, body)
         self.sends(data[: int(len(data) * share)])
 
@@ -41,7 +41,7 @@ class RudeClient:
         return self._socket.recv(size)
 
     def reads_until(self, text: bytes) -> bytes:
-        """What comes up to that text."""
+        """Return the data up to that text and what came with it."""
         data = b""
         while text not in data:
             more = self.reads(4096)
@@ -51,7 +51,7 @@ class RudeClient:
 
 
 def request(path: str, body: dict[str, Any]) -> bytes:
-    """A whole request, its body about half of it."""
+    """Return the bytes of a request."""
     content = json.dumps(body).encode()
     head = (
         f"POST /api/v1{path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"

@@ -1,4 +1,4 @@
-"""A disk whose fsync fails: nothing is acknowledged that might not be there tomorrow."""
+"""A disk whose fsync fails: no change is acknowledged that is not durable."""
 
 from pathlib import Path
 
@@ -12,7 +12,8 @@ REPOSITORY = Path(__file__).parents[2]
 ENVIRONMENT = {"PYTHONPATH": str(REPOSITORY), "MOCHI_SUMMARIZATION_ENABLED": "false"}
 
 
-def test_what_cannot_be_made_durable_fails_and_the_stored_stays(stub: StubServer, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_failing_fsync_fails_changes_and_keeps_stored_state(stub: StubServer, tmp_path: Path) -> None:
     code, output = run("tests.faults.failing_fsync", "--probe", cwd=tmp_path, PYTHONPATH=str(REPOSITORY))
     if code:
         pytest.skip(f"the kernel cannot be made to fail: {output}")
@@ -39,7 +40,7 @@ def test_what_cannot_be_made_durable_fails_and_the_stored_stays(stub: StubServer
 
 
 def contents_of(directory: Path) -> dict[str, bytes]:
-    """What people would miss: sessions and prompts, and what was left beside them."""
+    """Return the files of sessions and prompts, and temporary files beside them."""
     return {
         path.name: path.read_bytes()
         for part in ("chat_sessions", "system_prompts")

@@ -1,4 +1,4 @@
-"""Full and read-only disks under a server that goes on: a clear error, the old state, and no restart afterwards."""
+"""Full and read-only disks: a clear error, the old state, and normal operation afterwards without a restart."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,9 +24,7 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
         yield disk
 
 
-def test_on_a_full_disk_changes_fail_deleting_works_and_with_space_all_goes_on(
-    stub: StubServer, disk: SmallDisk
-) -> None:
+def test_full_disk_fails_changes_until_there_is_space(stub: StubServer, disk: SmallDisk) -> None:
     with RunningServer(disk.path, stub.url, **NO_BACKGROUND) as server:
         client = Client(server.api())
         before = client.seen()
@@ -39,7 +37,7 @@ def test_on_a_full_disk_changes_fail_deleting_works_and_with_space_all_goes_on(
     assert not list(disk.path.rglob("*.tmp"))
 
 
-def test_on_a_read_only_disk_every_change_fails_and_afterwards_all_goes_on(stub: StubServer, disk: SmallDisk) -> None:
+def test_read_only_disk_fails_changes_until_it_is_writable(stub: StubServer, disk: SmallDisk) -> None:
     with RunningServer(disk.path, stub.url, **NO_BACKGROUND) as server:
         client = Client(server.api())
         before = client.seen()
@@ -50,9 +48,8 @@ def test_on_a_read_only_disk_every_change_fails_and_afterwards_all_goes_on(stub:
         assert client.outcomes(DELETIONS) == dict.fromkeys(DELETIONS, 204)
 
 
-def test_where_files_cannot_grow_every_change_fails_and_afterwards_all_goes_on(
-    stub: StubServer, tmp_path: Path
-) -> None:
+@pytest.mark.slow
+def test_file_size_limit_fails_changes_until_it_is_lifted(stub: StubServer, tmp_path: Path) -> None:
     arguments = ["--port", "0", "--ollama-host", stub.url]
     with (
         Command("mochi_server", *arguments, cwd=tmp_path, MOCHI_SUMMARIZATION_ENABLED="false") as command,
@@ -66,7 +63,7 @@ def test_where_files_cannot_grow_every_change_fails_and_afterwards_all_goes_on(
         assert client.outcomes(CHANGES) == DONE
 
 
-def test_a_server_starts_on_a_read_only_disk_and_shows_what_is_there(stub: StubServer, disk: SmallDisk) -> None:
+def test_server_starts_and_reads_on_a_read_only_disk(stub: StubServer, disk: SmallDisk) -> None:
     with RunningServer(disk.path, stub.url, **NO_BACKGROUND) as server:
         client = Client(server.api())
         before = client.seen()
@@ -76,7 +73,7 @@ def test_a_server_starts_on_a_read_only_disk_and_shows_what_is_there(stub: StubS
         assert client.outcomes(("turn",)) == {"turn": FAILED}
 
 
-def test_a_stream_on_a_full_disk_is_an_error_and_done(stub: StubServer, disk: SmallDisk) -> None:
+def test_stream_on_full_disk_ends_with_error_and_done(stub: StubServer, disk: SmallDisk) -> None:
     with RunningServer(disk.path, stub.url, **NO_BACKGROUND) as server:
         client = Client(server.api())
         before = client.seen()
@@ -88,7 +85,7 @@ def test_a_stream_on_a_full_disk_is_an_error_and_done(stub: StubServer, disk: Sm
         assert len(client.api.messages(client.session_id)) == len(before[0]["messages"]) + 2
 
 
-def test_a_disk_that_fills_while_the_model_speaks_costs_the_answer_and_nothing_else(disk: SmallDisk) -> None:
+def test_disk_that_fills_during_a_turn_loses_only_the_answer(disk: SmallDisk) -> None:
     gate = Gate()
 
     def resolve(prompt: Prompt) -> Reply | None:

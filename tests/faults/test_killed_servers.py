@@ -1,4 +1,4 @@
-"""kill -9 of the whole server while it streams: what was said is there, save the last two seconds of it."""
+"""SIGKILL of the server while it streams: at most the last two seconds of an answer are lost."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -23,10 +23,13 @@ from tests.support.tools import write_tools
 
 LOST_SECONDS = 2.0
 SLACK_SECONDS = 1.0
-"""What a busy machine may add: the checkpoint's own writing, and the way of the text to the client."""
+"""Extra time on a busy machine: writing the checkpoint and sending the text."""
 
-Heard = list[tuple[float, str]]
-"""Pieces of an answer with the times they came."""
+Received = list[tuple[float, str]]
+"""Chunks of an answer with the times of their arrival."""
+
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
@@ -39,9 +42,7 @@ def arguments(stub: StubServer) -> list[str]:
     return ["--port", "0", "--ollama-host", stub.url]
 
 
-def test_an_answer_in_progress_comes_back_interrupted_and_lacks_two_seconds_at_most(
-    stub: StubServer, tmp_path: Path
-) -> None:
+def test_kill_loses_at_most_two_seconds_of_an_answer(stub: StubServer, tmp_path: Path) -> None:
     check: Callable[[Api], None] = no_sessions
     for _ in range(share(2)):
         with Command("mochi_server", *arguments(stub), cwd=tmp_path) as command, command.api() as api:
@@ -50,20 +51,20 @@ def test_an_answer_in_progress_comes_back_interrupted_and_lacks_two_seconds_at_m
             api.send_message(settled, "Hello!")
             resting = {name: api.messages(name) for name in ids_of(api)}
             streaming = [api.create_session("mochi")["session_id"] for _ in range(3)]
-            check = partial(as_it_should_be, resting, streaming, *streamed_until_killed(api, command, streaming))
+            check = partial(assert_kept, resting, streaming, *streamed_until_killed(api, command, streaming))
     with Command("mochi_server", *arguments(stub), cwd=tmp_path) as command, command.api() as api:
         check(api)
     assert not list((tmp_path / "chat_sessions").glob("*.corrupt-*"))
 
 
-def as_it_should_be(
-    resting: dict[str, list[dict[str, Any]]], streaming: list[str], heard: list[Heard], killed: float, api: Api
+def assert_kept(
+    resting: dict[str, list[dict[str, Any]]], streaming: list[str], received: list[Received], killed: float, api: Api
 ) -> None:
-    """Sessions that rested are what they were, the others have what was heard up to a while before the kill."""
+    """Idle sessions are unchanged; streaming ones have the text that was received until shortly before the kill."""
     assert ids_of(api) == {*resting, *streaming}
     for session_id, before in resting.items():
         assert api.messages(session_id) == before
-    for session_id, pieces in zip(streaming, heard, strict=True):
+    for session_id, pieces in zip(streaming, received, strict=True):
         question, partial_answer = api.messages(session_id)
         assert (question["role"], partial_answer["interrupted"]) == ("user", True)
         due = "".join(text for moment, text in pieces if moment < killed - LOST_SECONDS - SLACK_SECONDS)
@@ -81,20 +82,20 @@ def ids_of(api: Api) -> set[str]:
     return {entry["session_id"] for entry in api.ok(api.http.get("/sessions"))["sessions"]}
 
 
-def streamed_until_killed(api: Api, command: Command, ids: list[str]) -> tuple[list[Heard], float]:
-    """What was heard of endless answers before the server was killed, and when that was."""
-    heard: list[Heard] = [[] for _ in ids]
+def streamed_until_killed(api: Api, command: Command, ids: list[str]) -> tuple[list[Received], float]:
+    """Kill the server during endless answers. Return the received chunks and the time of the kill."""
+    received: list[Received] = [[] for _ in ids]
     long_enough = [Event() for _ in ids]
 
     def listen(number: int) -> None:
-        # The stream breaks off with the process, at times within an event.
+        # The stream ends with the process, sometimes within an event.
         with (
             suppress(httpx.HTTPError, AssertionError),
             api.open_stream(ids[number], instruct(words(1_000_000))) as events,
         ):
             for event in events:
-                heard[number].append((time.monotonic(), event.data["content"]))
-                if heard[number][-1][0] - heard[number][0][0] > LOST_SECONDS + SLACK_SECONDS + 0.5:
+                received[number].append((time.monotonic(), event.data["content"]))
+                if received[number][-1][0] - received[number][0][0] > LOST_SECONDS + SLACK_SECONDS + 0.5:
                     long_enough[number].set()
 
     with ThreadPoolExecutor(len(ids)) as listeners:
@@ -106,10 +107,10 @@ def streamed_until_killed(api: Api, command: Command, ids: list[str]) -> tuple[l
         killed = time.monotonic()
         for listener in listening:
             listener.result()
-    return heard, killed
+    return received, killed
 
 
-def test_a_session_whose_tool_was_running_goes_on_after_the_kill(stub: StubServer, tmp_path: Path) -> None:
+def test_session_is_usable_after_kill_during_tool_call(stub: StubServer, tmp_path: Path) -> None:
     write_tools(tmp_path, HANGING)
     settings = {"tools": ["hang"], "execution_policy": "never_confirm"}
     with Command("mochi_server", *arguments(stub), cwd=tmp_path) as command, command.api() as api:
@@ -126,7 +127,7 @@ def test_a_session_whose_tool_was_running_goes_on_after_the_kill(stub: StubServe
         assert [message["role"] for message in sent] == ["user", "assistant", "tool", "user"]
 
 
-def test_a_call_that_waited_for_approval_is_pending_no_more_after_the_kill(stub: StubServer, tmp_path: Path) -> None:
+def test_kill_ends_a_pending_approval(stub: StubServer, tmp_path: Path) -> None:
     write_tools(tmp_path, HANGING)
     with Command("mochi_server", *arguments(stub), cwd=tmp_path) as command, command.api() as api:
         session_id = api.create_session("mochi", tool_settings={"tools": ["hang"]})["session_id"]

@@ -1,4 +1,4 @@
-"""kill -9 at any moment of writing: each session is what it was or what it was to be, and nothing else is left."""
+"""SIGKILL during a write: each session has its old or its new state, and no other files remain."""
 
 import json
 import os
@@ -11,19 +11,18 @@ from mochi_server.sessions import SessionManager
 from mochi_server.sessions.directory import SessionDirectory
 from mochi_server.sessions.images import images_in
 from tests.faults.killed_writer import Change, State, write_until_killed
-from tests.faults.rounds import ROUNDS
+from tests.faults.rounds import repeated
 from tests.sessions.processes import child
 
 Known = dict[str, State]
 
 
-def test_whatever_is_killed_while_it_writes_leaves_every_session_whole(
-    manager: SessionManager, sessions_dir: Path
-) -> None:
+@repeated(20)
+def test_killed_writer_leaves_every_session_whole(manager: SessionManager, sessions_dir: Path, rounds: int) -> None:
     chance, known = random.Random(2026), Known()
-    for number in range(ROUNDS):
-        said = killed_after(chance.randint(1, 40), chance.random() * 0.005, sessions_dir, known, number)
-        before, (session_id, after) = replayed(known, said)
+    for number in range(rounds):
+        sent = killed_after(chance.randint(1, 40), chance.random() * 0.005, sessions_dir, known, number)
+        before, (session_id, after) = replayed(known, sent)
 
         found = stored(manager, {*before, session_id})
         allowed = [state_of(before, session_id), after.after_crash() if after else None]
@@ -44,18 +43,18 @@ def test_whatever_is_killed_while_it_writes_leaves_every_session_whole(
 
 
 def killed_after(messages: int, seconds: float, directory: Path, known: Known, seed: int) -> list[Change]:
-    """What a writer said until it was killed, so long after so many messages; it may have been at the last of it."""
+    """Kill a writer `seconds` after so many messages. Return its messages; the last change may not be done."""
     with child(write_until_killed, directory, known, seed) as writer:
-        said: list[Change] = [writer.next() for _ in range(messages)]
-        time.sleep(seconds)  # by chance, so that every step of a write is hit at some time
+        sent: list[Change] = [writer.next() for _ in range(messages)]
+        time.sleep(seconds)  # random, so that every step of a write is hit at some time
         writer.process.kill()
-        return said + writer.rest()
+        return sent + writer.rest()
 
 
-def replayed(known: Known, said: list[Change]) -> tuple[Known, tuple[str, State | None]]:
-    """The acknowledged states, and the change after which nothing was said any more, done or not."""
-    states, begun = dict(known), said[0]
-    for change in said:
+def replayed(known: Known, sent: list[Change]) -> tuple[Known, tuple[str, State | None]]:
+    """Return the acknowledged states and the last change that was begun, done or not."""
+    states, begun = dict(known), sent[0]
+    for change in sent:
         if change is not None:
             begun = change
             continue
@@ -90,6 +89,6 @@ def named_images(manager: SessionManager, known: Known) -> set[str]:
 
 def assert_what_was_left_is_swept(manager: SessionManager, sessions_dir: Path) -> None:
     for path in sessions_dir.glob(".*.tmp"):
-        os.utime(path, (0, 0))  # swept is what was left more than an hour ago
+        os.utime(path, (0, 0))  # only files older than an hour are swept
     manager.list_sessions()
     assert not list(sessions_dir.glob(".*.tmp"))

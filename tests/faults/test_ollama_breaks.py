@@ -1,25 +1,27 @@
-"""Ollama breaks once, in each of its ways: the documented error, the message kept, and the next turn works.
+"""Ollama fails once, in many ways: the turn ends with the documented error, the message is kept, the next turn works.
 
-What it says in the ways of ``tests/api/test_bad_ollama.py`` is looked at more closely there.
+`tests/api/test_bad_ollama.py` checks the error messages in more detail.
 """
 
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mochi_stub import StubServer
 from mochi_stub.prompt import Prompt, ToolCall
 from mochi_stub.reply import Failure, Reply, Text, ToolCalls
-from tests.support.api import Event, text_of
+from tests.support.api import Api, Event, text_of
 from tests.support.raw_ollama import RawOllama, line, stream_head, whole
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
 
 Chat = Callable[[socket.socket], None]
 CHUNKED = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\nTransfer-Encoding: chunked\r\n\r\n"
+STALL_SECONDS = 0.5
 RETRY = "Too Many Requests\r\nRetry-After: 30"
 
 
@@ -27,8 +29,8 @@ def sends(*data: bytes) -> Chat:
     return lambda connection: connection.sendall(b"".join(data))
 
 
-def says_nothing(connection: socket.socket) -> None:
-    connection.recv(1)  # returns when the server gives up
+def stays_silent(connection: socket.socket) -> None:
+    connection.recv(1)  # returns when the server closes the connection
 
 
 def stalls(connection: socket.socket) -> None:
@@ -52,9 +54,9 @@ BREAKS: dict[str, tuple[Chat, str, str]] = {
     "503": (sends(whole(b'{"error":"server busy"}', status="503 Service Unavailable")), "", "server busy"),
     "429 with a header": (sends(whole(b'{"error":"slow down"}', status=f"429 {RETRY}")), "", "slow down"),
     "500 without a body": (sends(whole(b"", status="500 Internal Server Error")), "", "status 500"),
-    "an error of no kind": (sends(whole(b'{"error":{"code":7}}', status="500 Oh")), "", '{"error":{"code":7}}'),
+    "an error of unknown form": (sends(whole(b'{"error":{"code":7}}', status="500 Oh")), "", '{"error":{"code":7}}'),
     "no HTTP at all": (sends(b"\x00\x01\x02 what?\r\n\r\n"), "", "connection to Ollama broke"),
-    "silence before the first byte": (says_nothing, "", "silent for too long"),
+    "silence before the first byte": (stays_silent, "", "silent for too long"),
     "silence in the middle": (stalls, "Hi ", "silent for too long"),
     "a reset": (resets, "Hi ", "connection to Ollama broke"),
     "a line without end": (sends(stream_head(), line("Hi "), b"x" * (9 * 1024 * 1024)), "Hi ", "a line of more than"),
@@ -71,54 +73,84 @@ ODDITIES: dict[str, tuple[Chat, str]] = {
         sends(stream_head(), b'{"message":7}\n{"message":{"content":["x"],"thinking":1}}\n', line("Hi", done=True)),
         "Hi",
     ),
-    "counters that are none": (
+    "counters that are no numbers": (
         sends(stream_head(), b'{"message":{"content":"Hi"},"done":true,"eval_count":"x"}'),
         "Hi",
     ),
 }
 
 
-def once(chat: Chat) -> Chat:
-    """Behaves so the first time, and well from then on."""
-    behaviours = iter([chat])
+class BreakingOllama:
+    """An Ollama whose next chat fails as the test says; the chats after it work."""
 
-    def behaves(connection: socket.socket) -> None:
-        next(behaviours, sends(stream_head(), line("Fine.", done=True)))(connection)
+    def __init__(self) -> None:
+        self._behaviours: list[Chat] = []
+        self.raw = RawOllama(self._chat)
 
-    return behaves
+    def break_once(self, chat: Chat) -> None:
+        """Handle the next chat request like this."""
+        self._behaviours = [chat]
 
-
-@pytest.mark.parametrize(("chat", "said", "reason"), BREAKS.values(), ids=BREAKS)
-def test_what_breaks_is_an_error_and_the_next_turn_works(tmp_path: Path, chat: Chat, said: str, reason: str) -> None:
-    with (
-        RawOllama(once(chat)) as ollama,
-        RunningServer(tmp_path, ollama.url, ollama_stall_timeout_seconds=1) as server,
-    ):
-        api = server.api()
-        session_id = api.create_session("raw")["session_id"]
-
-        events = api.stream_message(session_id, "Hello!")
-
-        assert text_of(events) == said
-        assert failure(events)[0] == "OLLAMA_ERROR"
-        assert reason in failure(events)[1]
-        stored = [(m["content"], m.get("interrupted")) for m in api.messages(session_id)]
-        assert stored == [("Hello!", None)] + ([(said, True)] if said else [])
-        assert api.send_message(session_id, "Once more")["message"]["content"] == "Fine."
+    def _chat(self, connection: socket.socket) -> None:
+        chat = self._behaviours.pop() if self._behaviours else sends(stream_head(), line("Fine.", done=True))
+        chat(connection)
 
 
-@pytest.mark.parametrize(("chat", "said"), ODDITIES.values(), ids=ODDITIES)
-def test_what_is_merely_odd_is_an_answer(tmp_path: Path, chat: Chat, said: str) -> None:
-    with RawOllama(once(chat)) as ollama, RunningServer(tmp_path, ollama.url) as server:
-        api = server.api()
-        session_id = api.create_session("raw")["session_id"]
+@pytest.fixture(scope="module")
+def ollama() -> Iterator[BreakingOllama]:
+    ollama = BreakingOllama()
+    with ollama.raw:
+        yield ollama
 
-        events = api.stream_message(session_id, "Hello!")
 
-        assert [event.type for event in events if event.type != "content_delta"] == ["message_complete", "done"]
-        assert text_of(events) == said
-        assert [m["content"] for m in api.messages(session_id)] == ["Hello!", said]
-        assert api.send_message(session_id, "Once more")["message"]["content"] == "Fine."
+@pytest.fixture(scope="module")
+def impatient(ollama: BreakingOllama, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """A client of a server that waits only a moment for Ollama."""
+    directory = tmp_path_factory.mktemp("impatient")
+    with RunningServer(directory, ollama.raw.url, ollama_stall_timeout_seconds=STALL_SECONDS) as server:
+        yield server.api()
+
+
+@pytest.fixture(scope="module")
+def patient(ollama: BreakingOllama, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """A client of a server with default settings."""
+    with RunningServer(tmp_path_factory.mktemp("patient"), ollama.raw.url) as server:
+        yield server.api()
+
+
+def _break(name: str) -> Any:
+    expensive = name == "a line without end"  # tests/unit/test_stream.py has the limit in the first tier
+    return pytest.param(*BREAKS[name], id=name, marks=pytest.mark.slow if expensive else ())
+
+
+@pytest.mark.parametrize(("chat", "text", "reason"), [_break(name) for name in BREAKS])
+def test_failing_ollama_ends_turn_and_next_turn_works(
+    ollama: BreakingOllama, impatient: Api, chat: Chat, text: str, reason: str
+) -> None:
+    session_id = impatient.create_session("raw")["session_id"]
+
+    ollama.break_once(chat)
+    events = impatient.stream_message(session_id, "Hello!")
+
+    assert text_of(events) == text
+    assert failure(events)[0] == "OLLAMA_ERROR"
+    assert reason in failure(events)[1]
+    stored = [(m["content"], m.get("interrupted")) for m in impatient.messages(session_id)]
+    assert stored == [("Hello!", None)] + ([(text, True)] if text else [])
+    assert impatient.send_message(session_id, "Once more")["message"]["content"] == "Fine."
+
+
+@pytest.mark.parametrize(("chat", "text"), ODDITIES.values(), ids=ODDITIES)
+def test_unusual_response_of_ollama_is_an_answer(ollama: BreakingOllama, patient: Api, chat: Chat, text: str) -> None:
+    session_id = patient.create_session("raw")["session_id"]
+
+    ollama.break_once(chat)
+    events = patient.stream_message(session_id, "Hello!")
+
+    assert [event.type for event in events if event.type != "content_delta"] == ["message_complete", "done"]
+    assert text_of(events) == text
+    assert [m["content"] for m in patient.messages(session_id)] == ["Hello!", text]
+    assert patient.send_message(session_id, "Once more")["message"]["content"] == "Fine."
 
 
 @pytest.mark.parametrize(
@@ -130,9 +162,7 @@ def test_what_is_merely_odd_is_an_answer(tmp_path: Path, chat: Chat, said: str) 
     ],
     ids=["the model is gone", "memory is gone", "the runner is gone"],
 )
-def test_what_happens_between_the_calls_of_a_turn_keeps_what_the_turn_had(
-    tmp_path: Path, end: Failure, code: str
-) -> None:
+def test_failure_between_model_calls_keeps_earlier_messages(tmp_path: Path, end: Failure, code: str) -> None:
     def resolve(prompt: Prompt) -> Reply:
         if prompt.user_text == "Once more":
             return Reply.of("Fine.")
@@ -156,7 +186,7 @@ def test_what_happens_between_the_calls_of_a_turn_keeps_what_the_turn_had(
 
 
 def failure(events: list[Event]) -> tuple[str, str]:
-    """Code and message of the error that a stream ends in, with `done` behind it."""
+    """Return code and message of the error event that ends a stream before `done`."""
     assert [event.type for event in events[-2:]] == ["error", "done"]
     return events[-2].data["code"], events[-2].data["message"]
 

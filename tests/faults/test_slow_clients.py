@@ -1,4 +1,4 @@
-"""Clients that read or write as slowly as they can, or not at all: they wait, and nobody else does."""
+"""Clients that read or write slowly, or not at all, do not delay other clients."""
 
 import sys
 from collections.abc import Iterator
@@ -8,40 +8,58 @@ import pytest
 
 from tests.faults.rude_clients import RudeClient, request
 from tests.faults.world import LONG, World, world
-from tests.sessions.processes import DEADLINE
-from tests.support.waiting import until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="counts in /proc")
-CLIENTS = 10
 MEGABYTE = 1024 * 1024
 
 
 @pytest.fixture(scope="module")
-def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with world(tmp_path_factory.mktemp("data")) as here:
+def thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with world(tmp_path_factory.mktemp("thread"), in_thread=True) as here:
         yield here
 
 
-def test_unread_streams_stop_nobody_and_cost_little_more_than_their_text(here: World) -> None:
-    before, sessions = here.memory(), [here.session() for _ in range(CLIENTS)]
-    with ExitStack() as clients:
+@pytest.fixture(scope="module")
+def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with world(tmp_path_factory.mktemp("process"), in_thread=False) as here:
+        yield here
+
+
+@pytest.fixture(params=["thread", pytest.param("process", marks=pytest.mark.slow)])
+def here(request: pytest.FixtureRequest) -> World:
+    found: World = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture
+def clients(here: World) -> int:
+    """The number of slow clients."""
+    return 2 if here.in_thread else 10
+
+
+@pytest.mark.slow
+def test_unread_streams_block_no_client_and_use_bounded_memory(process: World) -> None:
+    here, clients = process, 5
+    before, sessions = here.memory(), [here.create_session() for _ in range(clients)]
+    with ExitStack() as stack:
         for session_id in sessions:
-            client = clients.enter_context(RudeClient(here.address, buffer=4096))
-            client.posts(f"/chat/{session_id}/stream", {"message": "long"})
+            client = stack.enter_context(RudeClient(here.address, buffer=4096))
+            client.send_request(f"/chat/{session_id}/stream", {"message": "long"})
             assert here.is_healthy()
         for session_id in sessions:
-            until(lambda session_id=session_id: here.state(session_id) == "completed", DEADLINE)  # type: ignore[misc]
-        assert here.api.send_message(here.session(), "Hello!")["message"]["content"]
+            here.wait_until_ended(session_id, "completed")
+        assert here.api.send_message(here.create_session(), "Hello!")["message"]["content"]
         assert here.is_healthy()
-        text = CLIENTS * sum(map(len, LONG))
+        text = clients * sum(map(len, LONG))
         assert here.memory() - before < 8 * text + 32 * MEGABYTE
-    here.comes_to_rest()
-    assert [here.api.messages(session_id)[-1]["content"] for session_id in sessions] == ["".join(LONG)] * CLIENTS
+    here.wait_until_idle()
+    here.wait_for_connections_to_stub(1)
+    assert [here.api.messages(session_id)[-1]["content"] for session_id in sessions] == ["".join(LONG)] * clients
 
 
-def test_a_client_that_reads_byte_by_byte_gets_every_event(here: World) -> None:
+def test_client_that_reads_single_bytes_gets_every_event(here: World) -> None:
     with RudeClient(here.address) as client:
-        client.posts(f"/chat/{here.session()}/stream", {"message": "Hello!"})
+        client.send_request(f"/chat/{here.create_session()}/stream", {"message": "Hello!"})
         data = b""
         while not data.endswith(b"0\r\n\r\n"):
             data += client.reads(1)
@@ -49,27 +67,27 @@ def test_a_client_that_reads_byte_by_byte_gets_every_event(here: World) -> None:
     assert data.index(b"event: content_delta") < data.index(b"event: message_complete") < data.index(b"event: done")
 
 
-def test_half_bodies_that_hang_hinder_nobody(here: World) -> None:
-    with ExitStack() as clients:
-        for session_id in [here.session() for _ in range(CLIENTS)]:
-            client = clients.enter_context(RudeClient(here.address))
-            client.posts(f"/chat/{session_id}/stream", {"message": "Hello!"}, share=0.9)
+def test_incomplete_request_bodies_block_no_client(here: World, clients: int) -> None:
+    with ExitStack() as stack:
+        for session_id in [here.create_session() for _ in range(clients)]:
+            client = stack.enter_context(RudeClient(here.address))
+            client.send_request(f"/chat/{session_id}/stream", {"message": "Hello!"}, share=0.9)
             assert here.is_healthy()
-        assert here.api.send_message(here.session(), "Hello!")["message"]["content"]
-        assert here.descriptors() >= CLIENTS
-    here.comes_to_rest()
+        assert here.api.send_message(here.create_session(), "Hello!")["message"]["content"]
+        assert here.descriptors() >= clients
+    here.wait_until_idle()
 
 
-def test_requests_sent_byte_by_byte_are_answered_and_hinder_nobody(here: World) -> None:
-    sessions = [here.session() for _ in range(CLIENTS)]
+def test_requests_sent_in_single_bytes_are_answered(here: World, clients: int) -> None:
+    sessions = [here.create_session() for _ in range(clients)]
     requests = [request(f"/chat/{session_id}/stream", {"message": "Hello!"}) for session_id in sessions]
     with ExitStack() as stack:
-        clients = [stack.enter_context(RudeClient(here.address)) for _ in sessions]
+        connected = [stack.enter_context(RudeClient(here.address)) for _ in sessions]
         for position in range(max(map(len, requests))):
-            for client, data in zip(clients, requests, strict=True):
+            for client, data in zip(connected, requests, strict=True):
                 client.sends(data[position : position + 1])
             if position % 50 == 0:
                 assert here.is_healthy()
-        for client in clients:
+        for client in connected:
             assert client.reads_until(b"event: done").startswith(b"HTTP/1.1 200 OK\r\n")
-    here.comes_to_rest()
+    here.wait_until_idle()

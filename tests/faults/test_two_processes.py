@@ -1,4 +1,4 @@
-"""Two processes on one directory: neither loses what the other writes, nor takes its answer for a crashed one."""
+"""Two processes on one directory: neither loses the other's writes nor treats its running turn as crashed."""
 
 import os
 from pathlib import Path
@@ -23,7 +23,7 @@ pytestmark = [
 ]
 
 
-async def test_an_answer_that_another_process_is_writing_is_no_interrupted_one(
+async def test_running_answer_of_another_process_is_not_interrupted(
     files: FileSessionStore, sessions_dir: Path
 ) -> None:
     session = await stored_session(files)
@@ -34,7 +34,7 @@ async def test_an_answer_that_another_process_is_writing_is_no_interrupted_one(
             assert other.rest() == [["question"], 1]
 
 
-async def test_turns_of_two_processes_on_one_session_keep_every_message(
+async def test_turns_of_two_processes_on_one_session_keep_all_messages(
     files: FileSessionStore, sessions_dir: Path
 ) -> None:
     session = await stored_session(files)
@@ -50,7 +50,7 @@ async def test_turns_of_two_processes_on_one_session_keep_every_message(
     assert not log_of(sessions_dir, session.session_id).exists()
 
 
-async def test_a_short_hold_of_another_process_leaves_a_running_turn_its_log(
+async def test_short_lock_of_another_process_keeps_log_of_running_turn(
     files: FileSessionStore, sessions_dir: Path
 ) -> None:
     session = await stored_session(files)
@@ -63,9 +63,7 @@ async def test_a_short_hold_of_another_process_leaves_a_running_turn_its_log(
     assert contents(await files.load(session.session_id)) == ["edited", "answer"]
 
 
-async def test_a_change_that_another_process_has_not_seen_is_not_replaced_by_it(
-    files: FileSessionStore, sessions_dir: Path
-) -> None:
+async def test_replacing_an_outdated_history_is_a_conflict(files: FileSessionStore, sessions_dir: Path) -> None:
     session = await stored_session(files, said("question"), answered("old answer"))
     async with files.hold(session.session_id, run_id="r"):
         with child(take_a_turn, sessions_dir, session.session_id) as other:
@@ -75,7 +73,7 @@ async def test_a_change_that_another_process_has_not_seen_is_not_replaced_by_it(
     assert contents(await files.load(session.session_id))[1:] == ["old answer", "other question", "other answer"]
 
 
-def test_an_answer_of_a_process_that_died_is_an_interrupted_one(manager: SessionManager, sessions_dir: Path) -> None:
+def test_answer_of_a_dead_process_is_interrupted(manager: SessionManager, sessions_dir: Path) -> None:
     session_id = manager.create_session(_options()).session_id
     with child(leave_an_answer_unfinished, sessions_dir, session_id) as other:
         other.next()
@@ -86,9 +84,7 @@ def test_an_answer_of_a_process_that_died_is_an_interrupted_one(manager: Session
     assert manager.load_session(session_id).messages[-1]["interrupted"] is True
 
 
-async def test_who_opens_a_directory_that_is_served_is_told_by_whom_and_what_that_means(
-    files: FileSessionStore, sessions_dir: Path
-) -> None:
+async def test_opening_a_served_directory_logs_the_other_process(files: FileSessionStore, sessions_dir: Path) -> None:
     await files.open()
     with child(serve_beside, sessions_dir) as other:
         ((line,),) = other.rest()
@@ -96,7 +92,7 @@ async def test_who_opens_a_directory_that_is_served_is_told_by_whom_and_what_tha
     assert "turns of one session are not coordinated between processes" in line
 
 
-async def test_who_opens_a_directory_alone_is_told_nothing_and_what_dead_processes_left_is_swept(
+async def test_opening_sweeps_files_of_dead_processes_without_warning(
     manager: SessionManager, sessions_dir: Path
 ) -> None:
     session_id = manager.create_session(_options()).session_id
@@ -111,7 +107,7 @@ async def test_who_opens_a_directory_alone_is_told_nothing_and_what_dead_process
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
-def test_a_forked_child_does_not_keep_its_dead_parent_alive(tmp_path: Path) -> None:
+def test_forked_child_does_not_keep_presence_of_dead_parent(tmp_path: Path) -> None:
     presence = Presence(tmp_path)
     presence.join()
     ready, go = os.pipe(), os.pipe()
@@ -133,7 +129,7 @@ def test_a_forked_child_does_not_keep_its_dead_parent_alive(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", [None, "", "../1-000000000000", "1-0", "1-000000000000"])
-def test_a_name_that_nobody_has_is_nobodys(tmp_path: Path, name: str | None) -> None:
+def test_invalid_process_name_is_not_present(tmp_path: Path, name: str | None) -> None:
     assert not Presence(tmp_path).lives(name)
 
 

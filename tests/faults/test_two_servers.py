@@ -15,8 +15,9 @@ from tests.support.process import Command
 from tests.support.server import RunningServer
 
 
-@pytest.mark.skipif(os.name == "nt", reason="needs locks that go with their process")
-def test_the_second_server_says_so_and_both_serve(stub: StubServer, tmp_path: Path) -> None:
+@pytest.mark.slow
+@pytest.mark.skipif(os.name == "nt", reason="needs locks that end with their process")
+def test_second_server_on_a_directory_warns_and_both_serve(stub: StubServer, tmp_path: Path) -> None:
     arguments = ["--port", "0", "--ollama-host", stub.url]
     with (
         Command("mochi_server", *arguments, cwd=tmp_path) as first,
@@ -40,9 +41,7 @@ def test_the_second_server_says_so_and_both_serve(stub: StubServer, tmp_path: Pa
         assert (found["title"], found["summary_model"]) == ("t", "mochi")
 
 
-def test_a_new_answer_does_not_replace_what_another_process_has_added_meanwhile(
-    manager: SessionManager, tmp_path: Path
-) -> None:
+def test_regenerated_answer_keeps_messages_of_other_processes(manager: SessionManager, tmp_path: Path) -> None:
     gate = Gate()
     answers = iter([Reply.of("Old."), Reply([Text(["New"]), gate])])
 

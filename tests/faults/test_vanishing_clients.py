@@ -1,4 +1,4 @@
-"""Clients that are gone at any stage of a request: nothing of them runs on, and the session can be used."""
+"""Clients that disconnect at any stage of a request: nothing continues to run, and the session can be used."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -15,56 +15,56 @@ from tests.support.waiting import until
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="counts in /proc")
 
 
-@pytest.fixture(scope="module")
-def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with world(tmp_path_factory.mktemp("data")) as here:
+@pytest.fixture(scope="module", params=["thread", pytest.param("process", marks=pytest.mark.slow)])
+def here(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with world(tmp_path_factory.mktemp("data"), in_thread=request.param == "thread") as here:
         yield here
 
 
 def in_the_head(client: RudeClient, here: World, session_id: str) -> None:
-    client.posts(f"/chat/{session_id}/stream", {"message": "Hello!"}, share=0.4)
+    client.send_request(f"/chat/{session_id}/stream", {"message": "Hello!"}, share=0.4)
 
 
 def in_the_body(client: RudeClient, here: World, session_id: str) -> None:
-    client.posts(f"/chat/{session_id}/stream", {"message": "Hello!"}, share=0.95)
+    client.send_request(f"/chat/{session_id}/stream", {"message": "Hello!"}, share=0.95)
 
 
 def before_the_first_event(client: RudeClient, here: World, session_id: str) -> None:
-    here.nothing_asked()
-    client.posts(f"/chat/{session_id}/stream", {"message": "wait"})
-    until(here.asked, DEADLINE)
+    here.clear_journal()
+    client.send_request(f"/chat/{session_id}/stream", {"message": "wait"})
+    until(here.model_was_called, DEADLINE)
 
 
 def at_once(client: RudeClient, here: World, session_id: str) -> None:
-    client.posts(f"/chat/{session_id}/stream", {"message": "wait"})
+    client.send_request(f"/chat/{session_id}/stream", {"message": "wait"})
 
 
 def in_the_stream(client: RudeClient, here: World, session_id: str) -> None:
-    client.posts(f"/chat/{session_id}/stream", {"message": "half"})
+    client.send_request(f"/chat/{session_id}/stream", {"message": "half"})
     client.reads_until(b"event: content_delta")
 
 
 def in_a_fast_stream(client: RudeClient, here: World, session_id: str) -> None:
-    client.posts(f"/chat/{session_id}/stream", {"message": "long"})
+    client.send_request(f"/chat/{session_id}/stream", {"message": "long"})
     client.reads_until(b"event: content_delta")
 
 
 def when_asked_for_approval(client: RudeClient, here: World, session_id: str) -> None:
-    client.posts(f"/chat/{session_id}/stream", {"message": instruct(calls("hang"))})
+    client.send_request(f"/chat/{session_id}/stream", {"message": instruct(calls("hang"))})
     client.reads_until(b"event: tool_call_confirmation_required")
 
 
 def during_a_tool_call(client: RudeClient, here: World, session_id: str) -> None:
     settings = {"tools": ["hang"], "execution_policy": "never_confirm"}
     here.api.ok(here.api.http.patch(f"/sessions/{session_id}", json={"tool_settings": settings}))
-    client.posts(f"/chat/{session_id}/stream", {"message": instruct(calls("hang"))})
+    client.send_request(f"/chat/{session_id}/stream", {"message": instruct(calls("hang"))})
     client.reads_until(b"event: tool_call")
 
 
 def waiting_for_a_whole_answer(client: RudeClient, here: World, session_id: str) -> None:
-    here.nothing_asked()
-    client.posts(f"/chat/{session_id}", {"message": "half"})
-    until(here.asked, DEADLINE)
+    here.clear_journal()
+    client.send_request(f"/chat/{session_id}", {"message": "half"})
+    until(here.model_was_called, DEADLINE)
 
 
 Stage = Callable[[RudeClient, World, str], None]
@@ -83,15 +83,16 @@ STAGES: list[Stage] = [
 
 @pytest.mark.parametrize("resets", [False, True], ids=["closing", "resetting"])
 @pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.__name__)
-def test_a_client_that_vanishes_leaves_nothing_behind(here: World, stage: Stage, resets: bool) -> None:
-    sessions = [here.session() for _ in range(share(4))]
+def test_disconnect_at_any_stage_leaves_nothing_behind(here: World, stage: Stage, resets: bool) -> None:
+    sessions = [here.create_session() for _ in range(1 if here.in_thread else share(4))]
     for session_id in sessions:
         with RudeClient(here.address, resets=resets) as client:
             stage(client, here, session_id)
         assert here.is_healthy()
     for session_id in sessions:
-        until(lambda session_id=session_id: here.state(session_id) != "running", DEADLINE)  # type: ignore[misc]  # as it is now
-    here.comes_to_rest()
+        here.wait_until_ended(session_id)
+    here.wait_until_idle()
+    here.wait_for_connections_to_stub(here.idle_connections + 1)
     for session_id in sessions:
         assert here.api.send_message(session_id, "Go on", if_busy="wait")["message"]["content"]
         assert here.api.messages(session_id)[-2]["content"] == "Go on"

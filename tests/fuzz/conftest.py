@@ -1,6 +1,13 @@
-"""One server for all requests: test mode, in a process of its own, with its log in a file."""
+"""The server under test, and schemathesis in the second tier.
+
+Importing schemathesis takes a second. So the first tier (`-m 'not slow'`) ignores the module that uses it, and this
+file loads its plugin, which pytest's own option `-p no:schemathesis` excludes.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -9,9 +16,25 @@ from tests.fuzz.world import World
 from tests.support.api import Api
 
 
+def _is_selected(config: pytest.Config) -> bool:
+    """Return whether this run of pytest has the second tier."""
+    return bool(config.option.markexpr != "not slow")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Load the plugin of schemathesis, which pytest itself must not load (`-p no:schemathesis`)."""
+    if _is_selected(config):
+        config.pluginmanager.import_plugin("schemathesis.pytest.plugin")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Ignore the module that needs schemathesis."""
+    return True if collection_path.name == "test_operations.py" and not _is_selected(config) else None
+
+
 @pytest.fixture(scope="session")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """The server and what exists on it; its log must tell of no defect in the end."""
+    """One server in test mode, a process of its own. Fails if its log reports a defect."""
     data_dir = tmp_path_factory.mktemp("fuzz")
     World.furnish(data_dir)
     with LoggedServer(data_dir) as server:

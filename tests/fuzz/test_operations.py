@@ -3,6 +3,7 @@
 import os
 from typing import Any
 
+import pytest
 import schemathesis
 from schemathesis import Case
 from schemathesis.config import SchemathesisConfig
@@ -44,6 +45,7 @@ _CHECKS = [
     of_openapi.response_headers_conformance,
 ]
 
+pytestmark = pytest.mark.slow
 schema = schemathesis.openapi.from_dict(document(), config=SchemathesisConfig.from_dict(_CONFIG))
 
 

@@ -7,15 +7,16 @@ it. So every request meets the same world, whatever was asked before it, and a f
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-
-from schemathesis import Case
+from typing import TYPE_CHECKING, Any
 
 from tests.support.agents import delegate, write_agent
 from tests.support.api import Api
 from tests.support.images import PNG, encoded
 from tests.support.instructions import calls, instruct, words
 from tests.support.tools import write_tools
+
+if TYPE_CHECKING:
+    from schemathesis import Case
 
 MODELS = ["mochi:latest", "mochi-chat:latest", "failing:latest"]
 SEES = "echo:latest"
@@ -105,7 +106,7 @@ class World:
         write_agent(data_dir, AGENTS[1], SKILL=None)
 
     @contextmanager
-    def made_for(self, case: Case[Any]) -> Iterator[None]:
+    def made_for(self, case: "Case[Any]") -> Iterator[None]:
         """The names that the case holds, made true for as long as it is asked."""
         self._renew_prompts()
         wanted = case.path_parameters.get("session_id") if case.path_parameters else None

@@ -1,4 +1,4 @@
-"""Two servers over one database, each a process of its own; clients of either."""
+"""Two servers with one database, each a process of its own, and a client of each."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import cluster
 from tests.support.api import Api
 from tests.support.cluster import Member
 from tests.support.holding import Holding
@@ -14,9 +15,15 @@ from tests.support.holding import Holding
 Start = Callable[..., Member]
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Preload servers in the process that children are forked from, if this run has tests of this directory."""
+    if any(Path(__file__).parent in item.path.parents for item in session.items):
+        cluster.preload()
+
+
 @pytest.fixture
 def start(holding: Holding, database: str, tmp_path: Path) -> Iterator[Start]:
-    """Starts one server more."""
+    """Start another server."""
     with ExitStack() as stack:
 
         def started(ollama_host: str = holding.stub.url, **settings: Any) -> Member:

@@ -15,6 +15,8 @@ from tests.support.cluster import Member
 from tests.support.holding import Holding
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.slow
+
 
 @contextmanager
 def attached(api: Api, session_id: str, **headers: str) -> Iterator[Iterator[Event]]:
@@ -23,7 +25,7 @@ def attached(api: Api, session_id: str, **headers: str) -> Iterator[Iterator[Eve
         yield read_events(response)
 
 
-def test_a_session_is_the_same_everywhere(a: Api, b: Api) -> None:
+def test_session_is_the_same_on_every_server(a: Api, b: Api) -> None:
     session_id = a.create_session("mochi", title="Ours")["session_id"]
     b.send_message(session_id, "Hello")
     a.send_message(session_id, "Again")
@@ -31,7 +33,7 @@ def test_a_session_is_the_same_everywhere(a: Api, b: Api) -> None:
     assert [message["content"] for message in b.messages(session_id)] == ["Hello", "Fine.", "Again", "Fine."]
 
 
-def test_a_running_turn_is_heard_at_another_server_from_wherever_one_was(a: Api, b: Api, holding: Holding) -> None:
+def test_running_turn_is_resumed_at_another_server(a: Api, b: Api, holding: Holding) -> None:
     session_id = a.create_session("mochi")["session_id"]
     with a.open_stream(session_id, "hold") as events:
         first = [next(events) for _ in range(2)]
@@ -45,7 +47,7 @@ def test_a_running_turn_is_heard_at_another_server_from_wherever_one_was(a: Api,
     assert text_of(first) == "one two three four"
 
 
-def test_a_turn_is_stopped_by_another_server(a: Api, b: Api) -> None:
+def test_turn_is_stopped_by_another_server(a: Api, b: Api) -> None:
     session_id = a.create_session("mochi")["session_id"]
     with a.open_stream(session_id, "hold") as events:
         next(events)
@@ -62,9 +64,7 @@ CREATE FUNCTION pg_notify(text, text) RETURNS void LANGUAGE sql AS 'INSERT INTO 
 """
 
 
-def test_without_any_notification_everything_takes_longer_and_nothing_is_lost(
-    start: Start, database: str, holding: Holding
-) -> None:
+def test_servers_work_without_notifications(start: Start, database: str, holding: Holding) -> None:
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute(LOSING)
         deaf = f"{database},pg_catalog"  # what stands there comes second, else always first
@@ -81,7 +81,7 @@ def test_without_any_notification_everything_takes_longer_and_nothing_is_lost(
         assert connection.execute("SELECT count(*) FROM lost").fetchone() != (0,)
 
 
-def test_a_session_that_answers_elsewhere_is_busy_or_waited_for(a: Api, b: Api, holding: Holding) -> None:
+def test_session_running_on_another_server_is_busy(a: Api, b: Api, holding: Holding) -> None:
     session_id = a.create_session("mochi")["session_id"]
     with ThreadPoolExecutor(1) as pool, a.open_stream(session_id, "hold") as events:
         run_id = next(events).id.partition(":")[0]
@@ -98,7 +98,7 @@ def test_a_session_that_answers_elsewhere_is_busy_or_waited_for(a: Api, b: Api, 
     assert [message["role"] for message in a.messages(session_id)] == ["user", "assistant"] * 2
 
 
-def test_a_session_is_deleted_at_another_server_than_that_of_its_turn(a: Api, b: Api, holding: Holding) -> None:
+def test_session_is_deleted_by_another_server_during_a_turn(a: Api, b: Api, holding: Holding) -> None:
     session_id = a.create_session("mochi")["session_id"]
     with a.open_stream(session_id, "hold") as events:
         next(events)
@@ -110,7 +110,7 @@ def test_a_session_is_deleted_at_another_server_than_that_of_its_turn(a: Api, b:
         assert error_of(api.http.get(f"/chat/{session_id}/stream")) == (404, "SESSION_NOT_FOUND")
 
 
-def test_a_repeated_request_hears_the_turn_that_the_first_began_elsewhere(a: Api, b: Api, holding: Holding) -> None:
+def test_repeated_request_joins_turn_of_another_server(a: Api, b: Api, holding: Holding) -> None:
     session_id = a.create_session("mochi")["session_id"]
     body, key = {"message": "hold"}, {"Idempotency-Key": "k1"}
     with ThreadPoolExecutor(2) as pool:
@@ -124,7 +124,7 @@ def test_a_repeated_request_hears_the_turn_that_the_first_began_elsewhere(a: Api
     assert error_of(other) == (422, "IDEMPOTENCY_KEY_REUSED")
 
 
-def test_the_last_listener_counts_wherever_it_is(a: Api, b: Api, holding: Holding) -> None:
+def test_turn_ends_with_its_last_subscriber_on_any_server(a: Api, b: Api, holding: Holding) -> None:
     session_id = a.create_session("mochi")["session_id"]
     with attached_elsewhere(a, b, session_id) as events:
         next(events)
@@ -147,9 +147,7 @@ def attached_elsewhere(a: Api, b: Api, session_id: str) -> Iterator[Iterator[Eve
 
 
 @pytest.mark.parametrize("how", ["kill", "stop"])
-def test_a_server_that_ends_frees_its_sessions_at_once(
-    a: Api, b: Api, servers: tuple[Member, Member], how: str
-) -> None:
+def test_ended_server_unlocks_its_sessions_at_once(a: Api, b: Api, servers: tuple[Member, Member], how: str) -> None:
     session_id = a.create_session("mochi")["session_id"]
     with ThreadPoolExecutor(1) as pool, a.open_stream(session_id, "hold") as events:
         next(events)
@@ -159,9 +157,7 @@ def test_a_server_that_ends_frees_its_sessions_at_once(
     assert b.http.get(f"/chat/{session_id}/run").status_code == 200
 
 
-def test_who_listened_at_another_server_than_the_one_that_is_killed_is_told(
-    a: Api, b: Api, servers: tuple[Member, Member]
-) -> None:
+def test_subscriber_gets_server_lost_when_the_server_is_killed(a: Api, b: Api, servers: tuple[Member, Member]) -> None:
     session_id = a.create_session("mochi")["session_id"]
     b.send_message(session_id, "Before")
     with a.open_stream(session_id, "hold") as mine, attached(b, session_id) as events:
@@ -177,7 +173,7 @@ def test_who_listened_at_another_server_than_the_one_that_is_killed_is_told(
         assert (rest.status_code, rest.content) == (204, b""), "what the turn before it said"
 
 
-def test_a_stream_that_a_leaving_server_passed_on_goes_on_at_another(
+def test_stream_of_a_stopping_server_resumes_at_another(
     start: Start, a: Api, b: Api, servers: tuple[Member, Member], holding: Holding
 ) -> None:
     session_id = a.create_session("mochi")["session_id"]
@@ -190,9 +186,7 @@ def test_a_stream_that_a_leaving_server_passed_on_goes_on_at_another(
             assert seen + list(rest) == list(mine)
 
 
-def test_requests_with_one_key_whose_server_is_killed_become_one_turn_at_another(
-    start: Start, holding: Holding, database: str
-) -> None:
+def test_killed_server_leaves_one_turn_for_one_idempotency_key(start: Start, holding: Holding, database: str) -> None:
     body, key = {"message": "hold"}, {"Idempotency-Key": "k1"}
     killed, other = start(), start()
     with ThreadPoolExecutor(2) as pool, Api(killed.url) as a, Api(other.url) as b, Api(start().url) as c:
@@ -211,19 +205,19 @@ def test_requests_with_one_key_whose_server_is_killed_become_one_turn_at_another
         assert [message["content"] for message in b.messages(session_id)] == ["hold", "one two three four"]
 
 
-def test_a_key_that_is_none_is_refused(a: Api) -> None:
+def test_invalid_idempotency_key_is_refused(a: Api) -> None:
     session_id = a.create_session("mochi")["session_id"]
     body, key = {"message": "Hello"}, {"Idempotency-Key": secrets.token_urlsafe(6000)}
     assert error_of(a.http.post(f"/chat/{session_id}", json=body, headers=key)) == (422, "VALIDATION_ERROR")
 
 
-def test_tools_that_are_read_again_are_read_again_everywhere(a: Api, b: Api, tmp_path_factory: object) -> None:
+def test_tools_are_reloaded_on_every_server(a: Api, b: Api, tmp_path_factory: object) -> None:
     assert b.ok(b.http.get("/tools"))["tools"] == {}
     a.ok(a.http.post("/tools/reload"))
     assert b.ok(b.http.get("/tools"))["tools"] == {}
 
 
-def test_no_server_is_needed_for_what_another_began(start: Start, a: Api, servers: tuple[Member, Member]) -> None:
+def test_new_server_continues_session_of_killed_servers(start: Start, a: Api, servers: tuple[Member, Member]) -> None:
     session_id = a.create_session("mochi")["session_id"]
     a.send_message(session_id, "Hello")
     for member in servers:

@@ -15,6 +15,7 @@ from tests.support.api import Api, error_of
 from tests.support.instructions import calls, instruct
 from tests.support.tools import write_tools
 
+pytestmark = pytest.mark.slow
 TURNS, CALLS = share(1) if share(1) > 1 else 2, 20
 TOOLS = """
     from pathlib import Path
@@ -34,7 +35,7 @@ def stub() -> StubServer:
     return StubServer(speed=0)
 
 
-def test_calls_of_one_server_are_approved_of_at_the_other(start: Start, stub: StubServer, tmp_path: Path) -> None:
+def test_tool_calls_are_approved_at_another_server(start: Start, stub: StubServer, tmp_path: Path) -> None:
     write_tools(tmp_path, TOOLS)
     with stub, Api(start(stub.url).url) as a, Api(start(stub.url).url) as b, ThreadPoolExecutor(4) as pool:
         wanted = list(pool.map(lambda turn: approved_of_elsewhere(a, b, turn), range(TURNS)))
@@ -63,9 +64,7 @@ def approved_of_elsewhere(a: Api, b: Api, turn: int) -> list[str]:
     return texts
 
 
-def test_a_late_decision_is_known_for_one_also_when_the_session_has_gone_on_elsewhere(
-    start: Start, stub: StubServer, tmp_path: Path
-) -> None:
+def test_late_decision_is_refused_on_every_server(start: Start, stub: StubServer, tmp_path: Path) -> None:
     write_tools(tmp_path, TOOLS)
     with stub, Api(start(stub.url).url) as a, Api(start(stub.url).url) as b:
         decided_late(a, b)

@@ -36,7 +36,8 @@ def relayed(database: str) -> tuple[CuttingRelay, str]:
     return relay, database.replace(f":{port}/", f":{urlsplit(relay.url).port}/")
 
 
-def test_a_database_lost_in_mid_turn_ends_the_turn_and_keeps_what_was_said(
+@pytest.mark.slow
+def test_lost_database_ends_turn_and_keeps_partial_answer(
     start: Start, holding: Holding, relayed: tuple[CuttingRelay, str]
 ) -> None:
     relay, url = relayed
@@ -56,7 +57,8 @@ def test_a_database_lost_in_mid_turn_ends_the_turn_and_keeps_what_was_said(
         assert api.send_message(session_id, "Again")["message"]["content"] == "Fine."
 
 
-def test_a_session_that_was_taken_over_is_not_written_by_who_lost_it(
+@pytest.mark.slow
+def test_server_without_the_lock_does_not_write_the_session(
     start: Start, holding: Holding, relayed: tuple[CuttingRelay, str]
 ) -> None:
     relay, url = relayed
@@ -75,9 +77,8 @@ def test_a_session_that_was_taken_over_is_not_written_by_who_lost_it(
         assert [message["content"] for message in before] == ["hold", "Mine now", "Fine."]
 
 
-def test_without_its_database_a_server_is_not_ready_and_says_so(
-    start: Start, relayed: tuple[CuttingRelay, str]
-) -> None:
+@pytest.mark.slow
+def test_server_without_database_is_not_ready(start: Start, relayed: tuple[CuttingRelay, str]) -> None:
     relay, url = relayed
     with relay, Api(start(store_url=url).url, timeout=40) as api:
         ready(api)
@@ -97,7 +98,8 @@ def ready(api: Api) -> None:
     until(lambda: api.http.get("/health/ready").status_code == 200, 20)
 
 
-def test_a_full_database_refuses_what_is_new_and_keeps_what_there_is(start: Start, database: str) -> None:
+@pytest.mark.slow
+def test_full_database_refuses_changes_and_keeps_stored_state(start: Start, database: str) -> None:
     with Api(start().url) as api, psycopg.connect(database, autocommit=True) as connection:
         session_id = api.create_session("mochi")["session_id"]
         api.send_message(session_id, "Hello!")
@@ -113,9 +115,8 @@ def test_a_full_database_refuses_what_is_new_and_keeps_what_there_is(start: Star
         assert api.send_message(session_id, "Now there is")["message"]["content"] == "Fine."
 
 
-def test_a_database_that_does_not_get_on_fails_those_who_wait_for_it_and_nobody_else(
-    start: Start, database: str
-) -> None:
+@pytest.mark.slow
+def test_blocked_table_fails_only_requests_that_need_it(start: Start, database: str) -> None:
     with Api(start().url, timeout=60) as api, psycopg.connect(database) as connection:
         session_id = api.create_session("mochi")["session_id"]
         with connection.transaction(force_rollback=True):
@@ -130,6 +131,7 @@ def test_a_database_that_does_not_get_on_fails_those_who_wait_for_it_and_nobody_
         assert api.send_message(session_id, "Hello!")["message"]["content"] == "Fine."
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -140,12 +142,13 @@ def test_a_database_that_does_not_get_on_fails_those_who_wait_for_it_and_nobody_
         (("127.0.0.1:", "127.0.0.1:x"), "its URL has something that PostgreSQL does not know"),
     ],
 )
-async def test_a_wrong_url_is_told_of(database: str, change: tuple[str, str], reason: str) -> None:
+async def test_invalid_database_url_is_reported(database: str, change: tuple[str, str], reason: str) -> None:
     with pytest.raises(StorageFailed, match=reason):
         await Database(database.replace(*change, 1)).open(patience=0)
 
 
-async def test_a_database_without_connections_left_is_told_of(database: str) -> None:
+@pytest.mark.slow
+async def test_exhausted_database_connections_are_reported(database: str) -> None:
     with psycopg.connect(database, autocommit=True) as connection:
         name = f"crowded_{uuid4().hex[:8]}"
         connection.execute(f"CREATE ROLE {name} LOGIN CONNECTION LIMIT 0")
@@ -156,8 +159,14 @@ async def test_a_database_without_connections_left_is_told_of(database: str) -> 
             connection.execute(f"DROP ROLE {name}")
 
 
+async def test_unreachable_database_is_reported() -> None:
+    with pytest.raises(StorageFailed, match="the database cannot be reached"):
+        await Database("postgresql://me@127.0.0.1:9/x").open(patience=0)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [[], ["migrate"]])
-def test_a_server_without_its_database_says_so_in_one_line(tmp_path: Path, command: list[str]) -> None:
+def test_unreachable_database_ends_server_with_one_line(tmp_path: Path, command: list[str]) -> None:
     url = f"postgresql://me:{WRONG}@127.0.0.1:9/x"
     code, said = run("mochi_server", *command, cwd=tmp_path, MOCHI_STORE_URL=url)
     assert (code, said) == (
@@ -166,7 +175,8 @@ def test_a_server_without_its_database_says_so_in_one_line(tmp_path: Path, comma
     )
 
 
-def test_a_wrong_password_is_told_of_and_never_printed(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_wrong_password_is_reported_and_never_printed(tmp_path: Path) -> None:
     url = postgres.of_this_run().url(postgres.LOCKED, WRONG)
     code, said = run("mochi_server", cwd=tmp_path, MOCHI_STORE_URL=url, MOCHI_LOG_LEVEL="DEBUG")
     reason = "the database refuses the user or the password"
@@ -174,7 +184,8 @@ def test_a_wrong_password_is_told_of_and_never_printed(tmp_path: Path) -> None:
     assert WRONG not in said
 
 
-def test_a_newer_schema_is_refused_and_an_older_one_brought_up_to_date(tmp_path: Path, database: str) -> None:
+@pytest.mark.slow
+def test_newer_schema_is_refused_and_older_is_migrated(tmp_path: Path, database: str) -> None:
     said = run("mochi_server", "migrate", cwd=tmp_path, MOCHI_STORE_URL=database)
     assert said == (0, "mochi-server: the database's schema is version 3\n")
     with psycopg.connect(database, autocommit=True) as connection:
@@ -187,6 +198,7 @@ def test_a_newer_schema_is_refused_and_an_older_one_brought_up_to_date(tmp_path:
     assert "schema is version 1000, this mochi-server knows 3" in refused
 
 
+@pytest.mark.slow
 def test_workers_need_a_database(tmp_path: Path) -> None:
     code, said = run("mochi_server", "--workers", "2", cwd=tmp_path)
     assert (code, said.count("\n")) == (2, 1)

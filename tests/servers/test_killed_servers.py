@@ -1,6 +1,6 @@
-"""Servers are killed under streaming sessions; the others go on with these, and nothing that was stored is lost.
+"""Servers are killed during streams. The other servers continue the sessions, and no stored message is lost.
 
-The command's own tests do it for a moment; MOCHI_FAULT_ROUNDS makes it as many kills.
+MOCHI_FAULT_ROUNDS sets the number of kills.
 """
 
 import threading
@@ -21,6 +21,7 @@ from tests.support.balancer import Balancer
 from tests.support.cluster import Member
 from tests.support.instructions import instruct, words
 
+pytestmark = pytest.mark.slow
 SERVERS = 3
 PAUSE_SECONDS = 2.5
 LOCKED_SECONDS = 5.0
@@ -33,23 +34,23 @@ def stub() -> Iterator[StubServer]:
         yield stub
 
 
-class Talk:
-    """A client that talks in one session through the balancer, whatever happens to servers."""
+class Conversation:
+    """A client that sends messages to one session through the balancer, also while servers are killed."""
 
     def __init__(self, url: str) -> None:
         self.api = Api(url, limits=httpx.Limits(max_keepalive_connections=0))
         self.session_id = self._created()
         self.acknowledged: dict[str, str] = {}
-        """Contents of whole answers by id, once the server has said that they are stored."""
+        """Complete answers by message id, from the events that say that they are stored."""
         self.locked = 0.0
-        """The longest that a session was busy without a server that was at it."""
+        """Longest time in seconds for which the session was busy without a running server."""
 
     def _created(self) -> str:
         while True:
             with suppress(httpx.HTTPError):
                 return str(self.api.create_session("mochi")["session_id"])
 
-    def until(self, over: threading.Event) -> None:
+    def run_until(self, over: threading.Event) -> None:
         while not over.is_set():
             with suppress(httpx.HTTPError, AssertionError):
                 self._turn()
@@ -77,15 +78,13 @@ class Talk:
                 self.acknowledged[event.data["message_id"]] = text
 
 
-def test_killing_servers_loses_nothing_and_leaves_no_session_locked(
-    start: Start, stub: StubServer, database: str
-) -> None:
+def test_killed_servers_lose_nothing_and_lock_no_session(start: Start, stub: StubServer, database: str) -> None:
     kills, number = share(2), 100 if share(2) > 2 else 12
     members = [start(stub.url) for _ in range(SERVERS)]
     with Balancer([member.port for member in members]) as balancer, ThreadPoolExecutor(number) as pool:
         over = threading.Event()
-        talks = list(pool.map(Talk, [balancer.url] * number))
-        running = [pool.submit(talk.until, over) for talk in talks]
+        conversations = list(pool.map(Conversation, [balancer.url] * number))
+        running = [pool.submit(conversation.run_until, over) for conversation in conversations]
         for kill in range(kills):
             time.sleep(PAUSE_SECONDS)
             balancer.ports[kill % SERVERS] = _replaced(members, kill % SERVERS, start, stub).port
@@ -93,14 +92,14 @@ def test_killing_servers_loses_nothing_and_leaves_no_session_locked(
         over.set()
         for ended in running:
             ended.result(60)
-        histories = {talk.session_id: _history(talk) for talk in talks}
-    assert sum(len(talk.acknowledged) for talk in talks) > number / 2
-    assert max(talk.locked for talk in talks) < LOCKED_SECONDS
-    for talk in talks:
-        stored = {message["message_id"]: message["content"] for message in histories[talk.session_id]}
-        assert {message_id: stored.get(message_id) for message_id in talk.acknowledged} == talk.acknowledged
+        histories = {each.session_id: _history(each) for each in conversations}
+    assert sum(len(each.acknowledged) for each in conversations) > number / 2
+    assert max(each.locked for each in conversations) < LOCKED_SECONDS
+    for each in conversations:
+        stored = {message["message_id"]: message["content"] for message in histories[each.session_id]}
+        assert {message_id: stored.get(message_id) for message_id in each.acknowledged} == each.acknowledged
     cut_off = [message for messages in histories.values() for message in messages if message.get("interrupted")]
-    assert cut_off, "no answer was cut off: nothing was tried"
+    assert cut_off, "no answer was interrupted, so the test proves nothing"
 
 
 def _replaced(members: list[Member], index: int, start: Start, stub: StubServer) -> Member:
@@ -109,10 +108,10 @@ def _replaced(members: list[Member], index: int, start: Start, stub: StubServer)
     return members[index]
 
 
-def _history(talk: Talk) -> list[dict[str, Any]]:
+def _history(conversation: Conversation) -> list[dict[str, Any]]:
     deadline = time.monotonic() + STARTING_SECONDS
     while True:
         try:
-            return talk.api.messages(talk.session_id)
+            return conversation.api.messages(conversation.session_id)
         except httpx.HTTPError:
             assert time.monotonic() < deadline

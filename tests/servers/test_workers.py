@@ -12,7 +12,10 @@ from tests.support.holding import Holding
 from tests.support.process import Command
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for the workers in /proc")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="finds the workers in /proc"),
+]
 _REQUESTS = 12
 """Enough to reach each worker: every one is a connection of its own."""
 _SECONDS = 20
@@ -30,9 +33,7 @@ def is_worker(process: str) -> bool:
         return False
 
 
-def test_workers_know_each_others_turns_and_one_that_dies_is_replaced(
-    holding: Holding, database: str, tmp_path: Path
-) -> None:
+def test_workers_share_turns_and_a_dead_worker_is_replaced(holding: Holding, database: str, tmp_path: Path) -> None:
     arguments = ("--port", "0", "--workers", "2", "--ollama-host", holding.stub.url)
     with Command("mochi_server", *arguments, cwd=tmp_path, MOCHI_STORE_URL=database) as command:
         api = command.api(limits=httpx.Limits(max_keepalive_connections=0))

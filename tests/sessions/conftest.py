@@ -42,12 +42,12 @@ async def postgres_store(url: str) -> AsyncGenerator[PostgresSessionStore, None]
         await database.aclose()
 
 
-STORES = ["files", "memory", "postgres"]
+STORES = ["files", "memory", pytest.param("postgres", marks=pytest.mark.slow)]
 
 
 @pytest.fixture(params=STORES)
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[SessionStore, None]:
-    """Any store; a test that takes it is part of the contract."""
+    """One of the stores. A test that takes it is part of the contract of all stores."""
     if request.param == "memory":
         yield MemorySessionStore()
         return

@@ -1,4 +1,4 @@
-"""What tests let other processes do: real ones, forked from one that has the imports already."""
+"""Work that tests run in other processes. These are forked from a process that has done the imports."""
 
 import asyncio
 import multiprocessing
@@ -15,7 +15,7 @@ from mochi_server.sessions import FileSessionStore, SessionCreationOptions, Sess
 from tests.sessions.samples import answered, said
 
 DEADLINE = 30.0
-"""Seconds after which a child that does not answer has failed its test."""
+"""Seconds after which a child that does not answer fails its test."""
 
 _context: Any = multiprocessing.get_context("spawn" if sys.platform == "win32" else "forkserver")
 _context.set_forkserver_preload(
@@ -24,32 +24,32 @@ _context.set_forkserver_preload(
 
 
 class Child:
-    """A running child and the reading end of what it says."""
+    """A running child process and the connection that it sends to."""
 
     def __init__(self, process: Any, answers: Any) -> None:
         self.process, self.answers = process, answers
 
     def next(self) -> Any:
-        """What it says next. Raises EOFError when it has ended, if need be in the middle of a word."""
-        assert self.answers.poll(DEADLINE), "the child says nothing"
+        """Return what the child sends next. Raises EOFError if the child has ended, even within a message."""
+        assert self.answers.poll(DEADLINE), "the child sends nothing"
         try:
             return self.answers.recv()
         except OSError as error:
             raise EOFError from error
 
     def rest(self) -> list[Any]:
-        """All that it still says until it ends."""
-        said = []
+        """Return everything that the child sends until it ends."""
+        sent = []
         try:
             while True:
-                said.append(self.next())
+                sent.append(self.next())
         except EOFError:
-            return said
+            return sent
 
 
 @contextmanager
 def child(work: Callable[..., None], *arguments: object) -> Iterator[Child]:
-    """``work(say, *arguments)`` in another process, which is over when this ends."""
+    """Run `work(connection, *arguments)` in another process, which has ended when the context ends."""
     ours, theirs = _context.Pipe(duplex=False)
     process = _context.Process(target=work, args=(theirs, *arguments), daemon=True)
     process.start()
@@ -63,10 +63,10 @@ def child(work: Callable[..., None], *arguments: object) -> Iterator[Child]:
         process.close()
 
 
-def talk_forever(say: Connection, directory: Path, session_id: str) -> None:
-    """Turn after turn until killed; each message is said when the store has acknowledged it."""
+def run_turns_forever(say: Connection, directory: Path, session_id: str) -> None:
+    """Run turns until killed; send each message when the store has acknowledged it."""
 
-    async def talk() -> None:
+    async def run() -> None:
         store = FileSessionStore(directory)
         for turn in count():
             async with store.hold(session_id, run_id="r"):
@@ -76,11 +76,11 @@ def talk_forever(say: Connection, directory: Path, session_id: str) -> None:
                     say.send(text)
             await store.patch(session_id, {"title": str(turn)})
 
-    asyncio.run(talk())
+    asyncio.run(run())
 
 
 def create_forever(say: Connection, directory: Path, model: str) -> None:
-    """New sessions until killed; each id is said when the session is acknowledged."""
+    """Create sessions until killed; send each id when the session is acknowledged."""
     manager = SessionManager(directory)
     while True:
         session = manager.create_session(SessionCreationOptions(model=model))
@@ -88,7 +88,7 @@ def create_forever(say: Connection, directory: Path, model: str) -> None:
 
 
 def patch_own_field(say: Connection, directory: Path, ids: list[str], field: str, rounds: int) -> None:
-    """Set one's own field of each session again and again; says how often it was not what one had set."""
+    """Set one field of each session repeatedly; send how often another value was read back."""
     manager, lost = SessionManager(directory), 0
     for number in range(rounds):
         for session_id in ids:
@@ -98,7 +98,7 @@ def patch_own_field(say: Connection, directory: Path, ids: list[str], field: str
 
 
 def append_own_messages(say: Connection, directory: Path, session_id: str, name: str, rounds: int) -> None:
-    """Add messages, one by one."""
+    """Append messages one by one."""
     manager = SessionManager(directory)
     for number in range(rounds):
         manager.append_messages(session_id, [said(f"{name} {number}")])
@@ -106,7 +106,7 @@ def append_own_messages(say: Connection, directory: Path, session_id: str, name:
 
 
 def list_forever(say: Connection, directory: Path, rounds: int) -> None:
-    """Ask for the list; says the numbers of sessions seen."""
+    """List the sessions repeatedly; send the numbers of sessions."""
     manager = SessionManager(directory)
     say.send([len(manager.list_sessions()) for _ in range(rounds)])
 

@@ -1,14 +1,17 @@
-"""Connections that are lent come back, whatever becomes of who borrowed them."""
+"""The connection pool of the PostgreSQL store gets every connection back."""
 
 import asyncio
 from contextlib import AsyncExitStack
 
 import anyio
+import pytest
 
 from mochi_server.postgres.database import CONNECTIONS, Database
 
+pytestmark = pytest.mark.slow
 
-async def test_every_connection_comes_back_from_work_that_is_cancelled(database: str) -> None:
+
+async def test_cancelled_work_returns_every_connection(database: str) -> None:
     opened = Database(database)
     await opened.open()
     try:

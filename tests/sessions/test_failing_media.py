@@ -19,7 +19,7 @@ def session(manager: SessionManager) -> ChatSession:
     return manager.create_session(SessionCreationOptions(model="m", system_prompt="Be brief."))
 
 
-def test_a_file_in_the_directorys_place_fails_every_verb(
+def test_file_in_place_of_directory_fails_every_operation(
     manager: SessionManager, session: ChatSession, sessions_dir: Path
 ) -> None:
     shutil.rmtree(sessions_dir)
@@ -36,15 +36,13 @@ def test_a_file_in_the_directorys_place_fails_every_verb(
             verb()
 
 
-def test_a_directory_that_cannot_be_made_fails_creation(tmp_path: Path) -> None:
+def test_directory_that_cannot_be_created_fails_creation(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StorageFailed, match="create a session"):
         SessionManager(tmp_path / "file" / "sessions").create_session(SessionCreationOptions(model="m"))
 
 
-def test_locks_that_cannot_be_had_fail_writing_and_not_reading(
-    manager: SessionManager, session: ChatSession, sessions_dir: Path
-) -> None:
+def test_unavailable_locks_fail_writes_only(manager: SessionManager, session: ChatSession, sessions_dir: Path) -> None:
     shutil.rmtree(sessions_dir / ".locks")
     (sessions_dir / ".locks").touch()
     with pytest.raises(StorageFailed):
@@ -53,7 +51,7 @@ def test_locks_that_cannot_be_had_fail_writing_and_not_reading(
     assert [entry["session_id"] for entry in manager.list_sessions()] == [session.session_id]
 
 
-def test_a_damaged_file_that_cannot_be_set_aside_is_not_found_and_said_once(
+def test_damaged_file_that_stays_is_not_found_and_logged_once(
     manager: SessionManager, session: ChatSession, sessions_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file_of(sessions_dir, ID).write_text("{")
@@ -67,7 +65,7 @@ def test_a_damaged_file_that_cannot_be_set_aside_is_not_found_and_said_once(
     assert file_of(sessions_dir, ID).read_text() == "{"
 
 
-def test_symlinks_directories_and_fifos_are_no_sessions(
+def test_symlinks_directories_and_fifos_are_not_sessions(
     manager: SessionManager, session: ChatSession, sessions_dir: Path, tmp_path: Path
 ) -> None:
     outside = shutil.copy(file_of(sessions_dir, session.session_id), tmp_path / "outside.json")
@@ -84,7 +82,7 @@ def test_symlinks_directories_and_fifos_are_no_sessions(
     assert not list(sessions_dir.glob("*.corrupt-*"))
 
 
-def test_a_turn_log_that_is_a_symlink_is_not_followed(
+def test_turn_log_symlink_is_not_followed(
     manager: SessionManager, session: ChatSession, sessions_dir: Path, tmp_path: Path
 ) -> None:
     outside = tmp_path / "outside.jsonl"
@@ -105,15 +103,13 @@ def test_sessions_are_private_to_their_owner(manager: SessionManager, session: C
 
 
 @pytest.mark.skipif(os.name == "nt", reason="modes are POSIX")
-def test_a_directory_that_was_there_keeps_its_mode(tmp_path: Path) -> None:
+def test_existing_directory_keeps_its_mode(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     SessionManager(tmp_path).create_session(SessionCreationOptions(model="m"))
     assert tmp_path.stat().st_mode & 0o777 == 0o755
 
 
-def test_what_a_killed_process_left_long_ago_is_swept_and_what_is_fresh_is_not(
-    manager: SessionManager, session: ChatSession, sessions_dir: Path
-) -> None:
+def test_only_old_temporary_files_are_swept(manager: SessionManager, session: ChatSession, sessions_dir: Path) -> None:
     old = [sessions_dir / f".{ID}.0f.tmp", log_of(sessions_dir, "0000000001")]
     fresh = [sessions_dir / f".{ID}.1f.tmp", log_of(sessions_dir, "0000000002")]
     kept = [log_of(sessions_dir, session.session_id), sessions_dir / ".hidden"]

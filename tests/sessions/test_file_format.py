@@ -80,7 +80,7 @@ def rewritten(manager: SessionManager, path: Path) -> dict[str, Any]:
     return stored
 
 
-def test_the_specified_example_loads_and_is_written_back_as_it_was(manager: SessionManager, sessions_dir: Path) -> None:
+def test_specified_example_survives_a_round_trip(manager: SessionManager, sessions_dir: Path) -> None:
     path = put(sessions_dir, SPECIFIED)
     session = manager.load_session(ID)
     assert contents(session) == ["...", "Hello", "Hi!"]
@@ -90,14 +90,14 @@ def test_the_specified_example_loads_and_is_written_back_as_it_was(manager: Sess
     assert stored == specified
 
 
-def test_the_specified_example_is_listed_with_its_real_count(manager: SessionManager, sessions_dir: Path) -> None:
+def test_specified_example_is_listed_with_its_real_count(manager: SessionManager, sessions_dir: Path) -> None:
     put(sessions_dir, SPECIFIED)
     (entry,) = manager.list_sessions()
     assert (entry["session_id"], entry["message_count"], entry["preview"]) == (ID, 3, "Hello")
 
 
 @pytest.mark.parametrize("metadata", [UNVERSIONED, OF_1_0, OF_1_1, OF_1_2], ids=["none", "1.0", "1.1", "1.2"])
-def test_older_files_load_and_are_written_as_the_current_version(
+def test_older_files_are_written_as_the_current_version(
     manager: SessionManager, sessions_dir: Path, metadata: dict[str, Any]
 ) -> None:
     path = put(sessions_dir, {"metadata": metadata, "messages": [A_MESSAGE]})
@@ -111,14 +111,14 @@ def test_older_files_load_and_are_written_as_the_current_version(
     assert stored["messages"] == [A_MESSAGE]
 
 
-def test_what_an_older_version_had_set_stays_set(manager: SessionManager, sessions_dir: Path) -> None:
+def test_values_of_an_older_version_are_kept(manager: SessionManager, sessions_dir: Path) -> None:
     put(sessions_dir, {"metadata": OF_1_2, "messages": []})
     metadata = manager.load_session(ID).metadata
     assert metadata.tool_settings.tools == ["add"]
     assert metadata.context_window_config["current_window"] == 4096
 
 
-def test_unknown_keys_at_every_level_and_nulls_are_written_back(manager: SessionManager, sessions_dir: Path) -> None:
+def test_unknown_keys_and_nulls_are_written_back(manager: SessionManager, sessions_dir: Path) -> None:
     unknown = {"anything": [1, {"deep": None}]}
     metadata = OF_1_2 | {
         "format_version": "1.3",
@@ -150,7 +150,7 @@ def test_files_of_a_later_version_keep_their_version(manager: SessionManager, se
     assert rewritten(manager, path)["metadata"]["format_version"] == "1.9"
 
 
-def test_a_copied_file_is_a_session_of_its_own(manager: SessionManager, sessions_dir: Path) -> None:
+def test_copied_file_is_a_separate_session(manager: SessionManager, sessions_dir: Path) -> None:
     put(sessions_dir, SPECIFIED)
     put(sessions_dir, SPECIFIED, "0000000000")
     manager.update_session("0000000000", title="copy")
@@ -174,7 +174,7 @@ def test_loosely_written_json_is_read(manager: SessionManager, sessions_dir: Pat
     assert len(rewritten(manager, path)["messages"]) == 3
 
 
-def test_a_file_has_indented_metadata_and_one_message_to_a_line() -> None:
+def test_file_has_indented_metadata_and_one_message_per_line() -> None:
     session = new_session(system_prompt='A "prompt"\nof two lines — and more')
     session.messages.append(said("hello"))
     data = encode_file(session.metadata, [json.dumps(message).encode() for message in session.messages], {})
@@ -186,9 +186,7 @@ def test_a_file_has_indented_metadata_and_one_message_to_a_line() -> None:
     assert contents(decode_file(session.session_id, data)) == contents(session)
 
 
-def test_a_file_has_the_specified_keys_in_their_order_and_no_others(
-    manager: SessionManager, sessions_dir: Path
-) -> None:
+def test_file_has_exactly_the_specified_keys_in_order(manager: SessionManager, sessions_dir: Path) -> None:
     file_of(sessions_dir, ID).touch()
     path = put(sessions_dir, {"metadata": {"session_id": ID, "model": "m"}, "messages": []})
     manager.append_messages(ID, [said("hi")])
@@ -210,7 +208,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
-def test_a_damaged_file_is_set_aside_whole_and_the_list_goes_on(
+def test_damaged_file_is_set_aside_and_the_list_works(
     manager: SessionManager, sessions_dir: Path, content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     put(sessions_dir, SPECIFIED, "0000000000")
@@ -232,9 +230,7 @@ def test_damaged_files_never_replace_one_another(manager: SessionManager, sessio
     assert found == {"damage 0", "damage 1", "damage 2"}
 
 
-def test_a_change_of_a_damaged_session_is_not_found_and_keeps_the_damage(
-    manager: SessionManager, sessions_dir: Path
-) -> None:
+def test_change_of_a_damaged_session_is_not_found(manager: SessionManager, sessions_dir: Path) -> None:
     put(sessions_dir, "{")
     with pytest.raises(Exception, match="not found"):
         manager.append_messages(ID, [said("hi")])
@@ -242,9 +238,7 @@ def test_a_change_of_a_damaged_session_is_not_found_and_keeps_the_damage(
     assert aside.read_text() == "{"
 
 
-def test_a_session_written_by_hand_with_little_in_it_loads_the_same_every_time(
-    manager: SessionManager, sessions_dir: Path
-) -> None:
+def test_minimal_session_file_loads_the_same_every_time(manager: SessionManager, sessions_dir: Path) -> None:
     put(
         sessions_dir,
         {"metadata": {"session_id": ID, "model": "m", "created_at": "2024-01-01"}, "messages": [{"role": "user"}]},

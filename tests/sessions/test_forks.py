@@ -7,7 +7,7 @@ from mochi_server.sessions.forks import forked, index_of
 from tests.sessions.samples import answered, contents, new_session, said
 
 
-def test_a_compaction_comes_along_where_every_message_does_that_it_stands_for() -> None:
+def test_fork_keeps_compaction_of_messages_it_has() -> None:
     session = new_session()
     session.messages = [said("a"), answered("b"), said("c")]
     session.metadata.compaction = {"text": "t", "covers_through_message_id": session.messages[1]["message_id"]}
@@ -15,7 +15,7 @@ def test_a_compaction_comes_along_where_every_message_does_that_it_stands_for() 
     assert forked(session, 0).metadata.compaction is None
 
 
-def test_calls_without_results_are_left_behind() -> None:
+def test_fork_drops_tool_calls_without_results() -> None:
     session = new_session()
     calling = answered("")
     calling["tool_calls"] = [{"id": "1", "function": {"index": 0, "name": "add", "arguments": {}}}]
@@ -25,7 +25,7 @@ def test_calls_without_results_are_left_behind() -> None:
         forked(session, 3)
 
 
-def test_an_empty_session_is_forked_empty() -> None:
+def test_fork_of_empty_session_is_empty() -> None:
     session = new_session()
     assert forked(session).messages == []
     with pytest.raises(InvalidMessageIndex):

@@ -16,7 +16,7 @@ def spoken(count: int, *, turn: int = 2) -> list[Message]:
 
 
 @pytest.mark.parametrize("turn", [1, 2, 3, 50, 1000])
-def test_it_is_a_list_of_its_messages(turn: int) -> None:
+def test_history_is_a_list_of_its_messages(turn: int) -> None:
     messages = spoken(400, turn=turn)
     history = History.of(messages)
     assert (list(history), len(history)) == (messages, 400)
@@ -33,7 +33,7 @@ def test_it_is_a_list_of_its_messages(turn: int) -> None:
             history[outside]
 
 
-def test_however_it_grows_it_is_cut_in_the_same_places() -> None:
+def test_block_boundaries_do_not_depend_on_growth() -> None:
     messages, chance = spoken(500, turn=3), random.Random(1)
     grown = History()
     while len(grown) < 500:
@@ -43,14 +43,14 @@ def test_however_it_grows_it_is_cut_in_the_same_places() -> None:
     assert grown.ends == at_once.ends
 
 
-def test_every_block_ends_with_a_turn_and_what_is_behind_them_is_short() -> None:
+def test_every_block_ends_with_a_turn() -> None:
     history = History.of(spoken(1000, turn=5))
     assert all(history[end]["role"] == "user" for end in history.ends)
     assert len(history.blocks) > 1000 / (BLOCK_MESSAGES + 5) - 1
     assert len(history.tail) <= BLOCK_MESSAGES + 5
 
 
-def test_what_was_made_of_a_block_is_made_once_for_all_that_share_it() -> None:
+def test_value_of_a_shared_block_is_computed_once() -> None:
     made: list[str] = []
 
     def first(messages: Sequence[Message]) -> str:
@@ -66,7 +66,7 @@ def test_what_was_made_of_a_block_is_made_once_for_all_that_share_it() -> None:
 
 
 @pytest.mark.parametrize("length", [0, 1, BLOCK_MESSAGES - 1, BLOCK_MESSAGES, BLOCK_MESSAGES + 1, 199, 200, 900])
-def test_the_beginning_of_it_goes_on_with_any_message(length: int) -> None:
+def test_prefix_of_history_accepts_any_message(length: int) -> None:
     messages = spoken(200)
     beginning = History.of(messages).upto(length)
     assert beginning == messages[:length]
@@ -75,7 +75,7 @@ def test_the_beginning_of_it_goes_on_with_any_message(length: int) -> None:
     assert all(longer[end]["role"] == "user" for end in longer.ends)
 
 
-def test_copies_share_nothing_with_it() -> None:
+def test_copies_share_nothing_with_the_history() -> None:
     call = {"id": "1", "function": {"index": 0, "name": "add", "arguments": {"a": 1}}}
     history = History.of([said("a"), {**answered("b"), "tool_calls": [call]}])  # type: ignore[list-item]  # as read
     copies = history.copies()

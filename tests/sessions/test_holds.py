@@ -41,7 +41,7 @@ class Holder:
         return self
 
 
-async def test_waiters_get_the_session_in_the_order_of_asking() -> None:
+async def test_waiters_get_the_lock_in_order() -> None:
     holds, log = Holds(), list[str]()
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
@@ -53,7 +53,7 @@ async def test_waiters_get_the_session_in_the_order_of_asking() -> None:
     assert len(holds) == 0
 
 
-async def test_a_short_hold_is_waited_for_by_who_would_not_wait_for_a_turn() -> None:
+async def test_short_lock_is_waited_for_without_if_busy() -> None:
     holds, log = Holds(), list[str]()
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
@@ -65,7 +65,7 @@ async def test_a_short_hold_is_waited_for_by_who_would_not_wait_for_a_turn() -> 
     assert log == ["edit", "turn"]
 
 
-async def test_who_waited_for_an_edit_is_refused_when_a_turn_comes_first() -> None:
+async def test_waiter_for_an_edit_is_refused_if_a_turn_starts() -> None:
     holds, log = Holds(), list[str]()
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
@@ -79,7 +79,7 @@ async def test_who_waited_for_an_edit_is_refused_when_a_turn_comes_first() -> No
     assert len(holds) == 0
 
 
-async def test_a_waiter_that_gives_up_leaves_nothing_and_delays_nobody() -> None:
+async def test_cancelled_waiter_delays_no_other_waiter() -> None:
     holds, log = Holds(), list[str]()
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
@@ -94,7 +94,7 @@ async def test_a_waiter_that_gives_up_leaves_nothing_and_delays_nobody() -> None
     assert len(holds) == 0
 
 
-async def test_a_waiter_cancelled_at_the_moment_of_its_turn_passes_it_on() -> None:
+async def test_waiter_cancelled_on_wakeup_passes_the_lock_on() -> None:
     holds, log = Holds(), list[str]()
 
     async def take(name: str) -> None:
@@ -113,7 +113,7 @@ async def test_a_waiter_cancelled_at_the_moment_of_its_turn_passes_it_on() -> No
     assert len(holds) == 0
 
 
-async def test_a_waiter_cancelled_just_before_the_release_is_passed_over() -> None:
+async def test_waiter_cancelled_before_the_release_is_skipped() -> None:
     holds, log = Holds(), list[str]()
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
@@ -135,7 +135,7 @@ async def test_different_sessions_do_not_wait_for_each_other() -> None:
     assert len(holds) == 0
 
 
-async def test_a_turn_that_is_cancelled_ends_its_hold_with_everything_saved(files: FileSessionStore) -> None:
+async def test_cancelled_turn_releases_its_lock_with_all_saved(files: FileSessionStore) -> None:
     session = await stored_session(files)
     spoken = anyio.Event()
 
@@ -155,7 +155,7 @@ async def test_a_turn_that_is_cancelled_ends_its_hold_with_everything_saved(file
             assert contents(await files.load(session.session_id)) == ["a", "b"]
 
 
-async def test_what_has_begun_to_be_written_is_finished_before_a_cancellation_is_heard(
+async def test_running_write_finishes_before_cancellation(
     files: FileSessionStore,
 ) -> None:
     session = await stored_session(files)
@@ -167,7 +167,7 @@ async def test_what_has_begun_to_be_written_is_finished_before_a_cancellation_is
     assert contents(await files.load(session.session_id)) == ["a"]
 
 
-async def test_holding_what_was_deleted_while_waiting_is_not_found(files: FileSessionStore) -> None:
+async def test_lock_of_session_deleted_meanwhile_is_not_found(files: FileSessionStore) -> None:
     session = await stored_session(files)
     refused = anyio.Event()
 

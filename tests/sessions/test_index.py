@@ -29,7 +29,7 @@ def listed(manager: SessionManager) -> list[str]:
     return [entry["session_id"] for entry in manager.list_sessions()]
 
 
-def test_an_unchanged_file_is_not_read_again_even_by_another_process(
+def test_unchanged_file_is_not_read_by_another_process(
     manager: SessionManager, ids: list[str], sessions_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads = read_count(monkeypatch)
@@ -40,17 +40,13 @@ def test_an_unchanged_file_is_not_read_again_even_by_another_process(
     assert reads() == 1
 
 
-def test_a_file_changed_by_hand_is_listed_as_it_is_now(
-    manager: SessionManager, ids: list[str], sessions_dir: Path
-) -> None:
+def test_file_changed_by_hand_is_listed_anew(manager: SessionManager, ids: list[str], sessions_dir: Path) -> None:
     path = file_of(sessions_dir, ids[2])
     path.write_text(path.read_text().replace('"model": "m"', '"model": "n"'))
     assert [entry["model"] for entry in manager.list_sessions()] == ["m", "m", "n"]
 
 
-def test_files_that_come_and_go_behind_its_back_are_noticed(
-    manager: SessionManager, ids: list[str], sessions_dir: Path
-) -> None:
+def test_added_and_removed_files_are_noticed(manager: SessionManager, ids: list[str], sessions_dir: Path) -> None:
     file_of(sessions_dir, ids[1]).rename(sessions_dir.parent / "elsewhere.json")
     assert listed(manager) == [ids[0], ids[2]]
     (sessions_dir.parent / "elsewhere.json").rename(file_of(sessions_dir, ids[1]))
@@ -58,7 +54,7 @@ def test_files_that_come_and_go_behind_its_back_are_noticed(
 
 
 @pytest.mark.parametrize("damage", [b"", b"no database", b"SQLite format 3\0" + bytes(5000)])
-def test_a_damaged_index_is_made_again(manager: SessionManager, ids: list[str], index: Path, damage: bytes) -> None:
+def test_damaged_index_is_rebuilt(manager: SessionManager, ids: list[str], index: Path, damage: bytes) -> None:
     index.write_bytes(damage)
     assert listed(manager) == ids
     with sqlite3.connect(index) as database:
@@ -67,20 +63,20 @@ def test_a_damaged_index_is_made_again(manager: SessionManager, ids: list[str], 
 
 
 @pytest.mark.skipif(os.name == "nt", reason="there are no such pipes")
-def test_a_pipe_in_place_of_the_index_is_not_waited_for(manager: SessionManager, ids: list[str], index: Path) -> None:
+def test_pipe_in_place_of_the_index_does_not_block(manager: SessionManager, ids: list[str], index: Path) -> None:
     index.unlink()
     os.mkfifo(index)
     assert listed(manager) == ids
     assert index.is_file()
 
 
-def test_an_index_damaged_in_the_middle_is_made_again(manager: SessionManager, ids: list[str], index: Path) -> None:
+def test_index_damaged_in_the_middle_is_rebuilt(manager: SessionManager, ids: list[str], index: Path) -> None:
     data = index.read_bytes()
     index.write_bytes(data[:4096] + b"\xa5" * (len(data) - 4096))
     assert listed(manager) == ids
 
 
-def test_an_entry_that_is_no_json_is_made_again(manager: SessionManager, ids: list[str], index: Path) -> None:
+def test_invalid_index_entry_is_rebuilt(manager: SessionManager, ids: list[str], index: Path) -> None:
     database = sqlite3.connect(index)
     with database:
         database.execute("UPDATE sessions SET entry = ?", (b"\xa5",))
@@ -88,13 +84,13 @@ def test_an_entry_that_is_no_json_is_made_again(manager: SessionManager, ids: li
     assert listed(manager) == ids
 
 
-def test_the_index_can_be_deleted_at_any_time(manager: SessionManager, ids: list[str], index: Path) -> None:
+def test_index_can_be_deleted_at_any_time(manager: SessionManager, ids: list[str], index: Path) -> None:
     index.unlink()
     assert listed(manager) == ids
     assert index.exists()
 
 
-def test_an_index_of_another_version_is_made_again(manager: SessionManager, ids: list[str], index: Path) -> None:
+def test_index_of_another_version_is_rebuilt(manager: SessionManager, ids: list[str], index: Path) -> None:
     database = sqlite3.connect(index)
     with database:
         database.execute("DROP TABLE sessions")
@@ -104,7 +100,7 @@ def test_an_index_of_another_version_is_made_again(manager: SessionManager, ids:
     assert listed(manager) == ids
 
 
-def test_a_table_of_another_shape_does_no_harm(manager: SessionManager, ids: list[str], index: Path) -> None:
+def test_index_table_with_other_columns_is_tolerated(manager: SessionManager, ids: list[str], index: Path) -> None:
     database = sqlite3.connect(index)
     with database:
         database.execute("DROP TABLE sessions")
@@ -112,7 +108,7 @@ def test_a_table_of_another_shape_does_no_harm(manager: SessionManager, ids: lis
     assert listed(manager) == ids
 
 
-def test_without_a_place_for_the_index_the_list_works_from_memory(
+def test_list_works_without_an_index_file(
     manager: SessionManager, ids: list[str], index: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index.unlink()
@@ -125,9 +121,7 @@ def test_without_a_place_for_the_index_the_list_works_from_memory(
     assert listed(another) == ids[1:]
 
 
-def test_an_index_that_another_process_is_writing_is_not_waited_for_long(
-    manager: SessionManager, ids: list[str], index: Path
-) -> None:
+def test_locked_index_delays_the_list_only_shortly(manager: SessionManager, ids: list[str], index: Path) -> None:
     other = sqlite3.connect(index)
     other.execute("BEGIN EXCLUSIVE")
     try:
@@ -149,7 +143,7 @@ def test_equal_times_are_listed_in_a_stable_order(manager: SessionManager, ids: 
     assert [entry["session_id"] for entry in manager.list_sessions(limit=1, offset=1)] == sorted(ids)[1:2]
 
 
-def test_naive_aware_and_senseless_times_are_sorted_together(manager: SessionManager, sessions_dir: Path) -> None:
+def test_naive_aware_and_invalid_times_are_sorted_together(manager: SessionManager, sessions_dir: Path) -> None:
     times = ["2026-01-01T12:00:00", "2026-01-01T13:30:00+02:00", "2026-01-01T11:00:00Z", "..."]
     sessions_dir.mkdir()
     for number, time in enumerate(times):
@@ -160,9 +154,7 @@ def test_naive_aware_and_senseless_times_are_sorted_together(manager: SessionMan
     assert [entry["updated_at"] for entry in manager.list_sessions()] == times
 
 
-async def test_a_crashed_turns_interrupted_answer_is_counted_although_the_running_one_was_not(
-    files: FileSessionStore, sessions_dir: Path
-) -> None:
+async def test_interrupted_answer_is_counted_after_a_crash(files: FileSessionStore, sessions_dir: Path) -> None:
     session = await stored_session(files)
     async with files.hold(session.session_id, run_id="r"):
         await files.append(session.session_id, [said("a")])
@@ -177,14 +169,14 @@ async def test_a_crashed_turns_interrupted_answer_is_counted_although_the_runnin
     assert not log_of(sessions_dir, session.session_id).exists()
 
 
-def test_foreign_files_are_no_sessions(manager: SessionManager, ids: list[str], sessions_dir: Path) -> None:
+def test_other_files_are_not_sessions(manager: SessionManager, ids: list[str], sessions_dir: Path) -> None:
     for name in ("notes.json", f"{ids[0]}.json.bak", "ABCDEF0123.json", "README.md"):
         (sessions_dir / name).write_text("{}")
     assert listed(manager) == ids
     assert (sessions_dir / "notes.json").read_text() == "{}"
 
 
-def test_a_file_that_cannot_be_read_for_once_is_listed_as_soon_as_it_can(
+def test_unreadable_file_is_listed_once_it_is_readable(
     manager: SessionManager, ids: list[str], sessions_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file_of(sessions_dir, ids[1]).touch()
@@ -194,7 +186,7 @@ def test_a_file_that_cannot_be_read_for_once_is_listed_as_soon_as_it_can(
     assert listed(manager) == ids
 
 
-def test_a_change_that_a_failed_list_was_told_of_is_in_the_next_one(
+def test_change_notified_to_a_failed_list_is_in_the_next(
     manager: SessionManager, ids: list[str], sessions_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = file_of(sessions_dir, ids[2])
@@ -206,16 +198,14 @@ def test_a_change_that_a_failed_list_was_told_of_is_in_the_next_one(
     assert [entry["model"] for entry in manager.list_sessions()] == ["m", "m", "n"]
 
 
-def test_a_directory_that_takes_the_place_of_another_is_listed(
-    manager: SessionManager, ids: list[str], sessions_dir: Path
-) -> None:
+def test_replaced_directory_is_listed(manager: SessionManager, ids: list[str], sessions_dir: Path) -> None:
     sessions_dir.rename(sessions_dir.with_name("elsewhere"))
     assert listed(manager) == []
     another = SessionManager(sessions_dir).create_session(SessionCreationOptions(model="m"))
     assert listed(manager) == [another.session_id]
 
 
-def test_a_list_too_long_for_memory_comes_from_the_file(
+def test_list_too_long_for_memory_comes_from_the_file(
     manager: SessionManager, ids: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session_index, "_KEPT_BYTES", 0)
@@ -224,7 +214,7 @@ def test_a_list_too_long_for_memory_comes_from_the_file(
     assert reads() == 0
 
 
-def test_more_changes_than_are_told_of_are_all_listed(
+def test_all_changes_are_listed_after_a_queue_overflow(
     manager: SessionManager, ids: list[str], sessions_dir: Path
 ) -> None:
     notes = [sessions_dir / "a.txt", sessions_dir / "b.txt"]

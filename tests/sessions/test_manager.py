@@ -29,7 +29,7 @@ def session(manager: SessionManager) -> ChatSession:
     return manager.append_messages(created.session_id, [said("a"), answered("b"), said("c"), answered("d")])
 
 
-def test_created_sessions_are_loaded_and_listed_by_other_managers(
+def test_created_sessions_are_visible_to_other_managers(
     manager: SessionManager, session: ChatSession, sessions_dir: Path
 ) -> None:
     other = SessionManager(sessions_dir)
@@ -43,9 +43,7 @@ def test_updating_sets_the_named_fields(manager: SessionManager, session: ChatSe
     assert manager.load_session(session.session_id) == changed
 
 
-def test_an_edited_message_keeps_its_id_and_what_followed_it_goes(
-    manager: SessionManager, session: ChatSession
-) -> None:
+def test_edit_keeps_message_id_and_removes_later_messages(manager: SessionManager, session: ChatSession) -> None:
     changed = manager.edit_message(session.session_id, 3, "C")
     assert contents(changed) == ["Be brief.", "a", "b", "C"]
     assert changed.messages[3]["message_id"] == session.messages[3]["message_id"]
@@ -77,7 +75,7 @@ def test_a_system_prompt_is_removed_and_added_again(manager: SessionManager, ses
     assert contents(again) == ["Again.", "a", "b", "c", "d"]
 
 
-def test_the_rules_leave_the_session_they_are_asked_about_as_it_is(session: ChatSession) -> None:
+def test_history_rules_do_not_change_the_session(session: ChatSession) -> None:
     before = contents(session)
     edited(session, 1, "A")
     with_system_prompt(session, "x", None)

@@ -1,4 +1,4 @@
-"""Processes that are killed, that share a directory, that find the disk full: real ones."""
+"""Real processes that are killed, that share a directory, or whose disk is full."""
 
 import random
 import sys
@@ -8,6 +8,7 @@ import pytest
 
 from mochi_server.errors import SessionConflict
 from mochi_server.sessions import FileSessionStore, SessionCreationOptions, SessionManager
+from tests.faults.rounds import repeated
 from tests.sessions.processes import (
     append_own_messages,
     child,
@@ -16,18 +17,19 @@ from tests.sessions.processes import (
     list_forever,
     outgrow_the_disk,
     patch_own_field,
-    talk_forever,
+    run_turns_forever,
 )
 from tests.sessions.samples import contents, file_of, log_of, said, stored_session
 
 limits_files = pytest.mark.skipif(sys.platform == "win32", reason="needs resource limits")
 
 
-def test_no_kill_loses_or_damages_what_was_acknowledged(manager: SessionManager, sessions_dir: Path) -> None:
+@repeated(20)
+def test_kill_keeps_every_acknowledged_message(manager: SessionManager, sessions_dir: Path, rounds: int) -> None:
     session_id, chance = manager.create_session(SessionCreationOptions(model="m")).session_id, random.Random(7)
     acknowledged: list[str] = []
-    for _ in range(20):
-        with child(talk_forever, sessions_dir, session_id) as talking:
+    for _ in range(rounds):
+        with child(run_turns_forever, sessions_dir, session_id) as talking:
             acknowledged += [talking.next() for _ in range(chance.randint(1, 12))]
             talking.process.kill()
             acknowledged += talking.rest()
@@ -44,60 +46,62 @@ def test_no_kill_loses_or_damages_what_was_acknowledged(manager: SessionManager,
     assert not list(sessions_dir.glob("*.corrupt-*"))
 
 
-def test_sessions_created_before_a_kill_are_whole_and_listed(manager: SessionManager, sessions_dir: Path) -> None:
+@repeated(5)
+def test_kill_keeps_every_created_session(manager: SessionManager, sessions_dir: Path, rounds: int) -> None:
     acknowledged: list[str] = []
-    for _ in range(5):
+    for _ in range(rounds):
         with child(create_forever, sessions_dir, "m") as creating:
             acknowledged += [creating.next() for _ in range(10)]
             creating.process.kill()
             acknowledged += creating.rest()
     listed = {entry["session_id"] for entry in manager.list_sessions()}
     assert listed >= set(acknowledged)
-    assert len(listed) <= len(acknowledged) + 5
+    assert len(listed) <= len(acknowledged) + rounds
     assert not list(sessions_dir.glob("*.corrupt-*"))
 
 
-def test_two_processes_patching_one_session_lose_nothing(manager: SessionManager, sessions_dir: Path) -> None:
+@repeated(60, once=5)
+def test_two_processes_patch_one_session(manager: SessionManager, sessions_dir: Path, rounds: int) -> None:
     session_id = manager.create_session(SessionCreationOptions(model="m")).session_id
     with (
-        child(patch_own_field, sessions_dir, [session_id], "title", 60) as one,
-        child(patch_own_field, sessions_dir, [session_id], "summary_model", 60) as other,
+        child(patch_own_field, sessions_dir, [session_id], "title", rounds) as one,
+        child(patch_own_field, sessions_dir, [session_id], "summary_model", rounds) as other,
     ):
         assert (one.next(), other.next()) == (0, 0)
     metadata = manager.load_session(session_id).metadata
-    assert (metadata.title, metadata.summary_model) == ("title 59", "summary_model 59")
+    assert (metadata.title, metadata.summary_model) == (f"title {rounds - 1}", f"summary_model {rounds - 1}")
 
 
-def test_two_processes_patching_many_sessions_lose_nothing(manager: SessionManager, sessions_dir: Path) -> None:
-    ids = [manager.create_session(SessionCreationOptions(model="m")).session_id for _ in range(30)]
+@pytest.mark.parametrize("sessions", [5, pytest.param(30, marks=pytest.mark.slow)])
+def test_two_processes_patch_many_sessions(manager: SessionManager, sessions_dir: Path, sessions: int) -> None:
+    ids = [manager.create_session(SessionCreationOptions(model="m")).session_id for _ in range(sessions)]
     with (
         child(patch_own_field, sessions_dir, ids, "title", 3) as one,
         child(patch_own_field, sessions_dir, ids, "summary_model", 3) as other,
         child(list_forever, sessions_dir, 20) as listing,
     ):
         assert (one.next(), other.next()) == (0, 0)
-        assert set(listing.next()) == {30}
+        assert set(listing.next()) == {sessions}
     for entry in manager.list_sessions():
         assert (entry["title"], entry["summary_model"]) == ("title 2", "summary_model 2")
 
 
-def test_two_processes_appending_to_one_session_keep_every_message_in_order(
-    manager: SessionManager, sessions_dir: Path
-) -> None:
+@repeated(40, once=5)
+def test_two_processes_append_to_one_session(manager: SessionManager, sessions_dir: Path, rounds: int) -> None:
     session_id = manager.create_session(SessionCreationOptions(model="m")).session_id
     with (
-        child(append_own_messages, sessions_dir, session_id, "one", 40) as one,
-        child(append_own_messages, sessions_dir, session_id, "other", 40) as other,
+        child(append_own_messages, sessions_dir, session_id, "one", rounds) as one,
+        child(append_own_messages, sessions_dir, session_id, "other", rounds) as other,
     ):
         one.next(), other.next()
     found = contents(manager.load_session(session_id))
-    assert len(found) == 80
+    assert len(found) == 2 * rounds
     for name in ("one", "other"):
-        assert [text for text in found if text.startswith(name)] == [f"{name} {number}" for number in range(40)]
+        assert [text for text in found if text.startswith(name)] == [f"{name} {number}" for number in range(rounds)]
 
 
 @pytest.mark.parametrize("run_id", ["a turn", None])
-async def test_a_change_decided_before_another_process_changed_the_history_is_a_conflict(
+async def test_change_based_on_an_outdated_history_is_a_conflict(
     files: FileSessionStore, sessions_dir: Path, run_id: str | None
 ) -> None:
     session = await stored_session(files)
@@ -112,7 +116,7 @@ async def test_a_change_decided_before_another_process_changed_the_history_is_a_
 
 
 @limits_files
-def test_a_full_disk_fails_the_change_and_nothing_else(manager: SessionManager, sessions_dir: Path) -> None:
+def test_full_disk_fails_only_the_change(manager: SessionManager, sessions_dir: Path) -> None:
     session_id = manager.create_session(SessionCreationOptions(model="m")).session_id
     with child(outgrow_the_disk, sessions_dir, session_id, 3000) as writing:
         assert writing.rest() == [
@@ -128,9 +132,7 @@ def test_a_full_disk_fails_the_change_and_nothing_else(manager: SessionManager, 
 
 
 @limits_files
-def test_a_turn_that_ends_on_a_full_disk_stays_in_its_log_and_is_brought_in_later(
-    manager: SessionManager, sessions_dir: Path
-) -> None:
+def test_turn_ending_on_full_disk_is_recovered_from_its_log(manager: SessionManager, sessions_dir: Path) -> None:
     session_id = manager.create_session(SessionCreationOptions(model="m")).session_id
     fits_one_message_only = file_of(sessions_dir, session_id).stat().st_size + 500
     with child(end_a_turn_on_a_full_disk, sessions_dir, session_id, fits_one_message_only) as turn:

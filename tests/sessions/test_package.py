@@ -6,7 +6,7 @@ import sys
 import mochi_server.sessions
 
 
-def test_public_names_are_sorted_and_there() -> None:
+def test_public_names_are_sorted_and_exist() -> None:
     names = mochi_server.sessions.__all__
     assert names == sorted(names)
     assert all(hasattr(mochi_server.sessions, name) for name in names)

@@ -28,7 +28,8 @@ async def opened(url: str) -> AsyncIterator[PostgresStores]:
         await stores.aclose()
 
 
-async def test_a_history_that_another_process_changed_is_read_as_it_is_now(database: str) -> None:
+@pytest.mark.slow
+async def test_history_changed_by_another_process_is_read_anew(database: str) -> None:
     async with opened(database) as here, opened(database) as there:
         session_id = (await stored_session(here.chats, said("a"), answered("b"), said("c"))).session_id
         await there.chats.load(session_id)
@@ -44,7 +45,8 @@ async def test_a_history_that_another_process_changed_is_read_as_it_is_now(datab
         assert contents(await there.chats.load(session_id)) == []
 
 
-async def test_an_answer_in_progress_becomes_a_message_when_its_process_has_ended(database: str) -> None:
+@pytest.mark.slow
+async def test_partial_answer_is_stored_after_its_process_ended(database: str) -> None:
     async with opened(database) as here:
         session = await stored_session(here.chats, said("a"))
         async with opened(database) as there:
@@ -61,7 +63,8 @@ async def test_an_answer_in_progress_becomes_a_message_when_its_process_has_ende
         assert (await here.chats.list(SessionQuery())).entries[0]["message_count"] == 2
 
 
-async def test_calls_in_progress_get_results_when_their_process_has_ended(database: str) -> None:
+@pytest.mark.slow
+async def test_open_tool_calls_get_results_after_process_ended(database: str) -> None:
     later: ToolCall = {"id": "call_2", "function": {"index": 1, "name": "add", "arguments": {}}}
     result: Message = {**said(""), "role": "tool", "tool_name": "wait", "tool_call_id": "call_1", "tool_calls": [later]}
     async with opened(database) as here:
@@ -78,6 +81,7 @@ async def test_calls_in_progress_get_results_when_their_process_has_ended(databa
     ]
 
 
+@pytest.mark.slow
 async def test_times_are_those_of_the_database(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with psycopg.connect(database) as connection:
         row = connection.execute("SELECT clock_timestamp()").fetchone()
@@ -91,7 +95,8 @@ async def test_times_are_those_of_the_database(database: str, monkeypatch: pytes
         assert 0 <= timestamp(moment) - row[0].timestamp() < 60
 
 
-async def test_what_no_column_of_text_takes_is_kept(database: str) -> None:
+@pytest.mark.slow
+async def test_text_that_postgresql_cannot_store_is_kept(database: str) -> None:
     async with opened(database) as stores:
         session = await stored_session(stores.chats, said("a\0b"), answered("\0"))
         await stores.chats.patch(session.session_id, {"title": "\0t"})
@@ -100,6 +105,7 @@ async def test_what_no_column_of_text_takes_is_kept(database: str) -> None:
         assert (await stores.chats.list(SessionQuery(text="b"))).total == 1
 
 
+@pytest.mark.slow
 async def test_agents_and_chats_are_apart(database: str) -> None:
     async with opened(database) as stores:
         session = await stores.agents.create(new_session())
@@ -107,13 +113,15 @@ async def test_agents_and_chats_are_apart(database: str) -> None:
         assert (await stores.agents.load(session.session_id)).session_id == session.session_id
 
 
-async def test_a_turn_reads_and_writes_few_rows_of_a_long_session_that_was_read_before(database: str) -> None:
+@pytest.mark.slow
+async def test_turn_of_a_cached_long_session_touches_few_rows(database: str) -> None:
     first, later = await turn_costs(database, 1000, 1)
     assert first.read > 1000
     assert later.read < 100
     assert max(first.written, later.written) < 30
 
 
+@pytest.mark.slow
 async def test_sessions_move_to_the_database_and_back_unchanged(tmp_path: Path, database: str) -> None:
     manager = SessionManager(tmp_path / "here" / "chat_sessions")
     sessions = []
@@ -144,7 +152,8 @@ async def test_sessions_move_to_the_database_and_back_unchanged(tmp_path: Path, 
     assert (await copy(str(tmp_path / "here"), database, lambda *_: None)).different == [sessions[1]]
 
 
-async def test_a_lost_image_stops_no_copy(tmp_path: Path, database: str) -> None:
+@pytest.mark.slow
+async def test_copy_continues_without_a_lost_image(tmp_path: Path, database: str) -> None:
     lost: ImageReference = {"sha256": "0" * 64, "media_type": "image/png"}
     session = new_session()
     session.messages.append({**said("Look"), "images": [lost]})
@@ -172,7 +181,7 @@ async def test_a_lost_image_stops_no_copy(tmp_path: Path, database: str) -> None
         ("postgresql://h/db", "there", None),
     ],
 )
-def test_a_place_that_is_none_is_not_copied_from_or_to(
+def test_invalid_source_or_target_of_a_copy_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, target: str, problem: str | None
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -21,9 +21,7 @@ from tests.sessions.samples import answered, contents, file_of, log_of, new_sess
 MEBIBYTE = 1024 * 1024
 
 
-async def test_what_another_process_has_said_is_there_for_the_next_turn(
-    files: FileSessionStore, sessions_dir: Path
-) -> None:
+async def test_next_turn_has_messages_of_another_process(files: FileSessionStore, sessions_dir: Path) -> None:
     session_id = (await stored_session(files, said("a"), answered("b"))).session_id
     with child(take_a_turn, sessions_dir, session_id) as other:
         other.rest()
@@ -40,7 +38,7 @@ async def test_what_another_process_has_said_is_there_for_the_next_turn(
 
 
 @pytest.mark.parametrize("in_turn", [True, False])
-async def test_what_a_hand_has_changed_is_there_at_once(
+async def test_file_changed_by_hand_is_loaded_at_once(
     files: FileSessionStore, sessions_dir: Path, in_turn: bool
 ) -> None:
     session_id = (await stored_session(files, said("before"))).session_id
@@ -51,7 +49,7 @@ async def test_what_a_hand_has_changed_is_there_at_once(
             assert contents(await files.load(session_id)) == [word]
 
 
-async def test_an_older_state_that_was_put_back_is_what_is_there(files: FileSessionStore, sessions_dir: Path) -> None:
+async def test_restored_older_file_is_loaded(files: FileSessionStore, sessions_dir: Path) -> None:
     session_id = (await stored_session(files, said("a"))).session_id
     path = file_of(sessions_dir, session_id)
     shutil.copy2(path, path.with_name("backup"))
@@ -61,7 +59,7 @@ async def test_an_older_state_that_was_put_back_is_what_is_there(files: FileSess
     assert contents(await files.append(session_id, [answered("c")])) == ["a", "c"]
 
 
-async def test_a_session_that_somebody_has_removed_is_not_there(files: FileSessionStore, sessions_dir: Path) -> None:
+async def test_session_removed_by_hand_is_not_found(files: FileSessionStore, sessions_dir: Path) -> None:
     session_id = (await stored_session(files, said("a"))).session_id
     file_of(sessions_dir, session_id).unlink()
     with pytest.raises(SessionNotFound):
@@ -71,7 +69,7 @@ async def test_a_session_that_somebody_has_removed_is_not_there(files: FileSessi
             pass
 
 
-async def test_what_is_read_while_it_may_be_written_is_read_again(
+async def test_file_read_during_a_write_is_read_again(
     files: FileSessionStore, sessions_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = await stored_session(FileSessionStore(sessions_dir), said("a"))
@@ -86,7 +84,7 @@ async def test_what_is_read_while_it_may_be_written_is_read_again(
         assert reads() == 3
 
 
-async def test_a_turn_on_a_large_session_writes_its_file_once_and_loses_nothing(
+async def test_turn_on_a_large_session_writes_its_file_once(
     files: FileSessionStore, sessions_dir: Path, tmp_path: Path
 ) -> None:
     session_id = (await stored_session(files, said("x" * 2 * MEBIBYTE), answered("y"))).session_id
@@ -108,7 +106,7 @@ def stored(file_size: int, log_size: int = 0) -> Stored:
     return Stored(Record.of(new_session()), Signature(1, 1, file_size), log)
 
 
-def test_there_is_room_for_some_and_the_last_used_stay() -> None:
+def test_cache_keeps_the_most_recently_used_sessions() -> None:
     recent = RecentSessions(kept_bytes=MEBIBYTE)
     for number in range(1000):
         recent.keep(str(number), stored(1000))
@@ -118,7 +116,7 @@ def test_there_is_room_for_some_and_the_last_used_stay() -> None:
     assert 10 < len(kept) < 100
 
 
-def test_one_that_is_too_large_is_not_kept_and_drives_no_other_out() -> None:
+def test_too_large_session_is_not_cached() -> None:
     recent = RecentSessions(kept_bytes=MEBIBYTE)
     recent.keep("small", stored(1000))
     recent.keep("large", stored(1000))
@@ -127,14 +125,14 @@ def test_one_that_is_too_large_is_not_kept_and_drives_no_other_out() -> None:
     assert recent.get("large") is None
 
 
-def test_ten_thousand_messages_are_not_too_large() -> None:
+def test_session_of_ten_thousand_messages_is_cached() -> None:
     recent = RecentSessions()
     recent.keep("long", stored(10_000 * 350))
     assert recent.get("long")
 
 
 @pytest.mark.parametrize("text", ["hi", "word " * 40, "\u4e2d" * 100, "word " * 40 + "\U0001f600"])
-def test_sessions_take_no_more_memory_than_they_are_kept_for(sessions_dir: Path, text: str) -> None:
+def test_cached_sessions_use_at_most_the_estimated_memory(sessions_dir: Path, text: str) -> None:
     folder, number = SessionFolder(sessions_dir), 2000
     folder.make()
     session = new_session()

@@ -29,7 +29,7 @@ def found(manager: SessionManager, text: str) -> list[str]:
     return [entry["session_id"] for entry in manager.list_sessions(text=text)]
 
 
-def test_only_what_has_changed_is_read_again_even_by_another_process(
+def test_search_reads_only_changed_sessions(
     manager: SessionManager, ids: list[str], sessions_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads = read_count(monkeypatch)
@@ -40,7 +40,7 @@ def test_only_what_has_changed_is_read_again_even_by_another_process(
     assert reads() == 2  # for the list's entry, and for the texts
 
 
-def test_the_list_does_not_read_for_the_search(
+def test_list_does_not_read_texts_for_the_search(
     manager: SessionManager, ids: list[str], sessions_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads = read_count(monkeypatch)
@@ -49,7 +49,7 @@ def test_the_list_does_not_read_for_the_search(
     assert reads() == 1
 
 
-def test_a_file_changed_by_hand_is_found_by_what_it_says_now(
+def test_file_changed_by_hand_is_found_by_its_new_text(
     manager: SessionManager, ids: list[str], sessions_dir: Path
 ) -> None:
     path = file_of(sessions_dir, ids[0])
@@ -68,7 +68,7 @@ def test_a_file_changed_by_hand_is_found_by_what_it_says_now(
         "DELETE FROM trigrams_data",
     ],
 )
-def test_a_damaged_index_finds_the_same(manager: SessionManager, ids: list[str], index: Path, damage: str) -> None:
+def test_search_works_with_a_damaged_index(manager: SessionManager, ids: list[str], index: Path, damage: str) -> None:
     database = sqlite3.connect(index)
     with database:
         database.execute(damage)
@@ -77,21 +77,19 @@ def test_a_damaged_index_finds_the_same(manager: SessionManager, ids: list[str],
     assert found(manager, "c+ fruit") == ids[::-1]
 
 
-def test_a_deleted_index_is_made_again(manager: SessionManager, ids: list[str], index: Path) -> None:
+def test_deleted_index_is_rebuilt(manager: SessionManager, ids: list[str], index: Path) -> None:
     index.unlink()
     assert found(manager, "apple") == ids[:1]
     assert index.exists()
 
 
-def test_without_a_place_for_the_index_the_files_are_searched(
-    manager: SessionManager, ids: list[str], index: Path
-) -> None:
+def test_files_are_searched_without_an_index(manager: SessionManager, ids: list[str], index: Path) -> None:
     index.unlink()
     index.mkdir()
     assert found(manager, "apple fruit") == ids[:1]
 
 
-def test_without_trigrams_every_text_is_looked_at(
+def test_every_text_is_searched_without_trigrams(
     manager: SessionManager, ids: list[str], index: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index.unlink()
@@ -101,7 +99,7 @@ def test_without_trigrams_every_text_is_looked_at(
     assert found(manager, "apple fruit") == ids[::-1]
 
 
-def test_texts_are_taken_in_step_by_step(
+def test_texts_are_indexed_in_steps(
     manager: SessionManager, ids: list[str], index: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index.unlink()
@@ -109,9 +107,7 @@ def test_texts_are_taken_in_step_by_step(
     assert found(manager, "fruit") == ids[::-1]
 
 
-def test_texts_of_a_deleted_session_leave_the_index_with_the_next_list(
-    manager: SessionManager, ids: list[str], index: Path
-) -> None:
+def test_list_removes_texts_of_deleted_sessions(manager: SessionManager, ids: list[str], index: Path) -> None:
     assert b"apple" in index.read_bytes()
     manager.delete_session(ids[0])
     manager.list_sessions()

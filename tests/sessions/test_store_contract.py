@@ -27,7 +27,7 @@ async def test_created_session_loads_as_it_was_created(store: SessionStore) -> N
     assert created.metadata.message_count == 1
 
 
-async def test_a_taken_id_is_replaced_and_the_first_session_stays(store: SessionStore) -> None:
+async def test_used_session_id_is_replaced(store: SessionStore) -> None:
     session = new_session()
     first = await store.create(session)
     session.metadata.model = "other"
@@ -37,7 +37,7 @@ async def test_a_taken_id_is_replaced_and_the_first_session_stays(store: Session
     assert (await store.load(second.session_id)).model == "other"
 
 
-async def test_a_session_that_is_put_is_as_it_was_also_in_place_of_another(store: SessionStore) -> None:
+async def test_put_session_replaces_another_unchanged(store: SessionStore) -> None:
     session = new_session(system_prompt="Be brief.")
     session.metadata.updated_at = "2024-05-06T07:08:09.123456+00:00"
     assert await store.put(session) == await store.load(session.session_id) == session
@@ -48,7 +48,7 @@ async def test_a_session_that_is_put_is_as_it_was_also_in_place_of_another(store
 
 
 @pytest.mark.parametrize("session_id", NO_IDS)
-async def test_every_verb_says_not_found_for_what_is_not_there(store: SessionStore, session_id: str) -> None:
+async def test_every_operation_on_unknown_session_is_not_found(store: SessionStore, session_id: str) -> None:
     for verb in (
         store.load(session_id),
         store.append(session_id, [said("hi")]),
@@ -73,7 +73,7 @@ async def test_appended_messages_are_at_the_end_and_counted(store: SessionStore)
     assert await store.load(session.session_id) == changed
 
 
-async def test_a_replaced_tail_keeps_what_stands_before_it(store: SessionStore) -> None:
+async def test_replaced_tail_keeps_earlier_messages(store: SessionStore) -> None:
     session = await stored_session(store, said("a"), answered("b"), said("c"))
     changed = await store.replace_tail(session.session_id, 1, [answered("B")])
     assert contents(changed) == ["a", "B"]
@@ -87,7 +87,7 @@ async def test_replacing_from_the_beginning_replaces_everything(store: SessionSt
     assert (await store.load(session.session_id)).metadata.message_count == 0
 
 
-async def test_a_change_decided_on_an_older_history_is_a_conflict_and_changes_nothing(store: SessionStore) -> None:
+async def test_change_based_on_an_older_revision_is_a_conflict(store: SessionStore) -> None:
     old = await stored_session(store, said("a"))
     new = await store.append(old.session_id, [answered("b")], revision=old.revision)
     for verb in (
@@ -122,16 +122,14 @@ async def test_a_null_patch_returns_a_field_to_its_default(store: SessionStore) 
 
 
 @pytest.mark.parametrize("fields", [{"colour": 1}, {"session_id": "x"}, {"message_count": 9}, {"model": None}])
-async def test_a_patch_of_what_is_no_field_is_a_programming_error(
-    store: SessionStore, fields: dict[str, object]
-) -> None:
+async def test_patch_of_unknown_field_raises(store: SessionStore, fields: dict[str, object]) -> None:
     session = await stored_session(store)
     with pytest.raises(ValueError, match=r"fields|model"):
         await store.patch(session.session_id, fields)
     assert await store.load(session.session_id) == session
 
 
-async def test_lone_surrogates_are_replaced_and_pairs_become_characters(store: SessionStore) -> None:
+async def test_surrogates_are_replaced_or_combined(store: SessionStore) -> None:
     session = await stored_session(store, said("broken \ud83d here, \ud83d\ude00 whole"))
     changed = await store.patch(session.session_id, {"title": "\udc00"})
     assert contents(changed) == ["broken \ufffd here, \U0001f600 whole"]
@@ -139,7 +137,7 @@ async def test_lone_surrogates_are_replaced_and_pairs_become_characters(store: S
     assert await store.load(session.session_id) == changed
 
 
-async def test_changing_what_was_returned_or_given_changes_nothing_stored(store: SessionStore) -> None:
+async def test_stored_session_is_isolated_from_objects(store: SessionStore) -> None:
     message = said("a")
     session = await store.create(new_session())
     async with store.hold(session.session_id, run_id="r"):
@@ -153,7 +151,7 @@ async def test_changing_what_was_returned_or_given_changes_nothing_stored(store:
         assert found.metadata.context_window_config["adjustment_history"] == []
 
 
-async def test_a_deleted_session_is_gone(store: SessionStore) -> None:
+async def test_deleted_session_is_not_found(store: SessionStore) -> None:
     session = await stored_session(store, said("a"))
     await store.delete(session.session_id)
     with pytest.raises(SessionNotFound):
@@ -173,7 +171,7 @@ async def test_the_list_is_sorted_by_the_last_change_and_paged(store: SessionSto
     assert (await store.list(SessionQuery(offset=9))).entries == []
 
 
-async def test_list_entries_are_the_sessions_own_summaries(store: SessionStore) -> None:
+async def test_list_entries_match_the_sessions(store: SessionStore) -> None:
     session = await stored_session(store, said("hello"))
     page = await store.list(SessionQuery())
     assert page.entries == [session.summary_object()]
@@ -185,7 +183,7 @@ async def test_an_empty_store_lists_nothing(store: SessionStore) -> None:
     assert (page.entries, page.total) == ([], 0)
 
 
-async def test_a_running_turn_is_seen_without_its_unfinished_answer(store: SessionStore) -> None:
+async def test_running_turn_is_read_without_its_partial_answer(store: SessionStore) -> None:
     session = await stored_session(store)
     async with store.hold(session.session_id, run_id="r"):
         await store.append(session.session_id, [said("a")])
@@ -218,7 +216,7 @@ async def test_a_patch_during_a_turn_is_merged_with_it(store: SessionStore) -> N
     assert contents(ended) == ["a", "b"]
 
 
-async def test_a_turn_may_replace_what_it_found(store: SessionStore) -> None:
+async def test_turn_may_replace_earlier_messages(store: SessionStore) -> None:
     session = await stored_session(store, said("a"), answered("old"))
     async with store.hold(session.session_id, run_id="r"):
         await store.patch(session.session_id, {"title": "t"})
@@ -243,7 +241,7 @@ async def test_deleting_during_a_turn_is_final(store: SessionStore) -> None:
     assert (await store.list(SessionQuery())).total == 0
 
 
-async def test_a_turn_on_a_session_in_a_turn_is_told_who_runs(store: SessionStore) -> None:
+async def test_second_turn_is_refused_with_the_run_id(store: SessionStore) -> None:
     session = await stored_session(store)
     async with store.hold(session.session_id, run_id="first"):
         for run_id in ("second", None):
@@ -299,14 +297,14 @@ async def found(store: SessionStore, text: str) -> list[str]:
     return sorted(entry["session_id"] for entry in (await store.list(SessionQuery(text=text))).entries)
 
 
-async def test_a_search_finds_the_sessions_in_which_every_word_occurs(store: SessionStore) -> None:
+async def test_search_finds_sessions_that_have_every_word(store: SessionStore) -> None:
     ids = await searched(store)
     results = {text: await found(store, text) for text in FOUND}
     assert results == {text: sorted(ids[number] for number in numbers) for text, numbers in FOUND.items()}
 
 
 @pytest.mark.parametrize("text", ["", "  ", "\0\n\t"])
-async def test_a_blank_search_finds_everything(store: SessionStore, text: str) -> None:
+async def test_blank_search_finds_every_session(store: SessionStore, text: str) -> None:
     ids = await searched(store)
     assert await found(store, text) == sorted(ids)
 
@@ -335,7 +333,7 @@ async def test_no_query_is_an_error(store: SessionStore, text: str) -> None:
     assert await found(store, "bread") == [ids[0]]
 
 
-async def test_what_is_found_is_sorted_by_the_last_change_and_paged(store: SessionStore) -> None:
+async def test_search_results_are_sorted_by_last_change_and_paged(store: SessionStore) -> None:
     ids = [(await stored_session(store, said(f"apple {number % 2}"))).session_id for number in range(6)]
     await store.patch(ids[2], {"title": "touched"})
     expected = [ids[2], ids[4], ids[0]]
@@ -347,7 +345,7 @@ async def test_what_is_found_is_sorted_by_the_last_change_and_paged(store: Sessi
     assert (await store.list(SessionQuery(text="apple 0", offset=9))).entries == []
 
 
-async def test_a_search_sees_what_has_changed(store: SessionStore) -> None:
+async def test_search_finds_changed_text(store: SessionStore) -> None:
     session = await stored_session(store, said("apple"), answered("banana"))
     assert await found(store, "banana") == [session.session_id]
     await store.replace_tail(session.session_id, 1, [answered("cherry")])
@@ -363,7 +361,7 @@ async def test_a_search_sees_what_has_changed(store: SessionStore) -> None:
     assert await found(store, "apple") == []
 
 
-async def test_words_are_found_in_long_sessions_wherever_they_are(store: SessionStore) -> None:
+async def test_words_are_found_anywhere_in_long_sessions(store: SessionStore) -> None:
     filler = [answered(f"{number} " + "lorem ipsum " * 100) for number in range(60)]
     session = await stored_session(
         store, said("first"), *filler[:30], said("middle" * 5000), *filler[30:], said("last")
@@ -373,7 +371,7 @@ async def test_words_are_found_in_long_sessions_wherever_they_are(store: Session
     assert await found(store, "first middle afterwards") == [session.session_id]
 
 
-async def test_a_title_comes_from_the_first_message_then_the_summary_unless_it_was_set(store: SessionStore) -> None:
+async def test_title_comes_from_first_message_or_summary_unless_set(store: SessionStore) -> None:
     async def title() -> str | None:
         ((entry,), loaded) = ((await store.list(SessionQuery())).entries, await store.load(session.session_id))
         assert entry["title"] == loaded.summary_object()["title"]
@@ -401,12 +399,12 @@ async def test_an_image_is_stored_with_the_message_that_names_it(store: SessionS
 
 
 @pytest.mark.parametrize("name", ["", "..", "../" + "0" * 61, "0" * 64, "0" * 63, SHOWN.sha256.upper(), "\u0660" * 64])
-async def test_an_image_that_nobody_named_is_not_there(store: SessionStore, name: str) -> None:
+async def test_unknown_image_is_not_found(store: SessionStore, name: str) -> None:
     with pytest.raises(BlobNotFound):
         await store.load_image(name)
 
 
-async def test_an_image_goes_with_the_last_message_of_all_sessions_that_names_it(store: SessionStore) -> None:
+async def test_image_is_deleted_with_the_last_message_naming_it(store: SessionStore) -> None:
     one, two = await shown(store), await shown(store)
     await store.replace_tail(one.session_id, 0, [said("instead")])
     assert await store.load_image(SHOWN.sha256) == SHOWN.data
@@ -428,7 +426,7 @@ async def test_a_copy_of_a_session_keeps_the_image(store: SessionStore) -> None:
         await store.load_image(SHOWN.sha256)
 
 
-async def test_a_session_that_is_put_brings_its_images(store: SessionStore) -> None:
+async def test_put_session_stores_its_images(store: SessionStore) -> None:
     session = new_session()
     session.messages.append(user_message("see", [SHOWN]))
     for _ in range(2):  # new, and in place of another
@@ -438,7 +436,7 @@ async def test_a_session_that_is_put_brings_its_images(store: SessionStore) -> N
         assert await store.load_image(SHOWN.sha256) == SHOWN.data
 
 
-async def test_what_a_running_turn_names_is_kept(store: SessionStore) -> None:
+async def test_image_named_by_a_running_turn_is_kept(store: SessionStore) -> None:
     session, other = await stored_session(store, said("a")), await shown(store)
     async with store.hold(session.session_id, run_id="r"):
         await store.append(session.session_id, [said("b")])
@@ -449,7 +447,7 @@ async def test_what_a_running_turn_names_is_kept(store: SessionStore) -> None:
     assert await store.load_image(SHOWN.sha256) == SHOWN.data
 
 
-async def test_an_image_of_a_refused_change_is_not_needed(store: SessionStore) -> None:
+async def test_image_of_a_refused_change_is_not_required(store: SessionStore) -> None:
     session = await shown(store)
     with pytest.raises(SessionConflict):
         await store.append(session.session_id, [user_message("late", [OTHER])], revision="0", images=[OTHER])
@@ -463,7 +461,7 @@ async def shown(store: SessionStore) -> ChatSession:
     return await store.append(session.session_id, [user_message("see", [SHOWN])], images=[SHOWN])
 
 
-async def test_a_new_session_brings_the_images_that_its_messages_name(store: SessionStore) -> None:
+async def test_new_session_stores_images_of_its_messages(store: SessionStore) -> None:
     session = new_session()
     session.messages.append(user_message("see", [SHOWN]))
     created = await store.create(session, images=[SHOWN])

@@ -22,7 +22,7 @@ def models(manager: SessionManager) -> dict[str, str]:
     return {entry["session_id"]: entry["model"] for entry in manager.list_sessions()}
 
 
-def test_only_what_is_told_of_is_looked_at(
+def test_only_notified_files_are_checked(
     manager: SessionManager, ids: list[str], sessions_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(folder, "scanning")
@@ -36,7 +36,7 @@ def test_only_what_is_told_of_is_looked_at(
     assert list(models(manager)) == [new, ids[0], ids[2]]
 
 
-def test_what_nobody_is_told_of_is_seen_when_all_are_looked_at(
+def test_change_without_notification_is_found_by_a_scan(
     manager: SessionManager, ids: list[str], sessions_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     elsewhere = tmp_path / "elsewhere.json"
@@ -47,7 +47,7 @@ def test_what_nobody_is_told_of_is_seen_when_all_are_looked_at(
     assert models(manager)[ids[0]] == "n"
 
 
-def test_a_watch_tells_of_names_once_and_of_nothing_when_the_directory_is_another(tmp_path: Path) -> None:
+def test_watch_reports_names_once_and_stops_with_its_directory(tmp_path: Path) -> None:
     directory = tmp_path / "watched"
     directory.mkdir()
     watch = DirectoryWatch(directory)

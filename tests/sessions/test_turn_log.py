@@ -39,9 +39,7 @@ def open_files() -> int:
     return len(list(Path("/dev/fd").iterdir()))
 
 
-async def test_a_turn_writes_the_whole_file_at_its_first_change_and_at_its_end(
-    files: FileSessionStore, sessions_dir: Path
-) -> None:
+async def test_turn_writes_whole_file_at_first_change_and_end(files: FileSessionStore, sessions_dir: Path) -> None:
     session = await stored_session(files, said("before"))
     path, log = file_of(sessions_dir, session.session_id), log_of(sessions_dir, session.session_id)
     versions = [path.read_bytes()]
@@ -71,9 +69,7 @@ async def test_changes_outside_a_turn_leave_no_log(files: FileSessionStore, sess
     assert not log_of(sessions_dir, session.session_id).exists()
 
 
-async def test_an_answer_cut_off_by_a_crash_is_there_as_far_as_it_had_come(
-    files: FileSessionStore, crash: Crash
-) -> None:
+async def test_crash_keeps_the_partial_answer(files: FileSessionStore, crash: Crash) -> None:
     session = await stored_session(files)
     async with files.hold(session.session_id, run_id="r"):
         await files.append(session.session_id, [said("a")])
@@ -88,7 +84,7 @@ async def test_an_answer_cut_off_by_a_crash_is_there_as_far_as_it_had_come(
     assert SessionManager(directory).list_sessions()[0]["message_count"] == 2
 
 
-async def test_calls_that_a_crash_cut_off_have_their_results(files: FileSessionStore, crash: Crash) -> None:
+async def test_tool_calls_interrupted_by_a_crash_have_results(files: FileSessionStore, crash: Crash) -> None:
     session = await stored_session(files, said("a"))
     later: ToolCall = {"id": "call_2", "function": {"index": 1, "name": "add", "arguments": {}}}
     result: Message = {
@@ -110,9 +106,7 @@ async def test_calls_that_a_crash_cut_off_have_their_results(files: FileSessionS
     assert loaded(directory, session) == found
 
 
-async def test_answers_that_are_noted_together_are_each_noted_and_one_that_cannot_be_hinders_no_other(
-    files: FileSessionStore, crash: Crash
-) -> None:
+async def test_parallel_checkpoints_do_not_affect_each_other(files: FileSessionStore, crash: Crash) -> None:
     sessions = [await stored_session(files, said("a")) for _ in range(20)]
     ids = [session.session_id for session in sessions]
     async with AsyncExitStack() as holds:
@@ -130,7 +124,7 @@ async def test_answers_that_are_noted_together_are_each_noted_and_one_that_canno
         assert contents(loaded(directory, session)) == ["a", "so far"]
 
 
-async def test_a_log_that_goes_during_a_turn_is_begun_anew(
+async def test_log_deleted_during_a_turn_is_recreated(
     files: FileSessionStore, sessions_dir: Path, crash: Crash
 ) -> None:
     session = await stored_session(files, said("a"))
@@ -146,7 +140,7 @@ async def test_a_log_that_goes_during_a_turn_is_begun_anew(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="it keeps no log open")
-async def test_more_turns_than_may_keep_their_logs_open_are_noted_as_well_and_none_stays_open(
+async def test_turns_beyond_the_open_file_limit_are_logged(
     sessions_dir: Path, crash: Crash, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(directory_module, "open_files_allowed", lambda: 12)
@@ -168,7 +162,7 @@ async def test_more_turns_than_may_keep_their_logs_open_are_noted_as_well_and_no
     await files.aclose()
 
 
-async def test_a_checkpoint_that_a_later_message_replaced_is_forgotten(files: FileSessionStore, crash: Crash) -> None:
+async def test_checkpoint_replaced_by_a_later_message_is_ignored(files: FileSessionStore, crash: Crash) -> None:
     session = await stored_session(files)
     async with files.hold(session.session_id, run_id="r"):
         await files.append(session.session_id, [said("a")])
@@ -177,7 +171,7 @@ async def test_a_checkpoint_that_a_later_message_replaced_is_forgotten(files: Fi
         assert contents(loaded(crash(), session)) == ["a", "so far"]
 
 
-async def test_everything_acknowledged_before_a_crash_is_there_after_it(files: FileSessionStore, crash: Crash) -> None:
+async def test_crash_keeps_everything_acknowledged(files: FileSessionStore, crash: Crash) -> None:
     session = await stored_session(files)
     async with files.hold(session.session_id, run_id="r"):
         for step in ("a", "b", "c"):
@@ -201,9 +195,7 @@ async def crashed(files: FileSessionStore, crash: Crash) -> tuple[Path, ChatSess
     return directory, session
 
 
-async def test_the_next_history_change_brings_a_crashed_turn_into_the_file(
-    files: FileSessionStore, crash: Crash
-) -> None:
+async def test_next_history_change_recovers_a_crashed_turn(files: FileSessionStore, crash: Crash) -> None:
     directory, session = await crashed(files, crash)
     found = loaded(directory, session)
     changed = SessionManager(directory).append_messages(session.session_id, [said("again")])
@@ -215,9 +207,7 @@ async def test_the_next_history_change_brings_a_crashed_turn_into_the_file(
 
 
 @pytest.mark.parametrize("run_id", ["r", None])
-async def test_the_next_hold_brings_a_crashed_turn_into_the_file(
-    files: FileSessionStore, crash: Crash, run_id: str | None
-) -> None:
+async def test_next_lock_recovers_a_crashed_turn(files: FileSessionStore, crash: Crash, run_id: str | None) -> None:
     directory, session = await crashed(files, crash)
     found = loaded(directory, session)
     store = FileSessionStore(directory)
@@ -228,9 +218,7 @@ async def test_the_next_hold_brings_a_crashed_turn_into_the_file(
     assert loaded(directory, session) == found
 
 
-async def test_a_patch_by_a_process_that_does_not_run_the_turn_leaves_the_turn_alone(
-    files: FileSessionStore, sessions_dir: Path
-) -> None:
+async def test_patch_by_another_process_keeps_the_running_turn(files: FileSessionStore, sessions_dir: Path) -> None:
     session = await stored_session(files)
     other = SessionManager(sessions_dir)
     async with files.hold(session.session_id, run_id="r"):
@@ -246,9 +234,7 @@ async def test_a_patch_by_a_process_that_does_not_run_the_turn_leaves_the_turn_a
 
 
 @pytest.mark.parametrize("kept", [0.1, 0.5, 0.9, 1.0])
-async def test_a_torn_last_line_is_ignored_and_never_comes_to_life(
-    files: FileSessionStore, crash: Crash, kept: float
-) -> None:
+async def test_torn_last_line_of_a_log_is_ignored(files: FileSessionStore, crash: Crash, kept: float) -> None:
     directory, session = await crashed(files, crash)
     log, found = log_of(directory, session.session_id), loaded(directory, session)
     torn = tail_line(
@@ -262,7 +248,7 @@ async def test_a_torn_last_line_is_ignored_and_never_comes_to_life(
     assert patched.metadata.title == "after"
 
 
-async def test_a_log_that_is_in_the_file_already_changes_nothing(files: FileSessionStore, crash: Crash) -> None:
+async def test_log_already_in_the_file_changes_nothing(files: FileSessionStore, crash: Crash) -> None:
     directory, session = await crashed(files, crash)
     log = log_of(directory, session.session_id)
     lines = log.read_bytes()
@@ -279,9 +265,7 @@ async def test_a_log_that_is_in_the_file_already_changes_nothing(files: FileSess
     await store.aclose()
 
 
-async def test_a_log_left_by_a_crash_after_an_orderly_end_changes_nothing(
-    files: FileSessionStore, sessions_dir: Path
-) -> None:
+async def test_log_left_after_a_completed_turn_changes_nothing(files: FileSessionStore, sessions_dir: Path) -> None:
     session = await stored_session(files)
     log = log_of(sessions_dir, session.session_id)
     async with files.hold(session.session_id, run_id="r"):
@@ -295,7 +279,7 @@ async def test_a_log_left_by_a_crash_after_an_orderly_end_changes_nothing(
     assert await files.load(session.session_id) == ended
 
 
-async def test_a_log_of_long_ago_changes_nothing_of_what_came_after_it(files: FileSessionStore, crash: Crash) -> None:
+async def test_old_log_does_not_change_later_messages(files: FileSessionStore, crash: Crash) -> None:
     directory, session = await crashed(files, crash)
     log = log_of(directory, session.session_id)
     lines = log.read_bytes()
@@ -322,7 +306,7 @@ async def test_a_turn_does_not_read_what_this_process_has_written(
     assert reads() == 0
 
 
-async def test_turns_after_a_crash_go_on_where_it_left_off(files: FileSessionStore, crash: Crash) -> None:
+async def test_turns_continue_after_a_crash(files: FileSessionStore, crash: Crash) -> None:
     directory, session = await crashed(files, crash)
     store = FileSessionStore(directory)
     async with store.hold(session.session_id, run_id="next"):
@@ -345,14 +329,14 @@ def test_overlaying_is_idempotent_line_by_line() -> None:
 
 
 @pytest.mark.parametrize("line", [b"[]", b"{}", b"null", b'{"at": 1}', b'{"fields": 1}', b'{"fields": {}}', b"\xff"])
-def test_foreign_lines_in_a_log_are_passed_over(line: bytes) -> None:
+def test_unknown_lines_in_a_log_are_ignored(line: bytes) -> None:
     record = Record.of(new_session())
     after = record.with_tail(0, [said("a")], "2026-01-02T00:00:00+00:00")
     found = overlay(record, line + b"\n" + tail_line(record, 0, after))
     assert found.messages == after.messages
 
 
-def test_a_history_has_one_name_however_it_came_about() -> None:
+def test_equal_histories_have_equal_revisions() -> None:
     messages = [said(str(i)) if i % 2 else answered(str(i)) for i in range(300)]
     at_once = Record.of(new_session()).with_tail(0, messages, "")
     grown = Record.of(new_session())

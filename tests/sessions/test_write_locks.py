@@ -10,7 +10,7 @@ from mochi_server.posix import alone_with
 from mochi_server.sessions.locks import SLOTS, WriteLocks
 
 
-def test_nobody_else_is_inside_and_who_waits_too_long_fails(tmp_path: Path) -> None:
+def test_write_lock_is_exclusive_and_times_out(tmp_path: Path) -> None:
     path = tmp_path / "a.lock"
     with alone_with(path, 1), pytest.raises(OSError), alone_with(path, 0.01):  # noqa: PT011 - what it is depends on the system
         pass
@@ -18,7 +18,7 @@ def test_nobody_else_is_inside_and_who_waits_too_long_fails(tmp_path: Path) -> N
         pass
 
 
-def test_who_waits_is_next(tmp_path: Path) -> None:
+def test_waiter_gets_the_write_lock_next(tmp_path: Path) -> None:
     one, other = WriteLocks(tmp_path / ".locks"), WriteLocks(tmp_path / ".locks")
     inside: list[str] = []
 
@@ -35,14 +35,14 @@ def test_who_waits_is_next(tmp_path: Path) -> None:
     assert inside == ["one", "other"]
 
 
-def test_the_locks_are_for_nobody_else(tmp_path: Path) -> None:
+def test_lock_files_are_private_to_their_owner(tmp_path: Path) -> None:
     directory = tmp_path / ".locks"
     with WriteLocks(directory).exclusive("0" * 10):
         modes = [stat.S_IMODE(path.stat().st_mode) for path in (directory, *directory.iterdir())]
     assert modes == [0o700, 0o600]
 
 
-def test_a_directory_of_locks_that_goes_is_made_again(tmp_path: Path) -> None:
+def test_deleted_lock_directory_is_recreated(tmp_path: Path) -> None:
     locks = WriteLocks(tmp_path / ".locks")
     for _ in range(2):
         with locks.exclusive("0" * 10):
@@ -52,7 +52,7 @@ def test_a_directory_of_locks_that_goes_is_made_again(tmp_path: Path) -> None:
         (tmp_path / ".locks").rmdir()
 
 
-def test_no_link_is_followed(tmp_path: Path) -> None:
+def test_lock_symlink_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "a.lock").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OSError), alone_with(tmp_path / "a.lock", 1):  # noqa: PT011 - what it is depends on the system
         pass

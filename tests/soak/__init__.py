@@ -1,1 +1,1 @@
-"""Many streams for minutes: whether they all arrive whole, and whether the server stays as it was."""
+"""Many streams at the same time: every answer is complete, and the server loses neither memory nor descriptors."""

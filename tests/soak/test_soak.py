@@ -37,23 +37,24 @@ SLOW = {
 }
 
 
-def test_good_figures_break_no_bound_and_are_shown() -> None:
+def test_good_figures_are_within_bounds() -> None:
     assert problems(GOOD) == missed(GOOD) == []
     assert "300.0 to 303.0 MiB" in table(GOOD)
 
 
 @pytest.mark.parametrize("line", BAD)
-def test_each_broken_bound_is_told_in_a_line(line: str) -> None:
+def test_each_broken_bound_is_reported_in_one_line(line: str) -> None:
     assert (problems(BAD[line]), missed(BAD[line])) == ([line], [])
 
 
 @pytest.mark.parametrize("line", SLOW)
-def test_each_missed_aim_is_told_in_a_line(line: str) -> None:
+def test_each_missed_aim_is_reported_in_one_line(line: str) -> None:
     assert (problems(SLOW[line]), missed(SLOW[line])) == ([], [line])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the memory of other processes")
-def test_a_small_soak_ends_well() -> None:
+def test_small_soak_succeeds() -> None:
     short = ["--streams=50", "--seconds=5", "--turn=1", "--warm-up=50"]
     done = subprocess.run(python("tests.soak", *short), capture_output=True, text=True, timeout=90, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,16 +1,17 @@
-"""What was measured, what must hold of it, and the table that shows both."""
+"""The figures, their bounds, and the table that shows them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 HEALTH_MS = 100
-"""Within which `/health` should answer, at the 99th percentile."""
+"""Aim for the duration of `/health` at the 99th percentile."""
 GROWTH = 0.05
 GROWTH_MIB = 8
-"""What memory may grow from the first stretch to the last, the larger of the two: what the allocator does with the same
-load is not quite the same every minute. One kilobyte lost for every turn would be more than that."""
+"""Allowed growth of memory from the first half of the load to the second, the larger of the two, because the allocator
+does not behave the same every minute. By default 1500 turns lie between them: if the server did not release the events
+of ended runs, that would be more."""
 PACE = 0.9
-"""Of the turns that were planned for the time, so many should have been: else the load was not what was asked for."""
+"""Part of the planned turns that must take place; otherwise the load was less than the options say."""
 
 
 @dataclass(frozen=True)
@@ -30,12 +31,12 @@ class Measured:
     health_p99: float
     health_worst: float
     late_p99: float
-    """By how many milliseconds the machine, with all that runs on it, wakes a process up too late."""
+    """Milliseconds by which the machine wakes a sleeping process too late."""
     cpu: dict[str, float]
 
 
 def problems(measured: Measured) -> list[str]:
-    """The bounds that are broken, each in a line."""
+    """Return one line for each broken bound."""
     growth = measured.memory_last - measured.memory_first
     allowed = max(GROWTH * measured.memory_first, GROWTH_MIB)
     held = {
@@ -50,7 +51,7 @@ def problems(measured: Measured) -> list[str]:
 
 
 def missed(measured: Measured) -> list[str]:
-    """The aims that are missed, each in a line: how fast it went, which the machine has its part in."""
+    """Return one line for each missed aim. Aims are about speed, which depends on the machine."""
     met = {
         f"only {measured.pace:.0%} of the planned turns took place": measured.pace >= PACE,
         f"/health took {measured.health_p99:.0f} ms at the 99th percentile; the aim is {HEALTH_MS}": (
@@ -68,7 +69,7 @@ def table(measured: Measured) -> str:
         ("streams broken", f"{measured.broken:,}"),
         ("events", f"{measured.events:,}"),
         ("turns, of those planned", f"{measured.pace:.1%}"),
-        ("memory, first stretch to last", f"{measured.memory_first:.1f} to {measured.memory_last:.1f} MiB"),
+        ("memory, first half to second", f"{measured.memory_first:.1f} to {measured.memory_last:.1f} MiB"),
         ("descriptors, before and after", f"{measured.descriptors_before} and {measured.descriptors_after}"),
         (
             "/health p50, p99, worst",

@@ -53,6 +53,10 @@ class Watch:
         self._over.set()
         self._thread.join()
 
+    def seconds(self) -> float:
+        """Return the seconds since the watch began."""
+        return time.monotonic() - self._begun[0]
+
     def between(self, begin: float, end: float) -> list[Sample]:
         """The samples of a stretch of time, in seconds from the watch's beginning."""
         return [sample for sample in self.samples if begin <= sample.at - self._begun[0] < end]

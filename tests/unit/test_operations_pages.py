@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from mochi_server import MochiServerSettings
-from tests import metrics_table
+from tests.docs_tooling import metrics_table
 from tests.stub.test_deployment import environment, stages, value
 
 HOW_TO = Path(__file__).parents[2] / "docs" / "how-to"
@@ -35,7 +35,7 @@ def test_settings_on_the_pages_exist() -> None:
 def test_table_of_metrics_is_up_to_date() -> None:
     page = metrics_table.PATH.read_text()
     assert page.count("| `mochi_") > 10
-    assert page == metrics_table.with_table(page), "run `uv run python -m tests.metrics_table`"
+    assert page == metrics_table.with_table(page), "run `uv run python -m tests.docs_tooling.metrics_table`"
 
 
 def test_systemd_unit_runs_the_command_and_waits_for_grace() -> None:

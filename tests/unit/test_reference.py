@@ -3,8 +3,8 @@
 import re
 
 from mochi_server import MochiServerSettings, errors
-from tests import reference
-from tests.reference import FOLDER, events, routes, stub
+from tests.docs_tooling import reference
+from tests.docs_tooling.reference import FOLDER, events, routes, stub
 
 
 def headings(page: str) -> list[str]:
@@ -13,7 +13,7 @@ def headings(page: str) -> list[str]:
 
 def test_reference_is_up_to_date() -> None:
     for path, text in reference.pages().items():
-        assert path.read_text() == text, "run `uv run python -m tests.reference`"
+        assert path.read_text() == text, "run `uv run python -m tests.docs_tooling.reference`"
 
 
 def test_reference_has_no_other_pages() -> None:

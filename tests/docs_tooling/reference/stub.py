@@ -9,7 +9,7 @@ from mochi_stub import Machine, Model
 from mochi_stub.declared import _READERS, declared
 from mochi_stub.reading import MANNER, TYPES
 from mochi_stub.responses import Echo, Error, File, Lorem, Manner, Message, Mirror, Response, Task, Vector
-from tests.reference.markdown import page, prose
+from tests.docs_tooling.reference.markdown import page, prose
 
 INTRODUCTION = """
 Every key of a `config.yaml` for [mochi-stub](../stub/index.md). How they work together is in

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from tests.docs.pages import without_code
+from tests.docs_tooling.pages import without_code
 
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)(?: \"[^\"]*\")?\)")
 _HEADING = re.compile(r"^#+ (.+?) *#*$", re.MULTILINE)

@@ -1,6 +1,6 @@
 """The tutorial as somebody has it who has nothing but the wheel: an empty environment, and a clock.
 
-uv run python -m tests.docs.first_hour
+uv run python -m tests.docs_tooling.first_hour
 """
 
 import os
@@ -12,8 +12,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.docs.pages import ROOT, blocks
-from tests.docs.shell import Shell
+from tests.docs_tooling.pages import ROOT, blocks
+from tests.docs_tooling.shell import Shell
 
 TUTORIAL = ROOT / "docs" / "tutorial.md"
 SECONDS = 120

@@ -4,7 +4,7 @@ from dataclasses import MISSING, Field, fields
 from typing import Any, get_args
 
 from mochi_server import events
-from tests.reference.markdown import page, prose, table
+from tests.docs_tooling.reference.markdown import page, prose, table
 
 INTRODUCTION = """
 A streamed answer is a list of server-sent events. On the wire one looks like this:

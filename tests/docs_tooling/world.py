@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 from mochi_stub import DEFAULT_MODELS, Model, Prompt, Reply, StubServer, ToolCall
-from tests.docs.pages import ROOT
-from tests.docs.shell import Shell
+from tests.docs_tooling.pages import ROOT
+from tests.docs_tooling.shell import Shell
 from tests.support.server import RunningServer
 
 CALLER = "tool-caller"
@@ -49,13 +49,18 @@ class World:
         self._stub.start()
         self._server = RunningServer(self.clone, self._stub.url)
         self._server.__enter__()
-        self._shell = Shell(self._directory, self.clone, self._environment())
+        self._shell = self._new_shell()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._shell.close()
         self._server.__exit__()
         self._stub.stop()
+
+    def restart_shell(self) -> None:
+        """Replace the shell, which ends with the first command that fails."""
+        self._shell.close()
+        self._shell = self._new_shell()
 
     def addressed(self, text: str) -> str:
         """The text with the addresses of the servers that are running."""
@@ -73,6 +78,9 @@ class World:
         path = self.clone / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(self.addressed(text))
+
+    def _new_shell(self) -> Shell:
+        return Shell(self._directory, self.clone, self._environment())
 
     def _environment(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("MOCHI_", "PYTEST_"))}

@@ -1,6 +1,6 @@
 """Write the pages."""
 
-from tests.reference import FOLDER, pages
+from tests.docs_tooling.reference import FOLDER, pages
 
 FOLDER.mkdir(exist_ok=True)
 for path, text in pages().items():

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from mochi_server import errors
-from tests.reference.markdown import page
+from tests.docs_tooling.reference.markdown import page
 
 _LINE = re.compile(r"^[├└]── (\w+) +\w+ +\d+ +(.+)$", re.MULTILINE)
 

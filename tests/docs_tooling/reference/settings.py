@@ -4,7 +4,7 @@ from typing import Any
 
 from mochi_server import MochiServerSettings
 from mochi_server.__main__ import _FLAGS
-from tests.reference.markdown import page
+from tests.docs_tooling.reference.markdown import page
 
 INTRODUCTION = """
 Settings are environment variables. A flag of the command, where there is one, goes before its variable, and both go

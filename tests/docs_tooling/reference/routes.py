@@ -6,8 +6,8 @@ from functools import cache
 from typing import Any
 
 from mochi_server import create_app
-from tests.reference.errors import codes
-from tests.reference.markdown import page, table
+from tests.docs_tooling.reference.errors import codes
+from tests.docs_tooling.reference.markdown import page, table
 
 INTRODUCTION = """
 Bodies are JSON and are sent with

@@ -1,11 +1,11 @@
-"""The table of metrics in the docs, made of the code: ``uv run python -m tests.metrics_table`` writes it."""
+"""The table of metrics in the documentation: `uv run python -m tests.docs_tooling.metrics_table` writes it."""
 
 import re
-from pathlib import Path
 
 from mochi_server.services.metrics import Metrics
+from tests.docs_tooling.pages import ROOT
 
-PATH = Path(__file__).parents[1] / "docs" / "how-to" / "run-in-production.md"
+PATH = ROOT / "docs" / "how-to" / "run-in-production.md"
 
 _TABLE = re.compile(r"(<!-- metrics: [^\n]*-->\n).*(<!-- /metrics -->\n)", re.DOTALL)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-MADE = "<!-- Made from the code by `uv run python -m tests.reference`; changes by hand are lost. -->"
+MADE = "<!-- Made from the code by `uv run python -m tests.docs_tooling.reference`; changes by hand are lost. -->"
 
 
 def page(title: str, introduction: str, parts: Iterable[str]) -> str:

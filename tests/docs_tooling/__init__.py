@@ -1,0 +1,1 @@
+"""Programs and libraries for the documentation. See README.md."""
