@@ -82,7 +82,7 @@ class Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         self._pieces.put_nowait(None)
 
-    async def ask(self, path: str, body: dict[str, Any]) -> AsyncGenerator[bytes, None]:
+    async def send_request(self, path: str, body: dict[str, Any]) -> AsyncGenerator[bytes, None]:
         """Post, and read the reply to its end."""
         data = orjson.dumps(body)
         self._parser = httptools.HttpResponseParser(self)
@@ -125,11 +125,11 @@ async def _connected(port: int) -> AsyncGenerator[Connection, None]:
 
 
 async def _turn(connection: Connection, job: Job, label: str, result: Result) -> None:
-    created = b"".join([piece async for piece in connection.ask("/api/v1/sessions", {"model": job.model})])
+    created = b"".join([piece async for piece in connection.send_request("/api/v1/sessions", {"model": job.model})])
     path = f"/api/v1/chat/{orjson.loads(created)['session_id']}/stream"
     message = instruct(words(job.words), label=label)
     rest, said, last, kind = b"", [], 0, b""
-    async for piece in connection.ask(path, {"message": message}):
+    async for piece in connection.send_request(path, {"message": message}):
         *frames, rest = (rest + piece).split(b"\n\n")
         for frame in frames:
             if not frame.startswith(b":"):
