@@ -72,6 +72,12 @@ def private_server(private_stub: StubServer, private_outside: Outside) -> Iterat
         yield server
 
 
+@pytest.fixture(scope="module")
+def session_id(shared_server: RunningServer) -> str:
+    """A session that the tests do not change."""
+    return str(shared_server.client.create_session("mochi")["session_id"])
+
+
 def request_of(route: Route, segment: str) -> bytes:
     """Return a request whose path has this segment in the place of every parameter."""
     path = re.sub(r"\{\w+\}", lambda _: segment, route.path)
@@ -121,12 +127,11 @@ def test_no_name_in_body_leaves_data_directory(
 
 
 @pytest.mark.parametrize("name", WAYS_OUT + WINDOWS_NAMES + LOOK_ALIKES + ODD_NAMES)
-def test_unsafe_prompt_file_names_are_refused(api: Api, outside: Outside, name: str) -> None:
+def test_unsafe_prompt_file_names_are_refused(api: Api, outside: Outside, session_id: str, name: str) -> None:
     response = api.http.post("/system-prompts", json={"filename": name, "content": "x"})
     assert error_of(response) == (422, "VALIDATION_ERROR")
     session = {"model": "mochi", "system_prompt_source_file": name}
     assert error_of(api.http.post("/sessions", json=session)) == (404, "PROMPT_NOT_FOUND")
-    session_id = api.create_session("mochi")["session_id"]
     response = api.http.put(f"/sessions/{session_id}/system-prompt", json={"source_file": name})
     assert error_of(response) == (404, "PROMPT_NOT_FOUND")
     assert outside.is_untouched()

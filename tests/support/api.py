@@ -1,5 +1,6 @@
 """A client as an application would write one: httpx, and bytes of the event stream read by hand."""
 
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ import httpx
 import orjson
 
 KEPT = httpx.Limits()
+UNUSED_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""Nothing is encrypted here, and making a context for each client takes longer than most requests."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +34,7 @@ class ConnectionsOfEachThread(httpx.BaseTransport):
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         if not hasattr(self._own, "pool"):
-            # Nothing is encrypted here, and reading the certificates for it takes longer than most tests.
-            self._own.pool = httpx.HTTPTransport(verify=False, limits=self._limits)
+            self._own.pool = httpx.HTTPTransport(verify=UNUSED_TLS, limits=self._limits)
             self._pools.append(self._own.pool)
         response: httpx.Response = self._own.pool.handle_request(request)
         return response
