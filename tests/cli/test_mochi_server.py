@@ -19,7 +19,7 @@ from tests.support.api import error_of
 from tests.support.instructions import instruct, words
 from tests.support.ports import free_port
 from tests.support.process import Command, FreshCommand, run
-from tests.support.raw_http import send_raw
+from tests.support.raw_http import send_request
 from tests.support.tools import write_tools
 from tests.support.waiting import until
 
@@ -142,7 +142,7 @@ def test_command_serves_with_its_output_closed(
 def is_healthy(port: int) -> bool:
     """Return whether the server on this port answers ``/health`` with 200."""
     with suppress(OSError):
-        return send_raw(f"http://127.0.0.1:{port}", b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").status == 200
+        return send_request(f"http://127.0.0.1:{port}", b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").status == 200
     return False
 
 
