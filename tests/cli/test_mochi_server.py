@@ -142,7 +142,8 @@ def test_command_serves_with_its_output_closed(
 def is_healthy(port: int) -> bool:
     """Return whether the server on this port answers ``/health`` with 200."""
     with suppress(OSError):
-        return send_request(f"http://127.0.0.1:{port}", b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").status == 200
+        health = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        return send_request(f"http://127.0.0.1:{port}", health).status == 200
     return False
 
 

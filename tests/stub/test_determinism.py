@@ -38,6 +38,9 @@ def test_seed_changes_ids_and_times_but_not_the_text() -> None:
 
 
 @pytest.mark.parametrize("prefix", ["", "/ollama"])
-def test_answers_do_not_depend_on_the_path_prefix(stub: StubServer, prefix: str) -> None:
+def test_answers_do_not_depend_on_the_path_prefix(private_stub: StubServer, prefix: str) -> None:
     method, path, body = REQUESTS[2]
-    assert send_request(stub, method, prefix + path, body).body == send_request(stub, method, path, body).body
+    assert (
+        send_request(private_stub, method, prefix + path, body).body
+        == send_request(private_stub, method, path, body).body
+    )
