@@ -5,11 +5,14 @@ from typing import Any
 
 import orjson
 
+from mochi_server.constants import MAX_ARGUMENT_LEVELS
 from mochi_server.errors import OllamaError
 from mochi_server.events import ChatEvent, ContentDelta, ThinkingDelta
 from mochi_server.ollama.stream import Line
+from mochi_server.sessions.encoding import is_nested_deeper
 from mochi_server.sessions.session import new_id, now
 from mochi_server.sessions.types import Message, ToolCall
+from mochi_server.tools.schema import TOO_DEEP
 from mochi_server.tools.toolbox import Call
 
 _COUNTERS = (
@@ -102,6 +105,9 @@ class Answer:
         arguments = _arguments(function.get("arguments"))
         if arguments is None:
             self._defects[index] = "The arguments must be an object, with the parameters by name."
+        elif is_nested_deeper(arguments, MAX_ARGUMENT_LEVELS):
+            self._defects[index] = TOO_DEEP
+            arguments = None
         self.tool_calls.append(
             {
                 "id": str(call.get("id") or f"call_{new_id()}"),
