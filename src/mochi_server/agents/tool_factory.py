@@ -126,7 +126,6 @@ class AgentToolbox:
             instruction,
             model=metadata.model,
             session_id=(arguments["session_id"] or "").strip() or None,
-            policy=metadata.tool_settings.execution_policy,
             approver=replace(self._approver, agent_name=name),
             keep_alive=metadata.keep_alive,
             call_id=call.id,

@@ -2,10 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timezone
-from typing import Any
 
 from mochi_server.errors import BlobNotFound, SessionBusy, SessionConflict, SessionNotFound, StorageFailed
 from mochi_server.postgres import pictures, tables
@@ -14,14 +13,14 @@ from mochi_server.postgres.errors import UNREACHABLE
 from mochi_server.postgres.news import tell
 from mochi_server.postgres.process import Process, lock_key
 from mochi_server.postgres.rows import Head, Histories, Remembered, as_text
-from mochi_server.sessions.changes import settled_fields, settled_message
+from mochi_server.sessions.changes import FieldChanges, settled_fields, settled_message
 from mochi_server.sessions.encoding import decode, settle
 from mochi_server.sessions.finishing import finished
 from mochi_server.sessions.images import Image, is_sha256
 from mochi_server.sessions.locks import Holds
 from mochi_server.sessions.pages import SessionPage
 from mochi_server.sessions.search import words
-from mochi_server.sessions.session import ChatSession, is_session_id, new_id, timestamp
+from mochi_server.sessions.session import ChatSession, SessionMetadata, is_session_id, new_id, timestamp
 from mochi_server.sessions.types import Message, SessionQuery
 from mochi_server.sessions.unfinished import cut_off
 
@@ -101,9 +100,9 @@ class PostgresSessionStore:
         """Replace everything from a position on (0: the whole history)."""
         return await finished(self._replace_tail(session_id, from_index, messages, revision))
 
-    async def patch(self, session_id: str, fields: Mapping[str, Any], *, revision: str | None = None) -> ChatSession:
+    async def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
         """Set metadata fields by name. Raises ValueError for names that are not fields to be set."""
-        return await finished(self._patch(session_id, settled_fields(fields), revision))
+        return await finished(self._patch(session_id, fields, revision))
 
     async def checkpoint(self, session_id: str, partial: Message) -> None:
         """Note how far an answer has come."""
@@ -191,9 +190,10 @@ class PostgresSessionStore:
             await tables.replace_tail(connection, head, start, new, images=images)
         return await self.load(session_id)
 
-    async def _patch(self, session_id: str, fields: Mapping[str, Any], revision: str | None) -> ChatSession:
+    async def _patch(self, session_id: str, fields: FieldChanges, revision: str | None) -> ChatSession:
         async with self._changing(session_id, f"save session {session_id}", revision) as (connection, head):
-            await tables.set_fields(connection, head, fields)
+            stored = SessionMetadata.from_dict(head.metadata_object())
+            await tables.set_fields(connection, head, settled_fields(fields, stored))
         return await self.load(session_id)
 
     async def _checkpoint(self, session_id: str, partial: Message) -> None:

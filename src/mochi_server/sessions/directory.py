@@ -5,7 +5,7 @@ its end, a large one at its end alone; the rest are lines of the turn log, which
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +15,7 @@ from typing import Any
 
 from mochi_server.errors import SessionConflict, SessionNotFound, StorageFailed
 from mochi_server.posix import open_files_allowed
-from mochi_server.sessions.changes import settled_fields, settled_message
+from mochi_server.sessions.changes import FieldChanges, settled_fields, settled_message
 from mochi_server.sessions.disk import OpenFile, Signature
 from mochi_server.sessions.encoding import settle
 from mochi_server.sessions.folder import SessionFolder, Stored, storage
@@ -125,14 +125,15 @@ class SessionDirectory:
         """Replace everything from a position on."""
         return self._change_history(session_id, from_index, messages, revision)
 
-    def patch(self, session_id: str, changes: Mapping[str, Any], *, revision: str | None = None) -> ChatSession:
+    def patch(self, session_id: str, changes: FieldChanges, *, revision: str | None = None) -> ChatSession:
         """Set metadata fields; null is a field's default. Raises ValueError for what is no field to be set.
 
         With a turn log there, the change becomes a line of it: the turn may be another process's, and go on.
         """
-        values, moment = settled_fields(changes), now()
+        moment = now()
         with self._writing(session_id) as stored:
             self._expect(session_id, stored, revision)
+            values = settled_fields(changes, stored.record.metadata)
             after = stored.record.with_fields(values, moment)
             turn = self._turns.get(session_id)
             if stored.log or (turn and turn.has_spoken):

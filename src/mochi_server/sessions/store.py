@@ -1,9 +1,10 @@
 """What keeping sessions means, whoever keeps them. One contract test suite runs over every implementation."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol
+from typing import Protocol
 
+from mochi_server.sessions.changes import FieldChanges
 from mochi_server.sessions.images import Image
 from mochi_server.sessions.pages import SessionPage
 from mochi_server.sessions.session import ChatSession
@@ -58,8 +59,11 @@ class SessionStore(Protocol):
         """Replace everything from a position on (0: the whole history)."""
         ...
 
-    async def patch(self, session_id: str, fields: Mapping[str, Any], *, revision: str | None = None) -> ChatSession:
-        """Set metadata fields by name; others keep what they have, whoever changed them meanwhile."""
+    async def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
+        """Set metadata fields by name; the others stay as they are stored.
+
+        A function gets the stored metadata, and no other change comes between.
+        """
         ...
 
     async def checkpoint(self, session_id: str, partial: Message) -> None:
