@@ -120,7 +120,8 @@ def test_a_session_whose_tool_was_running_goes_on_after_the_kill(stub: StubServe
             list(events)
 
     with Command("mochi_server", *arguments(stub), cwd=tmp_path) as command, command.api() as api:
-        assert [m["role"] for m in api.messages(session_id)] == ["user", "assistant"]
+        assert [m["role"] for m in api.messages(session_id)] == ["user", "assistant", "tool"]
+        assert api.messages(session_id)[-1]["interrupted"]
         assert api.send_message(session_id, "And now?")["message"]["content"]
         sent = [exchange for exchange in stub.exchanges() if exchange.path == "/api/chat"][-1].body["messages"]
         assert [message["role"] for message in sent] == ["user", "assistant", "tool", "user"]

@@ -80,6 +80,7 @@ class AgentToolbox:
 
     async def run(self, call: Call) -> AsyncGenerator[ChatEvent | ToolOutcome, None]:
         started = time.monotonic()
+        call.progress.running = call
         async with aclosing(self._invoke(call)) as steps:
             async for step in steps:
                 if isinstance(step, AgentResult):

@@ -52,6 +52,7 @@ class Confirmation:
     def decide(self, decision: Decision) -> None:
         """Settle it; the caller has made sure that it waits."""
         self.state = "decided"
+        self.call.progress.decided_by = "user"
         self._decided.set_result(decision)
 
 

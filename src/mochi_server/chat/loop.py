@@ -43,6 +43,8 @@ class Conversation:
         self._limits = limits
         self._reminders = reminders
         self._may_announce = may_announce
+        self._calls: list[Call] = []
+        """The calls of the latest answer."""
         self._previous: Call | None = None
         self._repeated = 0
         self.outcomes: list[ToolOutcome] = []
@@ -65,13 +67,12 @@ class Conversation:
                     yield [ContentDelta("")]
                     continue
                 return
-            calls = answer.calls(len(self.outcomes))
-            async with aclosing(self._carry_out(calls)) as batches:
+            async with aclosing(self._carry_out(self._calls)) as batches:
                 async for batch in batches:
                     yield batch
             if self.handed_back:
                 return
-            if not all(outcome.told for outcome in self.outcomes[-len(calls) :]):
+            if not all(outcome.told for outcome in self.outcomes[-len(self._calls) :]):
                 yield [ToolContinuationStart()]
             if self._repeated >= self._limits.identical_calls:
                 break
@@ -109,7 +110,8 @@ class Conversation:
         if answer_now:
             answer.tool_calls.clear()
         # Before the calls are stored: from then on each of them is owed a result.
-        self._transcript.expect_results(answer.calls(len(self.outcomes)))
+        self._calls = answer.calls(len(self.outcomes))
+        self._transcript.expect_results(self._calls)
         await self._transcript.add(answer.message(), last=not answer.tool_calls)
 
     async def _carry_out(self, calls: list[Call]) -> AsyncGenerator[list[ChatEvent], None]:

@@ -112,13 +112,12 @@ class FileSessionStore:
         *,
         revision: str | None = None,
         ends_turn: bool = False,
+        unfinished: Message | None = None,
         images: Sequence[Image] = (),
     ) -> ChatSession:
-        """Add messages at the end, with the images that they name."""
-        append = self._directory.append
-        return await self._run(
-            partial(append, session_id, messages, revision=revision, ends_turn=ends_turn, images=images)
-        )
+        """Add messages at the end, with the images that they name, and what a crash leaves behind them."""
+        append = partial(self._directory.append, session_id, messages, revision=revision)
+        return await self._run(partial(append, ends_turn=ends_turn, unfinished=unfinished, images=images))
 
     async def load_image(self, sha256: str) -> bytes:
         """The bytes of an image that a message names."""

@@ -55,10 +55,11 @@ class MemorySessionStore:
         *,
         revision: str | None = None,
         ends_turn: bool = False,
+        unfinished: Message | None = None,
         images: Sequence[Image] = (),
     ) -> ChatSession:
         """Add messages at the end."""
-        del ends_turn  # nothing is written the sooner for it
+        del ends_turn, unfinished  # a crash leaves nothing
         session = self._find(session_id, revision)
         self._images.update({image.sha256: image.data for image in images})
         return self._change(session, {"messages": [*session.messages, *messages]})

@@ -39,9 +39,12 @@ class SessionStore(Protocol):
         *,
         revision: str | None = None,
         ends_turn: bool = False,
+        unfinished: Message | None = None,
         images: Sequence[Image] = (),
     ) -> ChatSession:
         """Add messages at the end. ``ends_turn``: the turn that holds the session will add no others.
+
+        ``unfinished`` is a checkpoint that is stored together with the messages.
 
         ``images`` are those that the messages name: each is stored once, together with the messages or not at all,
         and stays as long as a message of any session names it. The change that takes the last such message, be it

@@ -5,7 +5,7 @@ Knows no session, no store and no wire; who approves is somebody else's business
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 import orjson
@@ -20,6 +20,15 @@ from mochi_server.tools.schema import WrongArguments
 DecidedBy = Literal["policy", "user", "timeout"]
 
 
+@dataclass(slots=True)
+class Progress:
+    """How far a call has come. It decides what is stored when the turn ends before the call does."""
+
+    decided_by: DecidedBy = "policy"
+    running: "Call | None" = None
+    """The call as it runs, with the arguments that the user may have edited; None before it starts."""
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """One call that a model asked for; ``index`` counts the calls of a turn."""
@@ -30,6 +39,7 @@ class Call:
     arguments: dict[str, Any]
     defect: str | None = None
     """What was wrong with the call as the model wrote it."""
+    progress: Progress = field(default_factory=Progress, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +183,7 @@ class FunctionToolbox:
         if (refusal := self.refusal(call)) is not None:
             yield refusal
             return
+        call.progress.running = call
         result = await self._execution.execute(self.tools[call.name], call.arguments)
         yield ToolOutcome(
             call,
