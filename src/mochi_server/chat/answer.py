@@ -26,10 +26,15 @@ _COUNTERS = (
 
 
 class Answer:
-    """Collects what a model says. Tool calls are taken from any line, the last included."""
+    """Collects what a model says. Tool calls are taken from any line, the last included.
 
-    def __init__(self, model: str) -> None:
+    Of more than ``max_calls`` calls only the first are taken; ``left_out`` counts the others.
+    """
+
+    def __init__(self, model: str, max_calls: int = 128) -> None:
         self.model = model
+        self.left_out = 0
+        self._max_calls = max_calls
         self.message_id = new_id()
         self.tool_calls: list[ToolCall] = []
         self.failure: OllamaError | None = None
@@ -102,6 +107,9 @@ class Answer:
         function = call.get("function") if isinstance(call, dict) else None
         if not isinstance(function, dict) or not function.get("name"):
             raise OllamaError("Ollama sent a tool call without a function's name.")
+        if index >= self._max_calls:
+            self.left_out += 1
+            return
         arguments = _arguments(function.get("arguments"))
         if arguments is None:
             self._defects[index] = "The arguments must be an object, with the parameters by name."

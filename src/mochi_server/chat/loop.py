@@ -18,6 +18,7 @@ class Limits:
 
     rounds: int = 50
     identical_calls: int = 3
+    calls_per_round: int = 128
 
 
 class Conversation:
@@ -58,7 +59,7 @@ class Conversation:
         At a limit the model is asked once more, without tools, so that the user gets an answer.
         """
         for rounds_left in reversed(range(self._limits.rounds)):
-            answer = Answer(self._model.name)
+            answer = Answer(self._model.name, self._limits.calls_per_round)
             async with aclosing(self._ask(answer)) as batches:
                 async for batch in batches:
                     yield batch
@@ -109,6 +110,8 @@ class Conversation:
                     raise answer.failure
         if answer_now:
             answer.tool_calls.clear()
+        elif answer.left_out:
+            yield [_left_out(answer.left_out, self._limits.calls_per_round)]
         # Before the calls are stored: from then on each of them is owed a result.
         self._calls = answer.calls(len(self.outcomes))
         self._transcript.expect_results(self._calls)
@@ -142,3 +145,11 @@ class Conversation:
         async with aclosing(self._toolbox.run(call)) as events:
             async for event in events:
                 yield event
+
+
+def _left_out(count: int, limit: int) -> TurnWarning:
+    message = (
+        f"The model made {limit + count} tool calls in one round; the last {count} are left out. "
+        "Raise the limit with MOCHI_MAX_TOOL_CALLS_PER_ROUND."
+    )
+    return TurnWarning("TOOL_CALLS_LEFT_OUT", message)
