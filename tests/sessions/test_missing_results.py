@@ -8,7 +8,6 @@ import pytest
 from mochi_server.sessions import (
     ChatSession,
     FileSessionStore,
-    MemorySessionStore,
     Message,
     SessionManager,
     SessionStore,
@@ -87,9 +86,8 @@ async def test_a_database_keeps_the_checkpoint_with_the_calls(database: str) -> 
         assert results(await here.load(session.session_id)) == [("c1", True), ("c2", True)]
 
 
+@pytest.mark.parametrize("store", ["files", "postgres"], indirect=True)
 async def test_sessions_in_that_state_get_their_results(store: SessionStore) -> None:
-    if isinstance(store, MemorySessionStore):
-        pytest.skip("what is only in memory does not outlive a crash")
     messages = [said("a"), calling("c1"), said("b"), calling("c2", "c3"), result("c2")]
     session = await stored_session(store, *messages)
     loaded = await store.load(session.session_id)
