@@ -51,4 +51,5 @@ def test_calls_beyond_the_limit_of_a_round_are_left_out(tmp_path: Path, count: i
 
 
 def test_a_round_may_have_128_calls_by_default() -> None:
-    assert MochiServerSettings().max_tool_calls_per_round == Limits().calls_per_round == 128
+    setting = MochiServerSettings.model_fields["max_tool_calls_per_round"]
+    assert setting.default == Limits().calls_per_round == 128
