@@ -3022,6 +3022,11 @@ export interface components {
              */
             tool_calls?: components["schemas"]["StoredCall"][] | null;
             /**
+             * Handed Back
+             * @description assistant: ids of the calls that the client runs.
+             */
+            handed_back?: string[] | null;
+            /**
              * Eval Count
              * @description assistant: tokens of the answer.
              */
@@ -3531,9 +3536,10 @@ export interface components {
          *
          *     `THINKING_NOT_SUPPORTED`, `TOOLS_NOT_SUPPORTED`, `IMAGES_NOT_SUPPORTED`: the model cannot, and answers
          *     without. `IMAGE_NOT_FOUND`: images of the history are not stored any more, and are left out.
-         *     `TOOL_LIMIT_REACHED`: the model called tools for too long, and answers without them now. `ANSWER_CUT`: the
-         *     answer has reached the end of the context window. `PROMPT_TRUNCATED`: Ollama has cut the prompt.
-         *     `MODEL_NOT_FOUND`: the model of an agent is not there; the session's own answers.
+         *     `TOOL_LIMIT_REACHED`: the model called tools for too long, and answers without them now.
+         *     `TOOL_CALLS_LEFT_OUT`: the model made more calls in one answer than the limit; the last ones are left out.
+         *     `ANSWER_CUT`: the answer has reached the end of the context window. `PROMPT_TRUNCATED`: Ollama has cut the
+         *     prompt. `MODEL_NOT_FOUND`: the model of an agent is not there; the session's own answers.
          */
         TurnWarning: {
             code: string;
@@ -3544,9 +3550,10 @@ export interface components {
          *
          *     `THINKING_NOT_SUPPORTED`, `TOOLS_NOT_SUPPORTED`, `IMAGES_NOT_SUPPORTED`: the model cannot, and answers
          *     without. `IMAGE_NOT_FOUND`: images of the history are not stored any more, and are left out.
-         *     `TOOL_LIMIT_REACHED`: the model called tools for too long, and answers without them now. `ANSWER_CUT`: the
-         *     answer has reached the end of the context window. `PROMPT_TRUNCATED`: Ollama has cut the prompt.
-         *     `MODEL_NOT_FOUND`: the model of an agent is not there; the session's own answers.
+         *     `TOOL_LIMIT_REACHED`: the model called tools for too long, and answers without them now.
+         *     `TOOL_CALLS_LEFT_OUT`: the model made more calls in one answer than the limit; the last ones are left out.
+         *     `ANSWER_CUT`: the answer has reached the end of the context window. `PROMPT_TRUNCATED`: Ollama has cut the
+         *     prompt. `MODEL_NOT_FOUND`: the model of an agent is not there; the session's own answers.
          */
         TurnWarningEvent: {
             /**

@@ -76,6 +76,9 @@ class MochiServerSettings(BaseSettings):
 
     max_tool_iterations: int = Field(50, ge=1, description="Rounds of tool calls in one turn.")
     max_identical_tool_calls: int = Field(3, ge=1, description="Identical tool calls in a row.")
+    max_tool_calls_per_round: int = Field(
+        128, ge=1, description="Tool calls in one answer of a model; further ones are left out, with a warning."
+    )
     tool_timeout_seconds: Timeout = Field(60, description="How long one tool may take.")
     tool_output_limit_chars: int = Field(20_000, ge=1, description="Characters of a tool's output that a model gets.")
     tool_confirmation_timeout_seconds: Seconds = Field(300, description="How long an approval is waited for.")

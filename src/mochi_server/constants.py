@@ -36,3 +36,5 @@ MAX_IMAGES = 16
 """Of one message; how large they are together is limited by the body."""
 MAX_PROMPT_CHARS = 10_000
 """A system prompt file must be shorter than this."""
+MAX_ARGUMENT_LEVELS = 100
+"""How deep the arguments of a tool call may be nested; JSON encoders stop at about 250 levels."""

@@ -200,9 +200,10 @@ class TurnWarning:
 
     ``THINKING_NOT_SUPPORTED``, ``TOOLS_NOT_SUPPORTED``, ``IMAGES_NOT_SUPPORTED``: the model cannot, and answers
     without. ``IMAGE_NOT_FOUND``: images of the history are not stored any more, and are left out.
-    ``TOOL_LIMIT_REACHED``: the model called tools for too long, and answers without them now. ``ANSWER_CUT``: the
-    answer has reached the end of the context window. ``PROMPT_TRUNCATED``: Ollama has cut the prompt.
-    ``MODEL_NOT_FOUND``: the model of an agent is not there; the session's own answers.
+    ``TOOL_LIMIT_REACHED``: the model called tools for too long, and answers without them now.
+    ``TOOL_CALLS_LEFT_OUT``: the model made more calls in one answer than the limit; the last ones are left out.
+    ``ANSWER_CUT``: the answer has reached the end of the context window. ``PROMPT_TRUNCATED``: Ollama has cut the
+    prompt. ``MODEL_NOT_FOUND``: the model of an agent is not there; the session's own answers.
     """
 
     code: str

@@ -117,10 +117,14 @@ def build_services(settings: MochiServerSettings) -> Services:
     mcp = McpServers(settings.resolved_tools_dir, reserved=[NAME])
     library = ToolLibrary(ToolDiscoveryService(settings.resolved_tools_dir), mcp)
     execution = ToolExecutionService(
-        timeout=settings.tool_timeout_seconds, output_limit=settings.tool_output_limit_chars
+        timeout=settings.tool_timeout_seconds, output_limit=settings.tool_output_limit_chars, watch=metrics
     )
     broker = ConfirmationBroker(timeout=settings.tool_confirmation_timeout_seconds)
-    limits = Limits(rounds=settings.max_tool_iterations, identical_calls=settings.max_identical_tool_calls)
+    limits = Limits(
+        rounds=settings.max_tool_iterations,
+        identical_calls=settings.max_identical_tool_calls,
+        calls_per_round=settings.max_tool_calls_per_round,
+    )
     agents = AgentLibrary(AgentDiscoveryService(settings.resolved_agents_dir, settings.resolved_agent_chats_dir))
     execution_of_agents = partial(
         AgentExecutionService,

@@ -121,7 +121,8 @@ def test_session_is_usable_after_kill_during_tool_call(stub: StubServer, tmp_pat
             list(events)
 
     with Command("mochi_server", *arguments(stub), cwd=tmp_path) as command, command.api() as api:
-        assert [m["role"] for m in api.messages(session_id)] == ["user", "assistant"]
+        assert [m["role"] for m in api.messages(session_id)] == ["user", "assistant", "tool"]
+        assert api.messages(session_id)[-1]["interrupted"]
         assert api.send_message(session_id, "And now?")["message"]["content"]
         sent = [exchange for exchange in stub.exchanges() if exchange.path == "/api/chat"][-1].body["messages"]
         assert [message["role"] for message in sent] == ["user", "assistant", "tool", "user"]

@@ -10,7 +10,7 @@ import anyio.to_thread
 from mochi_server.agents.chats import AgentChats
 from mochi_server.agents.narration import Narrator, Phase
 from mochi_server.agents.prompt_loader import PromptLoader
-from mochi_server.agents.task import AgentResult, AgentTask, result_of
+from mochi_server.agents.task import AgentResult, AgentTask, Nobody, result_of
 from mochi_server.chat.loop import Conversation, Limits
 from mochi_server.chat.model import ChatModel, Wishes
 from mochi_server.chat.transcript import Checkpoints, Transcript
@@ -88,7 +88,7 @@ class AgentExecutionService:
         self, task: AgentTask, info: ModelInfo, session: ChatSession, narrator: Narrator, done: list[Message]
     ) -> AsyncGenerator[ChatEvent, None]:
         functions = FunctionToolbox(task.agent.catalogue.tools, self._tools)
-        toolbox = ConfirmingToolbox(functions, task.policy, task.approver)
+        toolbox = ConfirmingToolbox(functions, task.approver or Nobody(task.policy))
         turn = Turn(session, TurnRequest(task.instruction), toolbox, info, stored=done)
         transcript = Transcript(self._chats.store, turn, self._checkpoints)
         try:

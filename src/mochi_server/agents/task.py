@@ -1,27 +1,31 @@
 """What an agent is asked to do, and what came of it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from mochi_server.agents.config import AgentDefinition
 from mochi_server.agents.narration import output_text
 from mochi_server.errors import MochiError, SessionBusy, SessionNotFound
 from mochi_server.sessions.types import Message, ToolExecutionPolicy
-from mochi_server.tools.toolbox import Approver, Call
+from mochi_server.tools.discovery import Tool
+from mochi_server.tools.toolbox import Approver, Call, needs_approval
 
 
+@dataclass(frozen=True)
 class Nobody:
-    """An approver that nobody stands behind: what needs approval is denied."""
+    """An approver without a user: calls that need approval by the policy are denied."""
+
+    policy: ToolExecutionPolicy
 
     def ask(self, _: Call, __: Callable[[dict[str, Any]], None]) -> None:
         """There is nobody to be asked."""
 
-    def remembers(self, _: str) -> bool:
-        return False
+    async def must_ask(self, tool: Tool) -> bool:
+        return needs_approval(self.policy, tool)
 
-    async def remember(self, _: str) -> None:
-        """Nothing was approved of."""
+    async def remember(self, _: Tool) -> None:
+        """Do nothing: no call is approved."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,8 @@ class AgentTask:
     session_id: str | None = None
     """Continues that conversation; None begins a new one."""
     policy: ToolExecutionPolicy = ToolExecutionPolicy.ALWAYS_CONFIRM
-    approver: Approver = field(default_factory=Nobody)
+    """For a task without an approver."""
+    approver: Approver | None = None
     keep_alive: str | float | None = None
     call_id: str = ""
     """The call that asked for it; its events carry it."""

@@ -80,6 +80,7 @@ class AgentToolbox:
 
     async def run(self, call: Call) -> AsyncGenerator[ChatEvent | ToolOutcome, None]:
         started = time.monotonic()
+        call.progress.running = call
         async with aclosing(self._invoke(call)) as steps:
             async for step in steps:
                 if isinstance(step, AgentResult):
@@ -126,7 +127,6 @@ class AgentToolbox:
             instruction,
             model=metadata.model,
             session_id=(arguments["session_id"] or "").strip() or None,
-            policy=metadata.tool_settings.execution_policy,
             approver=replace(self._approver, agent_name=name),
             keep_alive=metadata.keep_alive,
             call_id=call.id,

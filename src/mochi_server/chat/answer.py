@@ -5,11 +5,14 @@ from typing import Any
 
 import orjson
 
+from mochi_server.constants import MAX_ARGUMENT_LEVELS
 from mochi_server.errors import OllamaError
 from mochi_server.events import ChatEvent, ContentDelta, ThinkingDelta
 from mochi_server.ollama.stream import Line
+from mochi_server.sessions.encoding import is_nested_deeper
 from mochi_server.sessions.session import new_id, now
 from mochi_server.sessions.types import Message, ToolCall
+from mochi_server.tools.schema import TOO_DEEP
 from mochi_server.tools.toolbox import Call
 
 _COUNTERS = (
@@ -23,10 +26,15 @@ _COUNTERS = (
 
 
 class Answer:
-    """Collects what a model says. Tool calls are taken from any line, the last included."""
+    """Collects what a model says. Tool calls are taken from any line, the last included.
 
-    def __init__(self, model: str) -> None:
+    Of more than ``max_calls`` calls only the first are taken; ``left_out`` counts the others.
+    """
+
+    def __init__(self, model: str, max_calls: int = 128) -> None:
         self.model = model
+        self.left_out = 0
+        self._max_calls = max_calls
         self.message_id = new_id()
         self.tool_calls: list[ToolCall] = []
         self.failure: OllamaError | None = None
@@ -99,9 +107,15 @@ class Answer:
         function = call.get("function") if isinstance(call, dict) else None
         if not isinstance(function, dict) or not function.get("name"):
             raise OllamaError("Ollama sent a tool call without a function's name.")
+        if index >= self._max_calls:
+            self.left_out += 1
+            return
         arguments = _arguments(function.get("arguments"))
         if arguments is None:
             self._defects[index] = "The arguments must be an object, with the parameters by name."
+        elif is_nested_deeper(arguments, MAX_ARGUMENT_LEVELS):
+            self._defects[index] = TOO_DEEP
+            arguments = None
         self.tool_calls.append(
             {
                 "id": str(call.get("id") or f"call_{new_id()}"),

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 from uuid import uuid4
@@ -10,8 +10,11 @@ from uuid import uuid4
 import anyio
 
 from mochi_server.errors import ConfirmationNotFound, ConfirmationResolved, ConfirmationTimeout, ValidationFailed
+from mochi_server.sessions.changes import approving
+from mochi_server.sessions.store import SessionStore
+from mochi_server.tools.discovery import Tool
 from mochi_server.tools.schema import WrongArguments
-from mochi_server.tools.toolbox import Call, Decision
+from mochi_server.tools.toolbox import Call, Decision, needs_approval
 
 _ENDED_KEPT = 1000
 
@@ -49,6 +52,7 @@ class Confirmation:
     def decide(self, decision: Decision) -> None:
         """Settle it; the caller has made sure that it waits."""
         self.state = "decided"
+        self.call.progress.decided_by = "user"
         self._decided.set_result(decision)
 
 
@@ -109,23 +113,21 @@ class SessionApprover:
     broker: ConfirmationBroker
     session_id: str
     interactive: bool
-    remembered: set[str]
-    store: Callable[[list[str]], Awaitable[None]]
-    """Keeps the names of the tools approved of for the session."""
+    store: SessionStore
     agent_name: str | None = None
 
     def ask(self, call: Call, check: Callable[[dict[str, Any]], None]) -> Confirmation | None:
         return self.broker.open(self.session_id, call, check, self.agent_name) if self.interactive else None
 
-    def remembers(self, tool: str) -> bool:
-        return self._key(tool) in self.remembered
+    async def must_ask(self, tool: Tool) -> bool:
+        settings = (await self.store.load(self.session_id)).metadata.tool_settings
+        return self._key(tool) not in settings.approved and needs_approval(settings.execution_policy, tool)
 
-    async def remember(self, tool: str) -> None:
-        self.remembered.add(self._key(tool))
-        await self.store(sorted(self.remembered))
+    async def remember(self, tool: Tool) -> None:
+        await self.store.patch(self.session_id, approving(self._key(tool)))
 
-    def _key(self, tool: str) -> str:
-        return tool if self.agent_name is None else f"{self.agent_name}/{tool}"
+    def _key(self, tool: Tool) -> str:
+        return tool.approved_as if self.agent_name is None else f"{self.agent_name}/{tool.approved_as}"
 
 
 def _check(confirmation: Confirmation, arguments: dict[str, Any]) -> None:

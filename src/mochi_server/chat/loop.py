@@ -18,6 +18,7 @@ class Limits:
 
     rounds: int = 50
     identical_calls: int = 3
+    calls_per_round: int = 128
 
 
 class Conversation:
@@ -43,6 +44,8 @@ class Conversation:
         self._limits = limits
         self._reminders = reminders
         self._may_announce = may_announce
+        self._calls: list[Call] = []
+        """The calls of the latest answer."""
         self._previous: Call | None = None
         self._repeated = 0
         self.outcomes: list[ToolOutcome] = []
@@ -56,7 +59,7 @@ class Conversation:
         At a limit the model is asked once more, without tools, so that the user gets an answer.
         """
         for rounds_left in reversed(range(self._limits.rounds)):
-            answer = Answer(self._model.name)
+            answer = Answer(self._model.name, self._limits.calls_per_round)
             async with aclosing(self._ask(answer)) as batches:
                 async for batch in batches:
                     yield batch
@@ -65,13 +68,12 @@ class Conversation:
                     yield [ContentDelta("")]
                     continue
                 return
-            calls = answer.calls(len(self.outcomes))
-            async with aclosing(self._carry_out(calls)) as batches:
+            async with aclosing(self._carry_out(self._calls)) as batches:
                 async for batch in batches:
                     yield batch
             if self.handed_back:
                 return
-            if not all(outcome.told for outcome in self.outcomes[-len(calls) :]):
+            if not all(outcome.told for outcome in self.outcomes[-len(self._calls) :]):
                 yield [ToolContinuationStart()]
             if self._repeated >= self._limits.identical_calls:
                 break
@@ -108,8 +110,11 @@ class Conversation:
                     raise answer.failure
         if answer_now:
             answer.tool_calls.clear()
+        elif answer.left_out:
+            yield [_left_out(answer.left_out, self._limits.calls_per_round)]
         # Before the calls are stored: from then on each of them is owed a result.
-        self._transcript.expect_results(answer.calls(len(self.outcomes)))
+        self._calls = answer.calls(len(self.outcomes))
+        self._transcript.expect_results(self._calls)
         await self._transcript.add(answer.message(), last=not answer.tool_calls)
 
     async def _carry_out(self, calls: list[Call]) -> AsyncGenerator[list[ChatEvent], None]:
@@ -140,3 +145,11 @@ class Conversation:
         async with aclosing(self._toolbox.run(call)) as events:
             async for event in events:
                 yield event
+
+
+def _left_out(count: int, limit: int) -> TurnWarning:
+    message = (
+        f"The model made {limit + count} tool calls in one round; the last {count} are left out. "
+        "Raise the limit with MOCHI_MAX_TOOL_CALLS_PER_ROUND."
+    )
+    return TurnWarning("TOOL_CALLS_LEFT_OUT", message)

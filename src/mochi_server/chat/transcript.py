@@ -13,16 +13,15 @@ from mochi_server.sessions.history import History
 from mochi_server.sessions.session import ChatSession, new_id, now, user_message
 from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.types import Message
+from mochi_server.sessions.unfinished import INTERRUPTED
 from mochi_server.tools.toolbox import Call, ToolOutcome, failed
 
 CHECKPOINT_SECONDS = 2.0
 _MOMENT_SECONDS = 0.125
 _AT_ONCE = 125
 """Notes for the same moment."""
-_CALL_SECONDS = 0.1
-"""Calls that take longer are noted: most are quicker than that."""
 _LONGEST_SECONDS = 20.0
-INTERRUPTED = "The turn was interrupted before this call had a result."
+_INTERRUPTED_RUNNING = "The turn was interrupted while this call was running. The call may have taken effect."
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +62,8 @@ class Transcript:
         self._turn = turn
         self._id = turn.session.session_id
         self._answer: Answer | None = None
-        self._open_calls: list[Call] = []
+        self._open_calls: dict[int, tuple[Call, ToolOutcome | None]] = {}
+        """By index, the calls whose results are not stored, with outcomes that are known already."""
         self._replaces = False
         self._found: str | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -117,28 +117,30 @@ class Transcript:
         """Store a whole message; ``last`` says that the turn is complete with it."""
         await self._settle()
         self._answer = None
+        if handed_back := self._handed_back(message):
+            message["handed_back"] = handed_back
         self.messages = self.messages.plus([message])
         self._turn.stored.append(message)
         if not self._replaces:
-            await self._store.append(self._id, [message], ends_turn=last)
-            if self._open_calls:
-                self._timer = asyncio.get_running_loop().call_later(_CALL_SECONDS, self._checkpoint)
+            # With the calls, so that a crash never leaves one without a result.
+            await self._store.append(self._id, [message], ends_turn=last, unfinished=self._unfinished_calls())
         elif last:
             await self._replace()
 
     def expect_results(self, calls: Sequence[Call]) -> None:
         """From now on these calls are carried out; each of them gets a result, come what may."""
-        self._open_calls = list(calls)
+        self._open_calls = {call.index: (call, None) for call in calls}
 
     async def add_result(self, call: Call, outcome: ToolOutcome) -> None:
         """Store how a call ended."""
+        self._open_calls[call.index] = (call, outcome)  # for a turn that is cancelled before it is stored
         await self._settle()
-        self._open_calls = [open_call for open_call in self._open_calls if open_call.id != call.id]
+        del self._open_calls[call.index]
         await self.add(tool_message(call, outcome))
 
     def hand_back(self, call: Call) -> None:
         """A call's result is the client's to send, in a later turn."""
-        self._open_calls = [open_call for open_call in self._open_calls if open_call.id != call.id]
+        del self._open_calls[call.index]
 
     async def interrupt(self) -> None:
         """Store what there is of the turn: the answer in progress, marked as interrupted, and results for its calls.
@@ -147,10 +149,7 @@ class Transcript:
         """
         await self._settle()
         answer, self._answer = self._answer, None
-        left, self._open_calls = self._open_calls, []
-        outcomes = [failed(call, INTERRUPTED) for call in left]
-        messages = [interrupted(tool_message(outcome.call, outcome)) for outcome in outcomes]
-        self._turn.outcomes.extend(outcomes)
+        messages = self._results_of_open_calls()
         if answer is not None and answer.said_something:
             messages.append(answer.message(interrupted=True))
         if self._replaces and not self._turn.stopped:
@@ -161,6 +160,18 @@ class Transcript:
         elif messages:
             await self._store.append(self._id, messages)
 
+    def _results_of_open_calls(self) -> list[Message]:
+        """Results for the calls that have none: the known ones, and those of calls that the turn's end interrupts."""
+        left, self._open_calls = self._open_calls, {}
+        messages: list[Message] = []
+        for call, outcome in left.values():
+            if outcome is not None:
+                messages.append(tool_message(call, outcome))
+                continue
+            self._turn.outcomes.append(_interrupted_outcome(call))
+            messages.append(interrupted(tool_message(call, self._turn.outcomes[-1])))
+        return messages
+
     async def _replace(self) -> None:
         # What another process has added meanwhile is not for this turn to replace.
         await self._store.replace_tail(self._id, self._begins + 1, self._turn.stored, revision=self._found)
@@ -169,22 +180,25 @@ class Transcript:
         self._timer = None
         if self._writing is not None and not self._writing.done():
             self.progressed()
-        elif (unfinished := self._unfinished()) is not None:
-            self._writing = asyncio.get_running_loop().create_task(self._write(unfinished))
+        elif self._answer is not None:
+            partial = self._answer.message(interrupted=True)
+            self._writing = asyncio.get_running_loop().create_task(self._write(partial))
 
-    def _unfinished(self) -> Message | None:
-        """What a crash would leave: the answer so far, or that the calls under way have no results."""
-        if self._answer is not None:
-            return self._answer.message(interrupted=True)
+    def _unfinished_calls(self) -> Message | None:
+        """What a crash leaves of the open calls: an interrupted result, which names the calls that follow."""
         if not self._open_calls:
             return None
-        first, *others = self._open_calls
+        first, *others = (call for call, _ in self._open_calls.values())
         message = interrupted(tool_message(first, failed(first, INTERRUPTED)))
         message["tool_calls"] = [
-            {"id": call.id, "function": {"index": call.index, "name": call.name, "arguments": call.arguments}}
-            for call in others
+            {"id": call.id, "function": {"index": call.index, "name": call.name, "arguments": {}}} for call in others
         ]
         return message
+
+    def _handed_back(self, message: Message) -> list[str]:
+        """Ids of the calls of a message that the client runs."""
+        names = self._turn.request.client_tools
+        return [call["id"] for call in message.get("tool_calls", ()) if call["function"]["name"] in names]
 
     async def _write(self, partial: Message) -> None:
         try:
@@ -202,6 +216,12 @@ class Transcript:
             await asyncio.shield(self._writing)
             self._writing = None
         await self.begun()
+
+
+def _interrupted_outcome(call: Call) -> ToolOutcome:
+    """The outcome of a call that the end of its turn interrupts."""
+    text = INTERRUPTED if call.progress.running is None else _INTERRUPTED_RUNNING
+    return failed(call.progress.running or call, text, decided_by=call.progress.decided_by)
 
 
 def interrupted(message: Message) -> Message:

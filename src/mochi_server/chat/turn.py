@@ -42,6 +42,8 @@ class TurnRequest:
     """Said to the model behind the session's system prompt, in this turn alone; never stored."""
     tools: Sequence[str] | None = None
     """Names of tools that take the place of those the session enables."""
+    client_tools: frozenset[str] = frozenset()
+    """Names of the tools whose calls are handed back to the client."""
     offer: Callable[[Toolbox], Toolbox] = _as_it_is
     """What the client makes of the session's toolbox."""
     revision: str | None = None

@@ -52,6 +52,8 @@ class StoredMessage(BaseModel):
     """assistant: what the model thought."""
     tool_calls: list[StoredCall] | None = None
     """assistant: what the model called."""
+    handed_back: list[str] | None = None
+    """assistant: ids of the calls that the client runs."""
     eval_count: int | None = None
     """assistant: tokens of the answer."""
     prompt_eval_count: int | None = None

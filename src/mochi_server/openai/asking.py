@@ -61,7 +61,8 @@ def session_of(ask: Ask) -> ChatSession:
 def turn_of(ask: Ask) -> TurnRequest:
     """The turn that answers the whole of a request."""
     offer = partial(_offered, ask.client_tools, ask.may_call)  # the whole request would be remembered with the turn
-    return TurnRequest(wishes=ask.wishes, interactive=False, continues=True, offer=offer)
+    names = frozenset(tool["function"]["name"] for tool in ask.client_tools) if ask.may_call else frozenset()
+    return TurnRequest(wishes=ask.wishes, interactive=False, continues=True, client_tools=names, offer=offer)
 
 
 def turn_in(session: ChatSession, ask: Ask) -> TurnRequest:

@@ -2,10 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timezone
-from typing import Any
 
 from mochi_server.errors import BlobNotFound, SessionBusy, SessionConflict, SessionNotFound, StorageFailed
 from mochi_server.postgres import pictures, tables
@@ -14,16 +13,17 @@ from mochi_server.postgres.errors import UNREACHABLE
 from mochi_server.postgres.news import tell
 from mochi_server.postgres.process import Process, lock_key
 from mochi_server.postgres.rows import Head, Histories, Remembered, as_text
-from mochi_server.sessions.changes import settled_fields, settled_message
+from mochi_server.sessions.changes import FieldChanges, settled_fields, settled_message
 from mochi_server.sessions.encoding import decode, settle
 from mochi_server.sessions.finishing import finished
+from mochi_server.sessions.history import History
 from mochi_server.sessions.images import Image, is_sha256
 from mochi_server.sessions.locks import Holds
 from mochi_server.sessions.pages import SessionPage
 from mochi_server.sessions.search import words
-from mochi_server.sessions.session import ChatSession, is_session_id, new_id, timestamp
+from mochi_server.sessions.session import ChatSession, SessionMetadata, is_session_id, new_id, timestamp
 from mochi_server.sessions.types import Message, SessionQuery
-from mochi_server.sessions.unfinished import cut_off
+from mochi_server.sessions.unfinished import cut_off, with_results
 
 _RETRY_SECONDS = 0.25
 
@@ -77,7 +77,8 @@ class PostgresSessionStore:
     async def load(self, session_id: str) -> ChatSession:
         """The session as it is now, what a running or crashed turn has brought so far included."""
         head, history, partial = await self._read(session_id)
-        if partial is not None and await self._is_left(session_id):
+        lacks_results = partial is None and with_results(history.messages) is not history.messages
+        if lacks_results or (partial is not None and await self._is_left(session_id)):
             await self.fold(session_id)
             head, history, _ = await self._read(session_id)
         return head.session(history.messages)
@@ -89,11 +90,14 @@ class PostgresSessionStore:
         *,
         revision: str | None = None,
         ends_turn: bool = False,
+        unfinished: Message | None = None,
         images: Sequence[Image] = (),
     ) -> ChatSession:
-        """Add messages at the end, with the images that they name."""
+        """Add messages at the end, with the images that they name, and what a crash leaves behind them."""
         del ends_turn
-        return await finished(self._replace_tail(session_id, None, messages, revision, images))
+        return await finished(
+            self._replace_tail(session_id, None, messages, revision, images=images, unfinished=unfinished)
+        )
 
     async def replace_tail(
         self, session_id: str, from_index: int, messages: Sequence[Message], *, revision: str | None = None
@@ -101,9 +105,9 @@ class PostgresSessionStore:
         """Replace everything from a position on (0: the whole history)."""
         return await finished(self._replace_tail(session_id, from_index, messages, revision))
 
-    async def patch(self, session_id: str, fields: Mapping[str, Any], *, revision: str | None = None) -> ChatSession:
+    async def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
         """Set metadata fields by name. Raises ValueError for names that are not fields to be set."""
-        return await finished(self._patch(session_id, settled_fields(fields), revision))
+        return await finished(self._patch(session_id, fields, revision))
 
     async def checkpoint(self, session_id: str, partial: Message) -> None:
         """Note how far an answer has come."""
@@ -137,10 +141,18 @@ class PostgresSessionStore:
         return session_id in self._fences
 
     async def fold(self, session_id: str) -> None:
-        """Make an unfinished answer a message, marked as interrupted, when the server that wrote it is dead."""
+        """Make what a dead server left unfinished messages that are marked as interrupted.
+
+        A call without a result gets one, unless a server is at work on it: then there is an unfinished message.
+        """
         with suppress(SessionNotFound):
-            async with self._changing(session_id, f"save session {session_id}"):
-                pass
+            async with self._changing(session_id, f"save session {session_id}") as (connection, head):
+                found = await self._table.read(connection, session_id, 0)
+                if found is None or found.partial is not None:
+                    return
+                history = History.of(decode(body.encode()) for body in found.bodies)
+                if (complete := with_results(history)) is not history:
+                    await tables.replace_tail(connection, head, 0, complete, touch=False)
 
     async def fold_all(self) -> None:
         """The same for every session that has one. Raises ``StorageFailed``."""
@@ -182,18 +194,23 @@ class PostgresSessionStore:
         from_index: int | None,
         messages: Sequence[Message],
         revision: str | None,
+        *,
         images: Sequence[Image] = (),
+        unfinished: Message | None = None,
     ) -> ChatSession:
         async with self._changing(session_id, f"save session {session_id}", revision) as (connection, head):
             end = head.message_count
             start = end if from_index is None else max(0, min(from_index, end))
             new = [settled_message(message, start + offset) for offset, message in enumerate(messages)]
             await tables.replace_tail(connection, head, start, new, images=images)
+            if unfinished is not None:
+                await self._table.checkpoint(connection, session_id, settled_message(unfinished, 0), head.fence)
         return await self.load(session_id)
 
-    async def _patch(self, session_id: str, fields: Mapping[str, Any], revision: str | None) -> ChatSession:
+    async def _patch(self, session_id: str, fields: FieldChanges, revision: str | None) -> ChatSession:
         async with self._changing(session_id, f"save session {session_id}", revision) as (connection, head):
-            await tables.set_fields(connection, head, fields)
+            stored = SessionMetadata.from_dict(head.metadata_object())
+            await tables.set_fields(connection, head, settled_fields(fields, stored))
         return await self.load(session_id)
 
     async def _checkpoint(self, session_id: str, partial: Message) -> None:

@@ -14,6 +14,7 @@ from mochi_server.errors import ConfirmationTimeout, ToolExecutionDenied, ToolNo
 from mochi_server.ollama.requests import qualified
 from mochi_server.services.context_window import WindowWatch
 from mochi_server.sessions.types import Message
+from mochi_server.tools.execution import ThreadWatch
 
 _MAX_NAMES = 100
 _OTHER = "other"
@@ -28,7 +29,7 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 _TOOL_ENDS = {ToolExecutionDenied.code: "denied", ConfirmationTimeout.code: "timeout"}
 
 
-class Metrics(WindowWatch):
+class Metrics(WindowWatch, ThreadWatch):
     """The metrics of one server, in a registry of its own. Belongs to one event loop."""
 
     def __init__(self) -> None:
@@ -53,6 +54,8 @@ class Metrics(WindowWatch):
         self._adjustments = self._counter("context_adjustments", "Changes of a session's window, by why.", "reason")
         self._compactions = self._counter("context_compactions", "Times the oldest turns were summed up to fit.")
         self._calls = self._counter("tool_calls", "Calls of tools that have ended, by how.", "tool", "outcome")
+        self._lost = self._counter("tool_threads_lost", "Threads of tools whose call ended before they returned.")
+        self._refused = self._counter("tool_calls_refused", "Calls of tools that found no free thread.")
         self._errors = self._counter(
             "errors", "Errors by code: a `turn` that failed, or a `request` that was answered with one.", "code", "of"
         )
@@ -86,6 +89,14 @@ class Metrics(WindowWatch):
         for message in messages:
             if message["role"] == "tool":
                 self._calls.labels(*self._tool_end(message)).inc()
+
+    def thread_lost(self) -> None:
+        """A tool goes on in its thread after its call has ended."""
+        self._lost.inc()
+
+    def call_refused(self) -> None:
+        """A call found no free thread."""
+        self._refused.inc()
 
     def answered(self, last: Mapping[str, Any]) -> None:
         """A model's answer has come to its end; this is its last line."""

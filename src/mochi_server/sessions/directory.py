@@ -5,17 +5,16 @@ its end, a large one at its end alone; the rest are lines of the turn log, which
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from threading import Semaphore
 from typing import Any
 
 from mochi_server.errors import SessionConflict, SessionNotFound, StorageFailed
 from mochi_server.posix import open_files_allowed
-from mochi_server.sessions.changes import settled_fields, settled_message
+from mochi_server.sessions.changes import FieldChanges, settled_fields, settled_message
 from mochi_server.sessions.disk import OpenFile, Signature
 from mochi_server.sessions.encoding import settle
 from mochi_server.sessions.folder import SessionFolder, Stored, storage
@@ -111,13 +110,16 @@ class SessionDirectory:
         *,
         revision: str | None = None,
         ends_turn: bool = False,
+        unfinished: Message | None = None,
         images: Sequence[Image] = (),
     ) -> ChatSession:
-        """Add messages at the end, with the images that they name.
+        """Add messages at the end, with the images that they name, and what a crash leaves behind them.
 
         The last ones of a turn go into the file at once, and not by way of its log.
         """
-        return self._change_history(session_id, None, messages, revision, ends_turn=ends_turn, images=images)
+        return self._change_history(
+            session_id, None, messages, revision, ends_turn=ends_turn, unfinished=unfinished, images=images
+        )
 
     def replace_tail(
         self, session_id: str, from_index: int, messages: Sequence[Message], *, revision: str | None = None
@@ -125,14 +127,15 @@ class SessionDirectory:
         """Replace everything from a position on."""
         return self._change_history(session_id, from_index, messages, revision)
 
-    def patch(self, session_id: str, changes: Mapping[str, Any], *, revision: str | None = None) -> ChatSession:
+    def patch(self, session_id: str, changes: FieldChanges, *, revision: str | None = None) -> ChatSession:
         """Set metadata fields; null is a field's default. Raises ValueError for what is no field to be set.
 
         With a turn log there, the change becomes a line of it: the turn may be another process's, and go on.
         """
-        values, moment = settled_fields(changes), now()
+        moment = now()
         with self._writing(session_id) as stored:
             self._expect(session_id, stored, revision)
+            values = settled_fields(changes, stored.record.metadata)
             after = stored.record.with_fields(values, moment)
             turn = self._turns.get(session_id)
             if stored.log or (turn and turn.has_spoken):
@@ -144,7 +147,7 @@ class SessionDirectory:
     def checkpoint(self, session_id: str, unfinished: Message) -> None:
         """Note an unfinished answer in the turn log, for a crash of the process; the machine's would cost it."""
         with self._writing(session_id) as stored:
-            noted = self._folder.note(session_id, stored, *self._unfinished(stored, unfinished), durably=False)
+            noted = self._folder.note(session_id, stored, *self._unfinished(stored.record, unfinished), durably=False)
             self._remember(session_id, noted)
 
     def checkpoint_at_once(self, session_id: str, unfinished: Message) -> bool:
@@ -156,7 +159,7 @@ class SessionDirectory:
         if turn is None or (known := turn.stored.log) is None:
             return False
         before, noted = turn.stored, None
-        after, line = self._unfinished(before, unfinished)
+        after, line = self._unfinished(before.record, unfinished)
         try:
             with storage(f"save session {session_id}"), suppress(FileNotFoundError):
                 noted = self._add_to_log(session_id, turn, line, known)
@@ -182,10 +185,10 @@ class SessionDirectory:
             log.close()
             self._open_logs.release()
 
-    def _unfinished(self, stored: Stored, unfinished: Message) -> tuple[Record, bytes]:
+    def _unfinished(self, record: Record, unfinished: Message) -> tuple[Record, bytes]:
         """What is stored with an unfinished answer, and the line that says so."""
-        message = settled_message(unfinished, len(stored.record.messages))
-        after = stored.record.with_partial(message, self._folder.presence.name)
+        message = settled_message(unfinished, len(record.messages))
+        after = record.with_partial(message, self._folder.presence.name)
         return after, partial_line(after)
 
     def delete(self, session_id: str) -> None:
@@ -227,8 +230,10 @@ class SessionDirectory:
             if is_turn:
                 self._try_to_join()
             whole = stored
-            if stored.log and not self._is_running(session_id, stored):
-                whole = self._folder.save(session_id, stored, stored.record.after_crash())
+            if not self._is_running(session_id, stored):
+                recovered = stored.record.after_crash()
+                if stored.log or recovered is not stored.record:
+                    whole = self._folder.save(session_id, stored, recovered)
             if is_turn:
                 self._turns[session_id] = _Turn(whole)
 
@@ -236,6 +241,8 @@ class SessionDirectory:
         """``begin`` for a session that is known and was left in order by everybody; False where there is more to do."""
         stored = self._known(session_id)
         if stored is None or stored.log or (is_turn and self._folder.presence.name is None):
+            return False
+        if stored.record.after_crash() is not stored.record:
             return False
         if is_turn:
             self._turns[session_id] = _Turn(stored)
@@ -271,6 +278,7 @@ class SessionDirectory:
         revision: str | None,
         *,
         ends_turn: bool = False,
+        unfinished: Message | None = None,
         images: Sequence[Image] = (),
     ) -> ChatSession:
         moment = now()
@@ -280,8 +288,13 @@ class SessionDirectory:
             new = [settled_message(message, start + offset) for offset, message in enumerate(messages)]
             after = before.with_tail(start, new, moment)
             turn = self._turns.get(session_id)
-            is_logged = turn is not None and (turn.has_spoken or stored.file.size > _LARGE_BYTES)
-            line = partial(tail_line, before, start, after) if is_logged else None
+            is_logged = turn is not None and (
+                turn.has_spoken or unfinished is not None or stored.file.size > _LARGE_BYTES
+            )
+            noted = b""
+            if is_logged and unfinished is not None:
+                after, noted = self._unfinished(after, unfinished)
+            line = (lambda: tail_line(before, start, after) + noted) if is_logged else None
             with self._folder.blobs.keeping(new, images):
                 written = self._written(session_id, stored, after, line, ends_turn=ends_turn)
             if turn:

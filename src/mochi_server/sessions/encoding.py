@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import orjson
@@ -12,9 +12,12 @@ from mochi_server.sessions.session import ChatSession, SessionMetadata
 BETWEEN_MESSAGES = b",\n    "
 """What stands between two messages in a session file; no encoded message has a line end in it."""
 
+_MAX_LEVELS = 200
+"""How deep a stored value may be nested. Encoders stop at 254 levels, and responses add some."""
+
 
 def encode(value: object) -> bytes:
-    """Compact JSON. What JSON cannot hold is replaced: lone surrogates by U+FFFD, NaN by null."""
+    """Compact JSON. What JSON cannot hold is replaced: lone surrogates by U+FFFD, NaN and too deep values by null."""
     try:
         # Copied, for what is kept: the bytes of orjson keep the room that they were written in, 4 KiB at least.
         return bytes(memoryview(orjson.dumps(value)))
@@ -23,11 +26,29 @@ def encode(value: object) -> bytes:
 
 
 def decode(data: bytes) -> Any:
-    """The value of a JSON text, read leniently where other programs write loosely. Raises ValueError."""
+    """The value of a JSON text, read leniently where other programs write loosely. Raises ValueError.
+
+    Values that are nested too deeply to be encoded again become null.
+    """
     try:
-        return orjson.loads(data)
+        value = orjson.loads(data)
     except ValueError:
         return _decode_leniently(data)
+    try:
+        orjson.dumps([[[[value]]]])  # a response may nest it a few levels deeper than its file
+    except TypeError:
+        return clean(value)
+    return value
+
+
+def is_nested_deeper(value: object, levels: int) -> bool:
+    """Whether a JSON value has more than so many levels of objects and arrays."""
+    level = [value]
+    for _ in range(levels + 1):
+        level = [item for each in level if isinstance(each, dict | list) for item in _items(each)]
+        if not level:
+            return False
+    return True
 
 
 def settle(value: object) -> Any:
@@ -60,17 +81,23 @@ def decode_file(session_id: str, data: bytes) -> ChatSession:
     return ChatSession.from_dict(stored)
 
 
-def clean(value: object) -> Any:
-    """A value with everything replaced that JSON in UTF-8 cannot hold."""
+def clean(value: object, levels: int = _MAX_LEVELS) -> Any:
+    """A value with everything replaced that JSON in UTF-8 cannot hold, or that is nested deeper than ``levels``."""
     if isinstance(value, str):
         return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace") if _lone(value) else value
+    if isinstance(value, dict | list | tuple) and levels == 0:
+        return None
     if isinstance(value, dict):
-        return {clean(str(key)): clean(item) for key, item in value.items()}
+        return {clean(str(key)): clean(item, levels - 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [clean(item) for item in value]
+        return [clean(item, levels - 1) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
+
+
+def _items(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value
 
 
 def _lone(text: str) -> bool:

@@ -2,18 +2,19 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import anyio.to_thread
 
 from mochi_server.errors import SessionNotFound, StorageFailed
+from mochi_server.sessions.changes import FieldChanges
 from mochi_server.sessions.directory import SessionDirectory
 from mochi_server.sessions.finishing import finished
 from mochi_server.sessions.images import Image
@@ -111,13 +112,12 @@ class FileSessionStore:
         *,
         revision: str | None = None,
         ends_turn: bool = False,
+        unfinished: Message | None = None,
         images: Sequence[Image] = (),
     ) -> ChatSession:
-        """Add messages at the end, with the images that they name."""
-        append = self._directory.append
-        return await self._run(
-            partial(append, session_id, messages, revision=revision, ends_turn=ends_turn, images=images)
-        )
+        """Add messages at the end, with the images that they name, and what a crash leaves behind them."""
+        append = partial(self._directory.append, session_id, messages, revision=revision)
+        return await self._run(partial(append, ends_turn=ends_turn, unfinished=unfinished, images=images))
 
     async def load_image(self, sha256: str) -> bytes:
         """The bytes of an image that a message names."""
@@ -131,7 +131,7 @@ class FileSessionStore:
             partial(self._directory.replace_tail, session_id, from_index, messages, revision=revision)
         )
 
-    async def patch(self, session_id: str, fields: Mapping[str, Any], *, revision: str | None = None) -> ChatSession:
+    async def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
         """Set metadata fields by name. Raises ValueError for names that are not fields to be set."""
         return await self._run(partial(self._directory.patch, session_id, fields, revision=revision))
 

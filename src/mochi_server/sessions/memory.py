@@ -1,11 +1,11 @@
 """Sessions that live as long as somebody works on them: conversations that nobody asked to be stored."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 from mochi_server.errors import BlobNotFound, SessionConflict, SessionNotFound
-from mochi_server.sessions.changes import settled_fields
+from mochi_server.sessions.changes import FieldChanges, settled_fields
 from mochi_server.sessions.encoding import settle
 from mochi_server.sessions.images import Image, images_in
 from mochi_server.sessions.locks import Holds
@@ -55,10 +55,11 @@ class MemorySessionStore:
         *,
         revision: str | None = None,
         ends_turn: bool = False,
+        unfinished: Message | None = None,
         images: Sequence[Image] = (),
     ) -> ChatSession:
         """Add messages at the end."""
-        del ends_turn  # nothing is written the sooner for it
+        del ends_turn, unfinished  # a crash leaves nothing
         session = self._find(session_id, revision)
         self._images.update({image.sha256: image.data for image in images})
         return self._change(session, {"messages": [*session.messages, *messages]})
@@ -76,10 +77,10 @@ class MemorySessionStore:
         session = self._find(session_id, revision)
         return self._change(session, {"messages": [*session.messages[:from_index], *messages]})
 
-    async def patch(self, session_id: str, fields: Mapping[str, Any], *, revision: str | None = None) -> ChatSession:
+    async def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
         """Set metadata fields by name. Raises ValueError for names that are not fields to be set."""
-        values = settled_fields(fields)
-        return self._change(self._find(session_id, revision), {"metadata": values})
+        session = self._find(session_id, revision)
+        return self._change(session, {"metadata": settled_fields(fields, session.metadata)})
 
     async def checkpoint(self, session_id: str, partial: Message) -> None:
         """No crash leaves anything to be told of."""

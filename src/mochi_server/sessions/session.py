@@ -172,6 +172,7 @@ _MESSAGE_KINDS: dict[str, type] = {
     "prompt_eval_count": int,
     "thinking": str,
     "tool_calls": list,
+    "handed_back": list,
     "tool_name": str,
     "tool_call_id": str,
     "key_digest": str,

@@ -1,9 +1,10 @@
 """What keeping sessions means, whoever keeps them. One contract test suite runs over every implementation."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol
+from typing import Protocol
 
+from mochi_server.sessions.changes import FieldChanges
 from mochi_server.sessions.images import Image
 from mochi_server.sessions.pages import SessionPage
 from mochi_server.sessions.session import ChatSession
@@ -38,9 +39,12 @@ class SessionStore(Protocol):
         *,
         revision: str | None = None,
         ends_turn: bool = False,
+        unfinished: Message | None = None,
         images: Sequence[Image] = (),
     ) -> ChatSession:
         """Add messages at the end. ``ends_turn``: the turn that holds the session will add no others.
+
+        ``unfinished`` is a checkpoint that is stored together with the messages.
 
         ``images`` are those that the messages name: each is stored once, together with the messages or not at all,
         and stays as long as a message of any session names it. The change that takes the last such message, be it
@@ -58,8 +62,11 @@ class SessionStore(Protocol):
         """Replace everything from a position on (0: the whole history)."""
         ...
 
-    async def patch(self, session_id: str, fields: Mapping[str, Any], *, revision: str | None = None) -> ChatSession:
-        """Set metadata fields by name; others keep what they have, whoever changed them meanwhile."""
+    async def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
+        """Set metadata fields by name; the others stay as they are stored.
+
+        A function gets the stored metadata, and no other change comes between.
+        """
         ...
 
     async def checkpoint(self, session_id: str, partial: Message) -> None:

@@ -14,7 +14,7 @@ from mochi_server.sessions.encoding import BETWEEN_MESSAGES, decode, encode, enc
 from mochi_server.sessions.history import Block, History
 from mochi_server.sessions.session import ChatSession, SessionMetadata, revision_of, timestamp
 from mochi_server.sessions.types import Message
-from mochi_server.sessions.unfinished import cut_off
+from mochi_server.sessions.unfinished import cut_off, with_results
 
 
 @dataclass(frozen=True)
@@ -94,10 +94,13 @@ class Record:
         return self._same_history(partial=partial, writer=writer)
 
     def after_crash(self) -> "Record":
-        """With what was unfinished as the messages it has become."""
-        if self.partial is None:
+        """With what was unfinished as the messages it has become, and a result for each call."""
+        left = [] if self.partial is None else cut_off(self.partial)
+        messages = with_results(self.messages.plus(left) if left else self.messages)
+        if messages is self.messages:
             return self
-        return self.with_tail(len(self.messages), cut_off(self.partial), self.metadata.updated_at)
+        start = len(self.messages) if len(messages) == len(self.messages) + len(left) else 0
+        return self.with_tail(start, messages[start:], self.metadata.updated_at)
 
     @cached_property
     def _tail(self) -> tuple[bytes, ...]:

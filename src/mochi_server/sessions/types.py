@@ -110,6 +110,8 @@ class Message(TypedDict, total=False):
     prompt_eval_count: int
     thinking: str
     tool_calls: list[ToolCall]
+    handed_back: list[str]
+    """ids of the calls that the client runs; their results come in a later request"""
     done_reason: str
     total_duration: int
     load_duration: int

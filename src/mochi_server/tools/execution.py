@@ -1,7 +1,8 @@
 """Running a tool: apart from the server, within a time, with a result that a model can read.
 
 Each synchronous call has a daemon thread of its own, so that a hung tool costs one thread, never the server's file
-I/O, and never the exit.
+I/O, and never the exit. A thread whose call timed out or was cancelled is lost until it returns: another one takes its
+place at work, as long as there are not too many in all.
 """
 
 import asyncio
@@ -11,8 +12,8 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
@@ -28,6 +29,9 @@ T = TypeVar("T")
 
 HISTORY_KEPT = 100
 THREADS = 32
+"""Threads at work: calls that a turn waits for."""
+MAX_THREADS = 128
+"""Threads in all, lost ones included."""
 
 logger = logging.getLogger(__name__)
 
@@ -44,13 +48,25 @@ class ToolExecutionResult:
     timestamp: str = field(default_factory=now)
 
 
+class ThreadWatch:
+    """Counts of the threads of tools. Does nothing; subclasses count."""
+
+    def thread_lost(self) -> None:
+        """A call has ended before its thread did."""
+
+    def call_refused(self) -> None:
+        """A call did not start, because every thread is lost."""
+
+
 class ToolExecutionService:
     """Runs tools and remembers the last hundred runs. ``output_limit`` is in characters, ``timeout`` in seconds."""
 
-    def __init__(self, *, timeout: float = 60, output_limit: int = 20_000) -> None:
+    def __init__(self, *, timeout: float = 60, output_limit: int = 20_000, watch: ThreadWatch | None = None) -> None:
         self._timeout = timeout
         self._limit = output_limit
-        self._slots = asyncio.Semaphore(THREADS)
+        self._watch = watch or ThreadWatch()
+        self._at_work = asyncio.Semaphore(THREADS)
+        self._threads = asyncio.Semaphore(MAX_THREADS)
         self._history: deque[ToolExecutionResult] = deque(maxlen=HISTORY_KEPT)
 
     async def execute(self, tool: Tool, arguments: dict[str, Any]) -> ToolExecutionResult:
@@ -81,12 +97,26 @@ class ToolExecutionService:
         def finish(value: object) -> str:
             return shortened(as_text(value), self._limit)
 
+        if not inspect.iscoroutinefunction(tool.function):
+            return await self._in_thread(lambda: finish(tool.function(*bound.args, **bound.kwargs)), "it did not start")
+        with self._limited():
+            value = await _guarded(tool.function(*bound.args, **bound.kwargs))
+        return await self._in_thread(lambda: finish(value), "it ran, but its result could not be read")
+
+    async def _in_thread(self, work: Callable[[], str], consequence: str) -> str:
+        """Run a function in a thread, once fewer than the limit are at work. Raises ``Raised``."""
+        async with self._at_work:
+            if self._threads.locked():
+                self._watch.call_refused()
+                raise Raised(f"{consequence}: all {MAX_THREADS} threads are taken by calls that have not returned")
+            with self._limited():
+                return await in_thread(work, self._threads, self._watch.thread_lost)
+
+    @contextmanager
+    def _limited(self) -> Iterator[None]:
         try:
             with anyio.fail_after(self._timeout):
-                if inspect.iscoroutinefunction(tool.function):
-                    value = await _guarded(tool.function(*bound.args, **bound.kwargs))
-                    return await in_thread(lambda: finish(value), self._slots)
-                return await in_thread(lambda: finish(tool.function(*bound.args, **bound.kwargs)), self._slots)
+                yield
         except TimeoutError:
             raise Raised(f"it took longer than {self._timeout:g} seconds and was given up") from None
 
@@ -95,10 +125,10 @@ class Raised(Exception):
     """What user code raised, as text: nothing it may raise reaches the event loop. A tool may raise it itself."""
 
 
-async def in_thread(function: Callable[[], T], slots: asyncio.Semaphore) -> T:
+async def in_thread(function: Callable[[], T], slots: asyncio.Semaphore, lost: Callable[[], None] = lambda: None) -> T:
     """Run a function in a daemon thread of its own, when there is a slot. Raises ``Raised`` for what it raises.
 
-    Cancelling stops the waiting, not the thread, which keeps its slot until it ends.
+    Cancelling stops the waiting, not the thread, which keeps its slot until it ends; ``lost`` is called then.
     """
     loop = asyncio.get_running_loop()
     await slots.acquire()
@@ -123,7 +153,12 @@ async def in_thread(function: Callable[[], T], slots: asyncio.Semaphore) -> T:
             loop.call_soon_threadsafe(settle, value, error)
 
     threading.Thread(target=contextvars.copy_context().run, args=(work,), name="tool", daemon=True).start()
-    return await done
+    try:
+        return await done
+    except asyncio.CancelledError:
+        if done.cancelled():
+            lost()
+        raise
 
 
 def as_text(value: object) -> str:

@@ -16,9 +16,13 @@ from docstring_parser.common import Docstring
 from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import ArgsKwargs
 
+from mochi_server.constants import MAX_ARGUMENT_LEVELS
+from mochi_server.sessions.encoding import is_nested_deeper
+
 _STYLES = (DocstringStyle.GOOGLE, DocstringStyle.NUMPYDOC, DocstringStyle.REST)
 _KEPT = ("type", "description", "enum", "required")
 """Plain keywords that Ollama passes on; ``items``, ``properties`` and ``anyOf`` are followed."""
+TOO_DEEP = f"The arguments are nested deeper than {MAX_ARGUMENT_LEVELS} levels. Call the tool with flatter arguments."
 
 
 class NotATool(Exception):
@@ -48,6 +52,8 @@ class ToolSchema:
 
     def check(self, arguments: dict[str, Any]) -> None:
         """Raises ``WrongArguments`` unless arguments fit."""
+        if is_nested_deeper(arguments, MAX_ARGUMENT_LEVELS):
+            raise WrongArguments(TOO_DEEP)
         self.bind(arguments)
 
 

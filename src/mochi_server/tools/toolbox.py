@@ -3,9 +3,9 @@
 Knows no session, no store and no wire; who approves is somebody else's business, too.
 """
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 import orjson
@@ -20,6 +20,15 @@ from mochi_server.tools.schema import WrongArguments
 DecidedBy = Literal["policy", "user", "timeout"]
 
 
+@dataclass(slots=True)
+class Progress:
+    """How far a call has come. It decides what is stored when the turn ends before the call does."""
+
+    decided_by: DecidedBy = "policy"
+    running: "Call | None" = None
+    """The call as it runs, with the arguments that the user may have edited; None before it starts."""
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """One call that a model asked for; ``index`` counts the calls of a turn."""
@@ -30,6 +39,7 @@ class Call:
     arguments: dict[str, Any]
     defect: str | None = None
     """What was wrong with the call as the model wrote it."""
+    progress: Progress = field(default_factory=Progress, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,11 +146,22 @@ class ClosedToolbox:
 
 
 class FunctionToolbox:
-    """Functions, run as they are."""
+    """Functions, run as they are. ``current`` returns those that are enabled now."""
 
-    def __init__(self, tools: Mapping[str, Tool], execution: ToolExecutionService) -> None:
+    def __init__(
+        self,
+        tools: Mapping[str, Tool],
+        execution: ToolExecutionService,
+        current: Callable[[], Awaitable[Mapping[str, Tool]]] | None = None,
+    ) -> None:
         self.tools = tools
         self._execution = execution
+        self._current = current
+
+    async def refresh(self) -> None:
+        """Read which tools are enabled now."""
+        if self._current is not None:
+            self.tools = await self._current()
 
     def schemas(self) -> list[dict[str, Any]]:
         return [tool.schema.definition() for tool in self.tools.values()]
@@ -162,6 +183,7 @@ class FunctionToolbox:
         if (refusal := self.refusal(call)) is not None:
             yield refusal
             return
+        call.progress.running = call
         result = await self._execution.execute(self.tools[call.name], call.arguments)
         yield ToolOutcome(
             call,
@@ -206,28 +228,38 @@ class Approver(Protocol):
         """
         ...
 
-    def remembers(self, tool: str) -> bool:
-        """Whether a tool was approved of for the rest of the session; it is named by its ``approved_as``."""
+    async def must_ask(self, tool: Tool) -> bool:
+        """Whether a call of this tool needs approval by the settings of now."""
         ...
 
-    async def remember(self, tool: str) -> None:
-        """Approve of a tool for the rest of the session."""
+    async def remember(self, tool: Tool) -> None:
+        """Approve a tool for the rest of the session."""
         ...
+
+
+def needs_approval(policy: ToolExecutionPolicy, tool: Tool) -> bool:
+    """Whether a policy requires approval for a tool."""
+    return policy is ToolExecutionPolicy.ALWAYS_CONFIRM or (
+        policy is ToolExecutionPolicy.CONFIRM_DESTRUCTIVE and tool.destructive
+    )
 
 
 class ConfirmingToolbox:
-    """Tools under a policy: each call runs at once or waits for approval."""
+    """Tools under a policy: each call runs at once or waits for approval.
 
-    def __init__(self, wrapped: FunctionToolbox, policy: ToolExecutionPolicy, approver: Approver) -> None:
+    Tools, policy and approvals are read before each call, so a change applies to the next call of the same turn.
+    """
+
+    def __init__(self, wrapped: FunctionToolbox, approver: Approver) -> None:
         self._wrapped = wrapped
-        self._policy = policy
         self._approver = approver
 
     def schemas(self) -> list[dict[str, Any]]:
         return self._wrapped.schemas()
 
     async def run(self, call: Call) -> AsyncGenerator[ChatEvent | ToolOutcome, None]:
-        if self._wrapped.refusal(call) is not None or not self._must_ask(call.name):
+        await self._wrapped.refresh()
+        if self._wrapped.refusal(call) is not None or not await self._approver.must_ask(self._wrapped.tools[call.name]):
             yield ToolCalled(call.name, call.arguments, call.index)
             async with aclosing(self._wrapped.run(call)) as events:
                 async for event in events:
@@ -254,19 +286,14 @@ class ConfirmingToolbox:
             reason = f" Reason: {decision.reason}" if decision.reason else ""
             yield failed(call, f"The user did not approve of this call.{reason}", ToolExecutionDenied.code, "user")
             return
-        if decision.remember == "session":
-            await self._approver.remember(self._wrapped.tools[call.name].approved_as)
+        await self._wrapped.refresh()
+        if decision.remember == "session" and call.name in self._wrapped.tools:
+            await self._approver.remember(self._wrapped.tools[call.name])
         edited = decision.arguments is not None and decision.arguments != call.arguments
         final = replace(call, arguments=decision.arguments) if decision.arguments is not None else call
         async with aclosing(self._wrapped.run(final)) as events:
             async for event in events:
                 yield _by_the_user(event, decision, edited) if isinstance(event, ToolOutcome) else event
-
-    def _must_ask(self, name: str) -> bool:
-        tool = self._wrapped.tools[name]
-        if self._policy is ToolExecutionPolicy.NEVER_CONFIRM or self._approver.remembers(tool.approved_as):
-            return False
-        return self._policy is ToolExecutionPolicy.ALWAYS_CONFIRM or tool.destructive
 
 
 def failed(

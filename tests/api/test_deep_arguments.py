@@ -1,0 +1,107 @@
+"""Arguments that are nested deeper than JSON encoders go."""
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from mochi_stub import StubServer
+from mochi_stub.prompt import Prompt, ToolCall
+from mochi_stub.reply import Reply, Text, ToolCalls
+from tests.support.api import Api, error_of
+from tests.support.server import RunningServer
+from tests.support.tools import write_tools
+
+TOOL = '''
+    def take(value: object) -> str:
+        """Take a value."""
+        return "taken"
+
+    __all__ = ["take"]
+    __read_only__ = ["take"]
+'''
+
+
+def nested(depth: int) -> dict[str, Any]:
+    """Arguments of that many levels."""
+    value: dict[str, Any] = {"value": 1}
+    for _ in range(depth - 1):
+        value = {"value": value}
+    return value
+
+
+def replying_with(depth: int) -> StubServer:
+    """A stub whose first answer is a call with arguments of that depth."""
+
+    def resolve(prompt: Prompt) -> Reply:
+        if prompt.messages[-1].role == "user" and prompt.user_text == "call":
+            return Reply([ToolCalls([ToolCall("take", nested(depth))])])
+        return Reply([Text("Fine.")])
+
+    return StubServer(speed=0, resolve=resolve)
+
+
+@pytest.mark.parametrize("depth", [101, 252, 300])
+def test_a_call_with_too_deep_arguments_fails_and_the_turn_goes_on(tmp_path: Path, depth: int) -> None:
+    write_tools(tmp_path, TOOL)
+    settings = {"tools": ["take"], "execution_policy": "never_confirm"}
+    with replying_with(depth) as stub, RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        session_id = api.create_session("mochi", tool_settings=settings)["session_id"]
+        events = api.stream_message(session_id, "call")
+        result = next(event for event in events if event.type == "tool_result")
+        assert (result.data["success"], result.data["error_code"]) == (False, "TOOL_EXECUTION_FAILED")
+        assert "100 levels" in result.data["error_message"]
+        assert [event.type for event in events[-2:]] == ["message_complete", "done"]
+        messages = api.messages(session_id)
+        assert [message["role"] for message in messages] == ["user", "assistant", "tool", "assistant"]
+        assert messages[1]["tool_calls"][0]["function"]["arguments"] == {}
+        assert api.send_message(session_id, "Go on")["message"]["content"] == "Fine."
+
+
+def test_arguments_of_a_hundred_levels_are_used_and_stored(tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOL)
+    settings = {"tools": ["take"], "execution_policy": "never_confirm"}
+    with replying_with(100) as stub, RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        session_id = api.create_session("mochi", tool_settings=settings)["session_id"]
+        (executed,) = api.send_message(session_id, "call")["tool_calls_executed"]
+        assert executed["success"]
+        assert api.messages(session_id)[1]["tool_calls"][0]["function"]["arguments"] == nested(100)
+
+
+def test_edited_arguments_may_not_be_too_deep(tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOL)
+    with replying_with(1) as stub, RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        session_id = api.create_session("mochi", tool_settings={"tools": ["take"]})["session_id"]
+        with api.open_stream(session_id, "call") as events:
+            asked = next(event for event in events if event.type == "tool_call_confirmation_required")
+            decision = {"confirmation_id": asked.data["confirmation_id"], "approved": True}
+            refused = api.http.post(f"/chat/{session_id}/confirm-tool", json={**decision, "arguments": nested(101)})
+            assert error_of(refused) == (422, "VALIDATION_ERROR")
+            api.ok(api.http.post(f"/chat/{session_id}/confirm-tool", json={**decision, "arguments": nested(100)}))
+            assert [event.type for event in events][-1] == "done"
+
+
+@pytest.mark.parametrize("depth", [246, 252, 480, 900])
+def test_a_stored_session_with_too_deep_arguments_can_be_read(
+    private_api: Api, private_server: RunningServer, tmp_path: Path, depth: int
+) -> None:
+    session_id = private_api.create_session("mochi")["session_id"]
+    private_api.send_message(session_id, "Hello!")
+    path = tmp_path / "chat_sessions" / f"{session_id}.json"
+    stored = orjson.loads(path.read_bytes())
+    call = {"id": "call_1", "function": {"index": 0, "name": "take", "arguments": "ARGUMENTS"}}
+    stored["messages"][1]["tool_calls"] = [call]
+    stored["messages"].append({"role": "tool", "content": "taken", "tool_name": "take", "tool_call_id": "call_1"})
+    deep = b'{"value":' * depth + b"1" + b"}" * depth
+    path.write_bytes(orjson.dumps(stored).replace(b'"ARGUMENTS"', deep))
+
+    messages = private_api.messages(session_id)
+    assert [message["role"] for message in messages] == ["user", "assistant", "tool"]
+    assert messages[1]["tool_calls"][0]["function"]["name"] == "take"
+    assert private_api.ok(private_api.http.get("/sessions"))["sessions"][0]["message_count"] == 3
+    assert private_api.send_message(session_id, "Go on")["message"]["content"]
+    assert len(private_api.messages(session_id)) == 5

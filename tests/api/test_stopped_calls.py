@@ -1,0 +1,108 @@
+"""Turns that end while a call is decided about or runs: the stored result says what happened."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mochi_stub import StubServer
+from tests.support.api import Api
+from tests.support.instructions import calls, instruct
+from tests.support.server import RunningServer
+from tests.support.tools import write_tools
+
+TOOLS = '''
+    import asyncio
+    from pathlib import Path
+
+    HERE = Path(__file__).parent
+
+    def note(text: str) -> str:
+        """Write a note."""
+        with (HERE / "notes.txt").open("a") as notes:
+            notes.write(text + "\\n")
+        return "Noted."
+
+    async def wait(text: str) -> str:
+        """Wait for ever."""
+        (HERE / "waiting").touch()
+        await asyncio.Event().wait()
+        return text
+
+    __all__ = ["note", "wait"]
+'''
+RACES = 40
+
+
+@pytest.fixture
+def server(private_stub: StubServer, tmp_path: Path) -> Iterator[RunningServer]:
+    write_tools(tmp_path, TOOLS)
+    with RunningServer(tmp_path, private_stub.url) as server:
+        yield server
+
+
+def new_session(api: Api) -> str:
+    session_id: str = api.create_session("mochi", tool_settings={"tools": ["note", "wait"]})["session_id"]
+    return session_id
+
+
+def stored_result(api: Api, session_id: str) -> dict[str, Any]:
+    (result,) = [message for message in api.messages(session_id) if message["role"] == "tool"]
+    return result
+
+
+def test_a_stop_after_the_approval_stores_who_decided(server: RunningServer, tmp_path: Path) -> None:
+    api = server.api()
+    session_id = new_session(api)
+    with api.open_stream(session_id, instruct(calls("wait", text="x"))) as events:
+        asked = next(event for event in events if event.type == "tool_call_confirmation_required")
+        decision = {"confirmation_id": asked.data["confirmation_id"], "approved": True, "arguments": {"text": "edited"}}
+        other = server.api()
+        other.ok(other.http.post(f"/chat/{session_id}/confirm-tool", json=decision))
+        while not (tmp_path / "tools" / "waiting").exists():
+            other.session(session_id)
+        other.ok(other.http.post(f"/chat/{session_id}/stop"))
+        assert list(events)[-1].type == "done"
+    result = stored_result(api, session_id)
+    assert (result["interrupted"], result["decided_by"], result["success"]) == (True, "user", False)
+    assert "while this call was running" in result["content"]
+    assert result["arguments"] == {"text": "edited"}
+
+
+def test_a_stop_before_a_decision_stores_that_the_call_did_not_run(server: RunningServer) -> None:
+    api = server.api()
+    session_id = new_session(api)
+    with api.open_stream(session_id, instruct(calls("note", text="x"))) as events:
+        next(event for event in events if event.type == "tool_call_confirmation_required")
+        other = server.api()
+        other.ok(other.http.post(f"/chat/{session_id}/stop"))
+        list(events)
+    result = stored_result(api, session_id)
+    assert (result["interrupted"], result["decided_by"]) == (True, "policy")
+    assert "while this call was running" not in result["content"]
+
+
+@pytest.mark.slow
+def test_approvals_that_race_a_stop_store_what_happened(server: RunningServer, tmp_path: Path) -> None:
+    api, deciding, stopping = server.api(), server.api(), server.api()
+    notes = tmp_path / "tools" / "notes.txt"
+    with ThreadPoolExecutor(2) as pool:
+        for number in range(RACES):
+            session_id = new_session(api)
+            with api.open_stream(session_id, instruct(calls("note", text=f"<{number}>"))) as events:
+                asked = next(event for event in events if event.type == "tool_call_confirmation_required")
+                decision = {"confirmation_id": asked.data["confirmation_id"], "approved": True}
+                decided = pool.submit(deciding.http.post, f"/chat/{session_id}/confirm-tool", json=decision)
+                stopped = pool.submit(stopping.http.post, f"/chat/{session_id}/stop")
+                list(events)
+                stopped.result()
+            result = stored_result(api, session_id)
+            ran = notes.exists() and f"<{number}>" in notes.read_text()
+            approved = decided.result().status_code == 200
+            assert result["decided_by"] == ("user" if approved else "policy")
+            if ran:
+                assert not result.get("interrupted") or "while this call was running" in result["content"]
+            else:
+                assert result["interrupted"]

@@ -1,0 +1,164 @@
+"""Settings that change during a turn: the next call follows them."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mochi_stub import StubServer
+from tests.support.agents import delegate, nested, write_agent
+from tests.support.api import Api, Event
+from tests.support.instructions import calls, instruct, words
+from tests.support.server import RunningServer
+from tests.support.tools import write_tools
+
+TOOLS = '''
+    import time
+    from pathlib import Path
+
+    def pause() -> str:
+        """Wait for a file."""
+        while not (Path(__file__).parent / "go").exists():
+            time.sleep(0.005)
+        return "paused"
+
+    def first() -> str:
+        """Do the first thing."""
+        return "first"
+
+    def second() -> str:
+        """Do the second thing."""
+        return "second"
+
+    __all__ = ["first", "second", "pause"]
+'''
+TOOL_NAMES = ["first", "second", "pause"]
+ASKED = "tool_call_confirmation_required"
+
+
+@pytest.fixture(params=["files", "postgres"])
+def api(request: pytest.FixtureRequest, private_stub: StubServer, tmp_path: Path) -> Iterator[Api]:
+    write_tools(tmp_path, TOOLS)
+    write_agent(tmp_path)
+    settings = {"store_url": request.getfixturevalue("database")} if request.param == "postgres" else {}
+    with RunningServer(tmp_path, private_stub.url, **settings) as server:
+        yield server.api()
+
+
+class Turn:
+    """A stream and the decisions about its calls."""
+
+    def __init__(self, api: Api, session_id: str, events: Iterator[Event]) -> None:
+        self._api, self._session_id, self._events = api, session_id, events
+        self.asked: list[str] = []
+
+    def until_asked(self) -> str:
+        event = next(event for event in self._events if event.type == ASKED)
+        self.asked.append(event.data["tool_name"])
+        return str(event.data["confirmation_id"])
+
+    def approve(self, confirmation_id: str, **decision: Any) -> None:
+        body = {"confirmation_id": confirmation_id, "approved": True, **decision}
+        self._api.ok(self._api.http.post(f"/chat/{self._session_id}/confirm-tool", json=body))
+
+    def patch(self, **settings: Any) -> None:
+        body = {"tool_settings": {"tools": TOOL_NAMES, **settings}}
+        self._api.ok(self._api.http.patch(f"/sessions/{self._session_id}", json=body))
+
+    def rest(self) -> list[Event]:
+        return list(self._events)
+
+
+def running(api: Api, *plan: dict[str, Any], check: Callable[[Turn], None], policy: str = "always_confirm") -> str:
+    """Run a turn of these calls and return its session."""
+    settings = {"tools": TOOL_NAMES, "execution_policy": policy}
+    session_id: str = api.create_session("mochi", tool_settings=settings)["session_id"]
+    with api.open_stream(session_id, instruct(*plan)) as events:
+        check(Turn(api, session_id, events))
+    return session_id
+
+
+def approved_tools(api: Api, session_id: str) -> list[str]:
+    names: list[str] = api.session(session_id)["tool_settings"].get("approved_tools", [])
+    return names
+
+
+def test_a_withdrawn_approval_is_not_used_again(api: Api) -> None:
+    def check(turn: Turn) -> None:
+        turn.approve(turn.until_asked(), remember="session")
+        waiting = turn.until_asked()
+        turn.patch()
+        turn.approve(waiting, remember="session")
+        turn.approve(turn.until_asked())
+        assert turn.asked == ["first", "second", "first"]
+        assert ASKED not in [event.type for event in turn.rest()]
+
+    session_id = running(api, calls("first"), calls("second"), calls("first"), check=check)
+
+    assert approved_tools(api, session_id) == ["second"]
+    with api.open_stream(session_id, instruct(calls("first"))) as events:
+        assert Turn(api, session_id, events).until_asked()
+
+
+def test_a_changed_policy_applies_to_the_next_call(api: Api, tmp_path: Path) -> None:
+    settings = {"tools": TOOL_NAMES, "execution_policy": "never_confirm"}
+    session_id = api.create_session("mochi", tool_settings=settings)["session_id"]
+    with api.open_stream(session_id, instruct(calls("pause"), calls("first"), calls("second"))) as events:
+        turn = Turn(api, session_id, events)
+        assert next(event for event in events if event.type == "tool_call").data["tool_name"] == "pause"
+        turn.patch(execution_policy="always_confirm")
+        (tmp_path / "tools" / "go").touch()
+        waiting = turn.until_asked()
+        turn.patch(execution_policy="never_confirm")
+        turn.approve(waiting)
+        assert [event.data["tool_name"] for event in turn.rest() if event.type == "tool_call"] == ["second"]
+    assert turn.asked == ["first"]
+
+
+def test_a_removed_tool_is_refused_in_the_same_turn(api: Api) -> None:
+    results: list[dict[str, Any]] = []
+
+    def check(turn: Turn) -> None:
+        waiting = turn.until_asked()
+        turn.patch(tools=["first"])
+        turn.approve(waiting)
+        results.extend(event.data for event in turn.rest() if event.type == "tool_result")
+
+    running(api, calls("first"), calls("second"), check=check)
+
+    assert [(result["tool_name"], result["error_code"]) for result in results] == [
+        ("first", None),
+        ("second", "TOOL_NOT_FOUND"),
+    ]
+
+
+def test_a_tool_removed_while_its_call_waits_does_not_run(api: Api) -> None:
+    results: list[dict[str, Any]] = []
+
+    def check(turn: Turn) -> None:
+        waiting = turn.until_asked()
+        turn.patch(tools=["second"])
+        turn.approve(waiting, remember="session")
+        results.extend(event.data for event in turn.rest() if event.type == "tool_result")
+
+    session_id = running(api, calls("first"), check=check)
+
+    assert [result["error_code"] for result in results] == ["TOOL_NOT_FOUND"]
+    assert approved_tools(api, session_id) == []
+
+
+def test_tools_of_agents_follow_the_calling_sessions_settings(api: Api) -> None:
+    settings = {"enabled_agents": ["helper"]}
+    session_id = api.create_session("mochi", agent_settings=settings)["session_id"]
+    plan = delegate(words(2), calls("look"), calls("note", text="x"), calls("look"), words(2))
+    with api.open_stream(session_id, nested(plan)) as events:
+        turn = Turn(api, session_id, events)
+        turn.approve(turn.until_asked(), remember="session")
+        waiting = turn.until_asked()
+        turn.patch()
+        turn.approve(waiting, remember="session")
+        turn.approve(turn.until_asked())
+        assert turn.asked == ["look", "note", "look"]
+        turn.rest()
+    assert approved_tools(api, session_id) == ["helper/note"]

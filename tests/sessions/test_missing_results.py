@@ -1,0 +1,131 @@
+"""Calls without a result: a crash leaves none, and sessions that have some get interrupted results."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from mochi_server.sessions import (
+    ChatSession,
+    FileSessionStore,
+    Message,
+    SessionManager,
+    SessionStore,
+)
+from mochi_server.sessions.history import History
+from mochi_server.sessions.unfinished import with_results
+from tests.sessions.conftest import postgres_store
+from tests.sessions.samples import answered, file_of, said, stored_session
+
+
+def calling(*ids: str, handed_back: list[str] | None = None) -> Message:
+    """An answer with these calls."""
+    message = answered("")
+    message["tool_calls"] = [
+        {"id": name, "function": {"index": i, "name": "look", "arguments": {}}} for i, name in enumerate(ids)
+    ]
+    if handed_back is not None:
+        message["handed_back"] = handed_back
+    return message
+
+
+def result(call_id: str, *following: str) -> Message:
+    """A result; as a checkpoint it stands for the following calls as well."""
+    message: Message = {**said("seen"), "role": "tool", "tool_name": "look", "tool_call_id": call_id}
+    if following:
+        message["tool_calls"] = calling(*following)["tool_calls"]
+    return message
+
+
+def roles(session: ChatSession) -> list[str]:
+    return [message["role"] for message in session.messages]
+
+
+def results(session: ChatSession) -> list[tuple[str, bool]]:
+    """Ids of the calls with results, and whether these were interrupted."""
+    found = [message for message in session.messages if message["role"] == "tool"]
+    return [(message["tool_call_id"], message.get("interrupted", False)) for message in found]
+
+
+async def test_a_crash_behind_stored_calls_leaves_results(files: FileSessionStore, tmp_path: Path) -> None:
+    session = await stored_session(files)
+    async with files.hold(session.session_id, run_id="r"):
+        await files.append(session.session_id, [said("a")])
+        await files.append(session.session_id, [calling("c1", "c2")], unfinished=result("c1", "c2"))
+        shutil.copytree(tmp_path / "sessions", tmp_path / "crashed")
+        assert roles(await files.load(session.session_id)) == ["user", "assistant"]
+        await files.append(session.session_id, [result("c1")], unfinished=result("c2"))
+        shutil.copytree(tmp_path / "sessions", tmp_path / "later")
+    first = SessionManager(tmp_path / "crashed").load_session(session.session_id)
+    assert results(first) == [("c1", True), ("c2", True)]
+    later = SessionManager(tmp_path / "later").load_session(session.session_id)
+    assert results(later) == [("c1", False), ("c2", True)]
+
+
+async def test_a_torn_checkpoint_is_no_obstacle(files: FileSessionStore, tmp_path: Path) -> None:
+    session = await stored_session(files)
+    async with files.hold(session.session_id, run_id="r"):
+        await files.append(session.session_id, [said("a")])
+        await files.append(session.session_id, [calling("c1", "c2")], unfinished=result("c1", "c2"))
+        shutil.copytree(tmp_path / "sessions", tmp_path / "crashed")
+    (log,) = (tmp_path / "crashed").glob(".*.turn.jsonl")
+    log.write_bytes(log.read_bytes()[:-20])
+    found = SessionManager(tmp_path / "crashed").load_session(session.session_id)
+    assert results(found) == [("c1", True), ("c2", True)]
+
+
+async def test_a_database_keeps_the_checkpoint_with_the_calls(database: str) -> None:
+    async with postgres_store(database) as here:
+        session = await stored_session(here, said("a"))
+        async with postgres_store(database) as there:
+            hold = there.hold(session.session_id, run_id="r")
+            await hold.__aenter__()
+            await there.append(session.session_id, [calling("c1", "c2")], unfinished=result("c1", "c2"))
+            assert roles(await here.load(session.session_id)) == ["user", "assistant"]
+            assert roles(await there.load(session.session_id)) == ["user", "assistant"]
+        assert results(await here.load(session.session_id)) == [("c1", True), ("c2", True)]
+
+
+@pytest.mark.parametrize("store", ["files", "postgres"], indirect=True)
+async def test_sessions_in_that_state_get_their_results(store: SessionStore) -> None:
+    messages = [said("a"), calling("c1"), said("b"), calling("c2", "c3"), result("c2")]
+    session = await stored_session(store, *messages)
+    loaded = await store.load(session.session_id)
+    assert roles(loaded) == ["user", "assistant", "tool", "user", "assistant", "tool", "tool"]
+    assert results(loaded) == [("c1", True), ("c2", False), ("c3", True)]
+    assert len({message["message_id"] for message in loaded.messages}) == len(loaded.messages)
+    async with store.hold(session.session_id, run_id="r"):
+        assert await store.load(session.session_id) == loaded
+        after = await store.append(session.session_id, [said("c")], revision=loaded.revision)
+    assert roles(after) == [*roles(loaded), "user"]
+    assert roles(await store.load(session.session_id)) == roles(after)
+
+
+async def test_the_results_are_stored_at_the_next_use(files: FileSessionStore, sessions_dir: Path) -> None:
+    session = await stored_session(files, said("a"), calling("c1"))
+    async with files.hold(session.session_id, run_id="r"):
+        assert b'"interrupted":true' in file_of(sessions_dir, session.session_id).read_bytes()
+
+
+async def test_calls_of_the_client_wait_for_its_results(store: SessionStore) -> None:
+    session = await stored_session(store, said("a"), calling("c1", handed_back=["c1"]))
+    assert roles(await store.load(session.session_id)) == ["user", "assistant"]
+
+
+def test_a_history_in_which_each_call_has_a_result_is_kept() -> None:
+    turn = [said("a"), calling("c1", "c2"), result("c2"), result("c1"), answered("b")]
+    history = History.of(turn * 50)
+    assert with_results(history) is history
+
+
+@pytest.mark.parametrize("calls", [[5], [{"id": 5}], [{"id": "c"}], [{"id": "c", "function": "f"}], [{}]])
+def test_calls_that_cannot_be_read_are_passed_over(calls: list[object]) -> None:
+    history = History.of([said("a"), {**answered(""), "tool_calls": calls}])  # type: ignore[typeddict-item]  # as in a file
+    assert with_results(history) is history
+
+
+def test_results_without_ids_answer_in_order() -> None:
+    first, second = result("x"), result("y")
+    del first["tool_call_id"], second["tool_call_id"]
+    history = History.of([said("a"), calling("c1", "c2"), first, second])
+    assert with_results(history) is history
