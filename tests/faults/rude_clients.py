@@ -34,6 +34,14 @@ class RudeClient:
         data = request(path, body)
         self.sends(data[: int(len(data) * share)])
 
+    def deadline(self, seconds: float) -> None:
+        """Set the timeout of each later call."""
+        self._socket.settimeout(seconds)
+
+    def close(self) -> None:
+        """Close the connection, or reset it."""
+        self._socket.close()
+
     def sends(self, data: bytes) -> None:
         self._socket.sendall(data)
 
