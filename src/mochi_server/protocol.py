@@ -94,6 +94,11 @@ class Connection(HttpToolsProtocol):
         if self._timer is None:
             self._timer = self.loop.call_later(self.patience_seconds, self._look)
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Ignore trailers: a field behind the body must not become a header."""
+        if self._in_head:
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
         self._in_head, self._other_bytes = False, 0
         self._body_left = next((int(value) for name, value in self.headers if name == b"content-length"), 0)

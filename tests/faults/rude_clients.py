@@ -45,6 +45,23 @@ class RudeClient:
     def sends(self, data: bytes) -> None:
         self._socket.sendall(data)
 
+    def sends_until_answered(self, data: bytes, *, at_most: int) -> bytes:
+        """Send data again and again until the server responds or closes; return the response."""
+        self._socket.settimeout(0.001)
+        for _ in range(at_most // len(data)):
+            try:
+                self._socket.sendall(data)
+                return self._socket.recv(65536)
+            except TimeoutError:
+                continue
+            except ConnectionError:
+                break
+        self._socket.settimeout(DEADLINE)
+        try:
+            return self._socket.recv(65536)
+        except ConnectionError:
+            return b""
+
     def reads(self, size: int) -> bytes:
         return self._socket.recv(size)
 
