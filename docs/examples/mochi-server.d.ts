@@ -1049,6 +1049,18 @@ export interface components {
         } & {
             [key: string]: unknown;
         };
+        /**
+         * AgentSettingsRequest
+         * @description Which agents the model may call.
+         */
+        AgentSettingsRequest: {
+            /** Enabled Agents */
+            enabled_agents?: string[];
+            /** Selection Metadata */
+            selection_metadata?: {
+                [key: string]: unknown;
+            } | null;
+        };
         /** @description The model has called an agent. `agent_session_id` is null where the call names no session it may have. */
         AgentStart: {
             agent_name: string;
@@ -1280,7 +1292,7 @@ export interface components {
              *       "temperature": 0.2
              *     }
              */
-            options?: ({
+            options?: {
                 num_keep?: number | null;
                 seed?: number | null;
                 num_predict?: number | null;
@@ -1294,9 +1306,7 @@ export interface components {
                 presence_penalty?: number | null;
                 frequency_penalty?: number | null;
                 stop?: string[] | null;
-            } & {
-                [key: string]: unknown;
-            }) | null;
+            } | null;
             /**
              * Format
              * @description The form of the answer: `json`, or a JSON schema.
@@ -1512,7 +1522,7 @@ export interface components {
              * Options
              * @description Ollama's options, such as `temperature` or `seed`.
              */
-            options?: ({
+            options?: {
                 num_keep?: number | null;
                 seed?: number | null;
                 num_predict?: number | null;
@@ -1526,9 +1536,7 @@ export interface components {
                 presence_penalty?: number | null;
                 frequency_penalty?: number | null;
                 stop?: string[] | null;
-            } & {
-                [key: string]: unknown;
-            }) | null;
+            } | null;
         };
         /** @description The model is asked. */
         CompareStart: {
@@ -2563,7 +2571,7 @@ export interface components {
              * Options
              * @description Ollama's options, such as `temperature`, `seed` or `num_predict`.
              */
-            options?: ({
+            options?: {
                 num_keep?: number | null;
                 seed?: number | null;
                 num_predict?: number | null;
@@ -2577,9 +2585,7 @@ export interface components {
                 presence_penalty?: number | null;
                 frequency_penalty?: number | null;
                 stop?: string[] | null;
-            } & {
-                [key: string]: unknown;
-            }) | null;
+            } | null;
             /**
              * Keep Alive
              * @description How long Ollama keeps the model in memory: seconds, or a duration such as `5m`.
@@ -2597,6 +2603,10 @@ export interface components {
             format?: "json" | {
                 [key: string]: unknown;
             } | null;
+            /** @description Which tools the model may call, and which calls are asked about. */
+            tool_settings?: components["schemas"]["ToolSettingsRequest"] | null;
+            /** @description Which agents the model may call. */
+            agent_settings?: components["schemas"]["AgentSettingsRequest"] | null;
             /**
              * Model
              * @description One of Ollama's models that can chat; the tag is optional.
@@ -2612,10 +2622,6 @@ export interface components {
              * @description The prompt file that the system message comes from.
              */
             system_prompt_source_file?: string | null;
-            /** @description Which tools the model may call, and which calls are asked about. */
-            tool_settings?: components["schemas"]["ToolSettings"] | null;
-            /** @description Which agents the model may call. */
-            agent_settings?: components["schemas"]["AgentSettings"] | null;
         };
         /**
          * SessionDetail
@@ -2805,7 +2811,7 @@ export interface components {
              * Options
              * @description Ollama's options, such as `temperature`, `seed` or `num_predict`.
              */
-            options?: ({
+            options?: {
                 num_keep?: number | null;
                 seed?: number | null;
                 num_predict?: number | null;
@@ -2819,9 +2825,7 @@ export interface components {
                 presence_penalty?: number | null;
                 frequency_penalty?: number | null;
                 stop?: string[] | null;
-            } & {
-                [key: string]: unknown;
-            }) | null;
+            } | null;
             /**
              * Keep Alive
              * @description How long Ollama keeps the model in memory: seconds, or a duration such as `5m`.
@@ -2839,15 +2843,15 @@ export interface components {
             format?: "json" | {
                 [key: string]: unknown;
             } | null;
+            /** @description Which tools the model may call, and which calls are asked about. */
+            tool_settings?: components["schemas"]["ToolSettingsRequest"] | null;
+            /** @description Which agents the model may call. */
+            agent_settings?: components["schemas"]["AgentSettingsRequest"] | null;
             /**
              * Model
              * @description One of Ollama's models that can chat; the tag is optional.
              */
             model?: string;
-            /** @description Which tools the model may call, and which calls are asked about. */
-            tool_settings?: components["schemas"]["ToolSettings"] | null;
-            /** @description Which agents the model may call. */
-            agent_settings?: components["schemas"]["AgentSettings"] | null;
             /**
              * Summary Model
              * @description The model that summarizes the session.
@@ -3492,6 +3496,23 @@ export interface components {
             execution_policy?: components["schemas"]["ToolExecutionPolicy"];
         } & {
             [key: string]: unknown;
+        };
+        /**
+         * ToolSettingsRequest
+         * @description Which tools the model may call, and which calls need approval.
+         */
+        ToolSettingsRequest: {
+            /** Tools */
+            tools?: string[];
+            /** Tool Group */
+            tool_group?: string | null;
+            /** @default always_confirm */
+            execution_policy?: components["schemas"]["ToolExecutionPolicy"];
+            /**
+             * Approved Tools
+             * @description Tools whose calls were approved for the session.
+             */
+            approved_tools?: string[] | null;
         };
         /**
          * ToolSummary

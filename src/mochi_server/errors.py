@@ -333,7 +333,10 @@ class HeadersTooLarge(MochiError):
     code, status = "HEADERS_TOO_LARGE", HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
 
     def __init__(self, limit: int) -> None:
-        super().__init__(f"The request's path and headers exceed {limit} bytes.", limit=limit)
+        super().__init__(
+            f"The path and headers of the request, or its trailers, exceed {limit} bytes. Send less of them.",
+            limit=limit,
+        )
 
 
 class RequestTimedOut(MochiError):

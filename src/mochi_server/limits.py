@@ -86,12 +86,15 @@ def _head_bytes(scope: Scope) -> int:
 
 
 def _ambiguity(scope: Scope) -> str | None:
-    """Why a head could be read in two ways."""
+    """Return why a head could be read in two ways, or None."""
     names = [name for name, _ in scope["headers"] if name in _ONCE]
     if len(names) != len(set(names)):
         return "A header that may occur once occurs more often."
     if b"content-length" in names and b"transfer-encoding" in names:
         return "The body has two lengths."
+    encoding = header(scope, b"transfer-encoding").strip().lower()
+    if encoding and (encoding != "chunked" or scope.get("http_version") == "1.0"):
+        return "`Transfer-Encoding` may only be `chunked`, in HTTP/1.1. Send the plain body with `Content-Length`."
     if b"host" not in names and scope.get("http_version") == "1.1":
         return "The Host header is missing."
     return None

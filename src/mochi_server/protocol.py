@@ -1,10 +1,18 @@
-"""The HTTP connection as uvicorn reads it, for what goes wrong before there is a request that the app could answer."""
+"""HTTP/1.1 connections: uvicorn's protocol with limits, and with refusals in the form of this server.
+
+It handles what goes wrong before there is a request that the application could answer. It relies on attributes of
+uvicorn that are not documented. `tests/unit/test_protocol.py` lists them, `pyproject.toml` has the tested versions.
+"""
 
 import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any
 from uuid import uuid4
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from mochi_server.access import HEADER, report
 from mochi_server.errors import HeadersTooLarge, MalformedRequest, MochiError, RequestTimedOut
@@ -12,87 +20,155 @@ from mochi_server.limits import MAX_HEADER_BYTES
 from mochi_server.logs import REQUEST_ID
 
 _MAX_HEAD_BYTES = 4 * MAX_HEADER_BYTES
-"""Where the application's own limit has no chance to speak, because the head never ends."""
-
-
-_WISH = (b"upgrade", b"http2-settings", b"connection")
+"""Limit for a head without an end. A complete head of more than `MAX_HEADER_BYTES` is refused by the application."""
+_BLANK_LINE = b"\r\n\r\n"
+_CHUNKED_PIECE_BYTES = 256
+"""Least piece of a chunked body, so that blank lines in it cost no time. At most 16 requests fit into one."""
+_UPGRADE = (b"upgrade", b"http2-settings", b"connection")
 
 
 class Connection(HttpToolsProtocol):
-    """Refuses as the app does, and gives up connections whose request's head has no end, or that stop in a request.
+    """A connection that answers one request after the other, bounds what it buffers, and closes if a request stalls.
 
-    A wish for another protocol is not granted. Java's client asks for HTTP/2 with every request, and the parser takes
-    the body of such a request for the other protocol's; so its head is read again without the wish.
+    Pipelined requests wait as bytes. They are parsed when the requests before them have been answered.
+
+    `Upgrade` headers are ignored. Java's client asks for HTTP/2 with every request, and the parser treats the body of
+    such a request as data of the other protocol. The head is therefore parsed again without them.
     """
 
     patience_seconds = 60.0
-    """For how long nothing of a request may come that is not yet whole."""
+    """Timeout for a request of which no data arrives."""
 
-    _head_bytes = 0
+    _seen = b""
+    """The last three bytes that were parsed: a blank line may begin in them."""
+    _unread = b""
+    _body_left = 0
+    """Bytes of a body with a declared length that have not arrived yet."""
+    _other_bytes = 0
+    """Bytes since the last body data: of the head, of chunk extensions or of trailers."""
     _in_head = True
     _in_request = False
     _came = 0.0
     _timer: asyncio.TimerHandle | None = None
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._unanswered: deque[RequestResponseCycle] = deque()
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
         super().connection_made(transport)
+        self.flow = _Flow(transport, self._is_full)
         self._came = self.loop.time()
         self._timer = self.loop.call_later(self.patience_seconds, self._look)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        for cycle in self._unanswered:  # uvicorn notifies only the latest
+            cycle.disconnected = True
+            cycle.message_event.set()
+        self._unanswered.clear()
+        self.pipeline.clear()
+        self._unread = b""
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         self._came = self.loop.time()
-        if self._in_head:
-            self._head_bytes += len(data)
-        self._parse(data)
-        if self._in_head and self._head_bytes > _MAX_HEAD_BYTES and not self.transport.is_closing():
-            self._refuse(HeadersTooLarge(MAX_HEADER_BYTES))
+        self._unread += data
+        self._parse_unread()
+        if self._is_full() and not self.transport.is_closing():
+            self.flow.pause_reading()
+
+    def on_response_complete(self) -> None:
+        if self._unanswered:
+            self._unanswered.popleft()
+        super().on_response_complete()
+        if not self.transport.is_closing():
+            self._parse_unread()
+            self.flow.resume_reading()
 
     def on_message_begin(self) -> None:
         self._in_request = True
+        self._unset_keepalive_if_required()
         super().on_message_begin()
         if self._timer is None:
             self._timer = self.loop.call_later(self.patience_seconds, self._look)
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Ignore trailers: a field behind the body must not become a header."""
+        if self._in_head:
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
-        self._in_head = False
+        self._in_head, self._other_bytes = False, 0
+        self._body_left = next((int(value) for name, value in self.headers if name == b"content-length"), 0)
+        latest = self.cycle
         super().on_headers_complete()
+        if self.cycle is not latest:
+            self._unanswered.append(self.cycle)
+
+    def on_body(self, body: bytes) -> None:
+        self._body_left = max(0, self._body_left - len(body))
+        self._other_bytes = 0
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
-        self._in_head, self._head_bytes, self._in_request = True, 0, False
+        self._in_head, self._in_request, self._other_bytes, self._body_left = True, False, 0, 0
         super().on_message_complete()
 
+    def _is_full(self) -> bool:
+        return len(self._unread) > HIGH_WATER_LIMIT
+
+    def _parse_unread(self) -> None:
+        """Parse what has been received, up to the end of a request that has to be answered first."""
+        data, start = self._seen + self._unread, len(self._seen)
+        while start < len(data) and not self._is_busy() and not self.transport.is_closing():
+            end = self._piece_end(data, start)
+            self._other_bytes += end - start
+            self._parse(data[start:end])
+            start = end
+            if self._other_bytes > (_MAX_HEAD_BYTES if self._in_head else MAX_HEADER_BYTES):
+                self._refuse(HeadersTooLarge(MAX_HEADER_BYTES))
+        self._seen, self._unread = data[max(0, start - 3) : start], data[start:]
+
+    def _piece_end(self, data: bytes, start: int) -> int:
+        """Return the end of the next piece: that of the declared body, or of a blank line, where requests end."""
+        if self._body_left:
+            return min(start + self._body_left, len(data))
+        is_chunked = self._in_request and not self._in_head
+        found = data.find(_BLANK_LINE, start + _CHUNKED_PIECE_BYTES if is_chunked else max(0, start - 3))
+        return len(data) if found < 0 else found + len(_BLANK_LINE)
+
+    def _is_busy(self) -> bool:
+        """Return whether a request has to be answered before the next one is parsed."""
+        return len(self._unanswered) > int(self._in_request)
+
     def _parse(self, data: bytes) -> None:
-        self._unset_keepalive_if_required()
         try:
             self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade as wish:
+        except httptools.HttpParserUpgrade as upgrade:
             if self.scope["method"] == "CONNECT":
                 self._refuse(MalformedRequest("There are no tunnels here."))
                 return
             self.parser = httptools.HttpRequestParser(self)
-            self._parse(self._head() + data[wish.args[0] :])
+            self._parse(self._head() + data[upgrade.args[0] :])
         except httptools.HttpParserError:
             self.send_400_response("")
 
     def _should_upgrade(self) -> bool:
-        """True keeps the base class from starting the request while its head has a wish in it."""
+        """Return True, so that the base class does not start a request whose head has an `Upgrade` header."""
         return True
 
     def _head(self) -> bytes:
-        """The request's head without its wish for another protocol."""
-        lines = [b"%s: %s" % header for header in self.headers if header[0] not in _WISH]
+        """Return the head of the request without its `Upgrade` headers."""
+        lines = [b"%s: %s" % header for header in self.headers if header[0] not in _UPGRADE]
         if any(name == b"connection" and b"close" in value.lower() for name, value in self.headers):
             lines.append(b"connection: close")
         first = b"%s %s HTTP/%s" % (self.scope["method"].encode(), self.url, self.scope["http_version"].encode())
         return b"\r\n".join([first, *lines, b"", b""])
 
     def _look(self) -> None:
-        """Whether a request still comes; one timer for many pieces, and none while an answer is given."""
+        """Close the connection if nothing arrives of a request; one timer for many pieces, none during an answer."""
         self._timer = None
         left = self._came + self.patience_seconds - self.loop.time()
         if self.transport.is_closing() or self._is_answering():
@@ -105,13 +181,13 @@ class Connection(HttpToolsProtocol):
             self.transport.close()
 
     def _is_answering(self) -> bool:
-        """Whether a request is whole, or was answered before it was."""
+        """Return whether the latest request is complete, or was answered before its body was."""
         if self.cycle is None or (self._in_request and self._in_head):
             return False
         return not self._in_request or bool(self.cycle.response_started)
 
     def send_400_response(self, _: str) -> None:
-        """Answer what is not HTTP, and URLs that the parser gives up for their length."""
+        """Refuse what is not HTTP, and URLs that are too long for the parser."""
         too_long = len(self.url or b"") >= MAX_HEADER_BYTES - 1
         error = (
             HeadersTooLarge(MAX_HEADER_BYTES) if too_long else MalformedRequest("This is not a request of HTTP/1.1.")
@@ -119,8 +195,11 @@ class Connection(HttpToolsProtocol):
         self._refuse(error)
 
     def _refuse(self, error: MochiError) -> None:
+        """Send an error and close. Only close if a response has begun, or the request was answered already."""
         request_id = uuid4().hex
-        self.transport.write(_whole(error, request_id))
+        has_begun = any(cycle.response_started for cycle in self._unanswered)
+        if not has_begun and not (self._in_request and self._is_answering()):
+            self.transport.write(_response(error, request_id))
         self.transport.close()
         token = REQUEST_ID.set(request_id)
         client = self.client[0] if self.client else None
@@ -128,7 +207,19 @@ class Connection(HttpToolsProtocol):
         REQUEST_ID.reset(token)
 
 
-def _whole(error: MochiError, request_id: str) -> bytes:
+class _Flow(FlowControl):
+    """Flow control that keeps reading paused while too many bytes are unread, whatever the application receives."""
+
+    def __init__(self, transport: asyncio.Transport, is_full: Callable[[], bool]) -> None:
+        super().__init__(transport)
+        self._is_full = is_full
+
+    def resume_reading(self) -> None:
+        if not self._is_full():
+            super().resume_reading()
+
+
+def _response(error: MochiError, request_id: str) -> bytes:
     body = error.body()
     head = [
         f"HTTP/1.1 {int(error.status)} {error.status.phrase}",

@@ -60,7 +60,8 @@ class _Job:
         """Serve on a socket until a signal ends it; returns the exit code."""
         _log(self.settings)
         app = create_app(self.settings, insecure=self.insecure)
-        return _Server(_uvicorn(app), app, self._start(listener) if greets else None).serve_until_signal(listener)
+        config = uvicorn_config(app, self.settings)
+        return _Server(config, app, self._start(listener) if greets else None).serve_until_signal(listener)
 
     def _start(self, listener: socket.socket) -> Start:
         settings = self.settings
@@ -75,7 +76,8 @@ class _Job:
         )
 
 
-def _uvicorn(app: FastAPI) -> uvicorn.Config:
+def uvicorn_config(app: FastAPI, settings: MochiServerSettings) -> uvicorn.Config:
+    """Return the configuration that the command serves with."""
     return uvicorn.Config(
         app,
         http=Connection,
@@ -84,6 +86,7 @@ def _uvicorn(app: FastAPI) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         backlog=_BACKLOG,
+        timeout_keep_alive=settings.keep_alive_seconds,
         timeout_graceful_shutdown=_AFTER_GRACE_SECONDS,
     )
 

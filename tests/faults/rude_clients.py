@@ -34,8 +34,33 @@ class RudeClient:
         data = request(path, body)
         self.sends(data[: int(len(data) * share)])
 
+    def deadline(self, seconds: float) -> None:
+        """Set the timeout of each later call."""
+        self._socket.settimeout(seconds)
+
+    def close(self) -> None:
+        """Close the connection, or reset it."""
+        self._socket.close()
+
     def sends(self, data: bytes) -> None:
         self._socket.sendall(data)
+
+    def sends_until_answered(self, data: bytes, *, at_most: int) -> bytes:
+        """Send data again and again until the server responds or closes; return the response."""
+        self._socket.settimeout(0.001)
+        for _ in range(at_most // len(data)):
+            try:
+                self._socket.sendall(data)
+                return self._socket.recv(65536)
+            except TimeoutError:
+                continue
+            except ConnectionError:
+                break
+        self._socket.settimeout(DEADLINE)
+        try:
+            return self._socket.recv(65536)
+        except ConnectionError:
+            return b""
 
     def reads(self, size: int) -> bytes:
         return self._socket.recv(size)

@@ -12,7 +12,7 @@ from mochi_server.chat.run import Run
 from mochi_server.chat.turn import TurnRequest
 from mochi_server.constants import KEY_PATTERN, MAX_IMAGES
 from mochi_server.errors import ValidationFailed
-from mochi_server.models.common import Body, Format, KeepAlive, NonBlank, Options, ThinkLevel
+from mochi_server.models.common import Format, KeepAlive, NonBlank, Options, StrictBody, ThinkLevel
 from mochi_server.models.messages import MessageOut
 
 KeyHeader = Annotated[
@@ -40,7 +40,7 @@ Images = Annotated[
 ]
 
 
-class ChatRequest(Body):
+class ChatRequest(StrictBody):
     """What to say, and how to answer. Without a message the last user message is answered again."""
 
     model_config = ConfigDict(

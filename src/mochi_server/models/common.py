@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 from pydantic.config import JsonDict
 
 from mochi_server.constants import MAX_MESSAGE_CHARS, RELOADING_OPTIONS
+from mochi_server.models.unknown_names import reject_unknown
 
 _NUMBERS = (
     *("num_keep", "seed", "num_predict", "top_k", "top_p", "min_p", "typical_p", "repeat_last_n", "temperature"),
@@ -23,7 +24,7 @@ SAYS_SOMETHING = {"pattern": r"[^\s\x1c-\x1f\x85]"}
 
 
 _OPTIONS_SCHEMA: JsonDict = {
-    "propertyNames": {"not": {"enum": [*sorted(RELOADING_OPTIONS)]}},
+    "additionalProperties": False,
     "properties": {
         **{name: {"type": ["number", "null"]} for name in _NUMBERS},
         "stop": {"type": ["array", "null"], "items": {"type": "string"}},
@@ -37,6 +38,7 @@ def _checked_options(options: dict[str, Any]) -> dict[str, Any]:
             f"{', '.join(refused)} would make Ollama reload the model; the server decides the context window. "
             "PATCH the session's `context_window` to set it by hand"
         )
+    reject_unknown(options, (*_NUMBERS, "stop"), kind="option")
     for name in _NUMBERS:
         if isinstance(options.get(name), str | bool | list | dict):
             raise ValueError(f"{name} must be a number")
@@ -75,6 +77,19 @@ class Body(BaseModel):
             orjson.dumps(data)
         except TypeError as error:
             raise ValueError(f"the body holds something that cannot be stored: {error}") from error
+        return data
+
+
+class StrictBody(Body):
+    """Base of request bodies under `/api/v1`: unknown fields are rejected, with the nearest known name."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_known_fields(cls, data: Any) -> Any:
+        if isinstance(data, dict):
+            reject_unknown(data, [field.alias or name for name, field in cls.model_fields.items()], kind="field")
         return data
 
 

@@ -2,11 +2,11 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, WithJsonSchema
+from pydantic import ConfigDict, WithJsonSchema
 
 from mochi_server.constants import MAX_MESSAGE_CHARS
 from mochi_server.errors import InvalidComparison, ValidationFailed
-from mochi_server.models.common import SAYS_SOMETHING, Body, Options, Text, ThinkLevel
+from mochi_server.models.common import SAYS_SOMETHING, Options, StrictBody, Text, ThinkLevel
 from mochi_server.ollama.types import ChatMessage
 from mochi_server.services.compare import MAX_MODELS, CompareService, Comparison
 
@@ -27,14 +27,14 @@ _MESSAGE = {
 }
 
 
-class HistoryMessage(BaseModel):
+class HistoryMessage(StrictBody):
     """An earlier message of the conversation."""
 
     role: Literal["system", "user", "assistant"]
     content: Text
 
 
-class CompareRequest(Body):
+class CompareRequest(StrictBody):
     """One prompt for one to three models, named, or numbered in the list of models from 1."""
 
     # Both are required, but their absence has to be answered with 400, in the words of the document.

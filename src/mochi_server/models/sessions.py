@@ -10,16 +10,17 @@ from pydantic.json_schema import SkipJsonSchema
 from mochi_server.constants import MAX_TITLE_CHARS
 from mochi_server.models.common import (
     SAYS_SOMETHING,
-    Body,
     Format,
     KeepAlive,
     NonBlank,
     Options,
+    StrictBody,
     Text,
     ThinkLevel,
     whole,
 )
 from mochi_server.models.messages import MessageOut
+from mochi_server.models.session_settings import AgentSettingsRequest, ToolSettingsRequest
 from mochi_server.services.sessions import SessionState
 from mochi_server.services.summarization import Summarized
 from mochi_server.sessions.session import ChatSession, last_answer, usage_tokens
@@ -48,7 +49,7 @@ Title = Annotated[
 ]
 
 
-class SessionDefaults(Body):
+class SessionDefaults(StrictBody):
     """What the session's chat requests use unless they say otherwise."""
 
     title: Title | None = None
@@ -61,6 +62,16 @@ class SessionDefaults(Body):
     """Whether, or how much, models that can think do so."""
     format: Format | None = None
     """The form of answers: `json`, or a JSON schema."""
+    tool_settings: ToolSettingsRequest | None = None
+    """Which tools the model may call, and which calls are asked about."""
+    agent_settings: AgentSettingsRequest | None = None
+    """Which agents the model may call."""
+
+    def given(self) -> dict[str, Any]:
+        """Return the fields that the request has, by name, as sessions store them."""
+        given = {name: getattr(self, name) for name in self.model_fields_set}
+        settings = {"tool_settings": self.tool_settings, "agent_settings": self.agent_settings}
+        return given | {name: value.stored() for name, value in settings.items() if value is not None}
 
 
 class SessionCreate(SessionDefaults):
@@ -86,18 +97,13 @@ class SessionCreate(SessionDefaults):
     """The system message."""
     system_prompt_source_file: str | None = None
     """The prompt file that the system message comes from."""
-    tool_settings: ToolSettings | None = None
-    """Which tools the model may call, and which calls are asked about."""
-    agent_settings: AgentSettings | None = None
-    """Which agents the model may call."""
 
     def options_of_session(self) -> SessionCreationOptions:
         """The request as the sessions' service takes it."""
-        given = {name: value for name in type(self).model_fields if (value := getattr(self, name)) is not None}
-        return SessionCreationOptions(**given)
+        return SessionCreationOptions(**{name: value for name, value in self.given().items() if value is not None})
 
 
-class WindowOverride(Body):
+class WindowOverride(StrictBody):
     """A context window set by hand, in tokens, capped at the model's maximum; null leaves it to the server again."""
 
     current_window: Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(whole)]
@@ -110,10 +116,6 @@ class SessionPatch(SessionDefaults):
 
     model: ModelName | SkipJsonSchema[None] = None
     """One of Ollama's models that can chat; the tag is optional."""
-    tool_settings: ToolSettings | None = None
-    """Which tools the model may call, and which calls are asked about."""
-    agent_settings: AgentSettings | None = None
-    """Which agents the model may call."""
     summary_model: ModelName | None = None
     """The model that summarizes the session."""
     context_window: WindowOverride | None = None
@@ -121,13 +123,13 @@ class SessionPatch(SessionDefaults):
 
     def changes(self) -> dict[str, Any]:
         """The fields that were given, by name."""
-        given = {name: getattr(self, name) for name in self.model_fields_set}
+        given = self.given()
         if self.context_window is not None:
             given["context_window"] = self.context_window.model_dump()
         return given
 
 
-class MessageEdit(Body):
+class MessageEdit(StrictBody):
     """A new text for a user message, which keeps its images."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"content": "What is the capital of Spain?"}]})
@@ -140,7 +142,7 @@ def _given(field: str) -> JsonDict:
     return {"required": [field], "properties": {field: {"type": "string"}}}
 
 
-class SystemPromptUpdate(Body):
+class SystemPromptUpdate(StrictBody):
     """A new system prompt. ``source_file`` alone loads that prompt file; with a text it labels it."""
 
     model_config = ConfigDict(
@@ -215,7 +217,7 @@ class MessageList(BaseModel):
         return cls(session_id=session.session_id, messages=[dict(message) for message in session.history])
 
 
-class SummarizeRequest(Body):
+class SummarizeRequest(StrictBody):
     """Which model shall summarize; it is remembered as the session's ``summary_model``."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"model": "qwen3:4b"}]})

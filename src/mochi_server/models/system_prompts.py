@@ -3,11 +3,11 @@
 from pydantic import BaseModel, ConfigDict, Field
 
 from mochi_server.constants import MAX_PROMPT_CHARS
-from mochi_server.models.common import SAYS_SOMETHING, Body
+from mochi_server.models.common import SAYS_SOMETHING, StrictBody
 from mochi_server.services.system_prompts import PromptListing, SystemPrompt
 
 
-class PromptContent(Body):
+class PromptContent(StrictBody):
     """A new text for a prompt file; not blank, under 10,000 characters."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"content": "Answer in one sentence."}]})

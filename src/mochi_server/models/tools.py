@@ -6,7 +6,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from mochi_server.chat.confirmation import Confirmation
-from mochi_server.models.common import Body
+from mochi_server.models.common import StrictBody
 from mochi_server.tools.discovery import Tool, ToolCatalogue
 from mochi_server.tools.execution import ToolExecutionService
 from mochi_server.tools.toolbox import Decision
@@ -112,7 +112,7 @@ class ExecutionList(BaseModel):
         )
 
 
-class ToolDecision(Body):
+class ToolDecision(StrictBody):
     """Approve or deny a pending call. ``arguments`` replace those of the model; the model is told the ``reason``."""
 
     model_config = ConfigDict(

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, ConfigDict, Field, RootModel, model_validator
 from pydantic.config import JsonDict
 
-from mochi_server.models.common import Body, whole
+from mochi_server.models.common import StrictBody, whole
 from mochi_server.models.sessions import SessionList
 from mochi_server.services.open_webui import OpenWebUIBareChat, OpenWebUIChat
 from mochi_server.services.session_file import SessionFile
@@ -14,7 +14,7 @@ ExportFormat = Literal["json", "markdown"]
 _COMPONENTS = "#/components/schemas/"
 
 
-class SessionFork(Body):
+class SessionFork(StrictBody):
     """Which message is the last that the new session shares: its position or its id. Without either, the last one."""
 
     model_config = ConfigDict(

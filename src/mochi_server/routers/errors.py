@@ -159,9 +159,9 @@ def _place(problem: dict[str, Any], body: Any) -> list[str | int]:
     part, *steps = problem["loc"]
     if part != "body" or problem["type"] == "json_invalid":
         return [part, *steps]
-    place, missing = [part], steps[-1:] if problem["type"] == "missing" else []
-    for step in steps[: len(steps) - len(missing)]:
+    place, named = [part], steps[-1:] if problem["type"] in ("missing", "extra_forbidden") else []
+    for step in steps[: len(steps) - len(named)]:
         if (isinstance(body, dict) and step in body) or (isinstance(body, list) and isinstance(step, int)):
             place.append(step)
             body = body[step]
-    return [*place, *missing]
+    return [*place, *named]

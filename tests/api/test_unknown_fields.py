@@ -1,0 +1,154 @@
+"""Request bodies with misspelt fields: rejected under `/api/v1`, ignored under `/v1`, kept in imported files."""
+
+import json
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+
+from mochi_server import create_app
+from tests.support.api import Api, error_of
+from tests.support.instructions import instruct, words
+from tests.support.openapi import Route, routes
+from tests.support.server import RunningServer
+
+BODIES = [route for route in routes() if route.schema is not None]
+STRICT = [route for route in BODIES if route.path.startswith("/api/v1") and not route.path.endswith("/import")]
+
+
+def error_body(response: httpx.Response) -> dict[str, Any]:
+    assert error_of(response) == (422, "VALIDATION_ERROR"), response.text
+    error: dict[str, Any] = response.json()["error"]
+    return error
+
+
+@pytest.mark.parametrize("suffix", ["", "/stream"])
+def test_misspelt_message_keeps_the_last_answer(api: Api, suffix: str) -> None:
+    session_id = api.create_session("mochi")["session_id"]
+    api.send_message(session_id, "Hello!")
+    before = api.session(session_id)
+    error = error_body(api.http.post(f"/chat/{session_id}{suffix}", json={"mesage": "hi"}))
+    assert error["message"] == "mesage: unknown field. Did you mean `message`?"
+    assert error["details"]["errors"][0]["loc"] == ["body", "mesage"]
+    assert api.session(session_id) == before
+
+
+@pytest.mark.parametrize("body", [None, {}, {"message": None}], ids=str)
+def test_absent_message_still_regenerates(api: Api, body: object) -> None:
+    session_id = api.create_session("mochi")["session_id"]
+    api.send_message(session_id, "Hello!")
+    api.ok(api.http.post(f"/chat/{session_id}", json=body))
+    assert [message["role"] for message in api.messages(session_id)] == ["user", "assistant"]
+
+
+@pytest.mark.parametrize("route", STRICT, ids=str)
+def test_every_request_body_rejects_unknown_fields(api: Api, route: Route) -> None:
+    session_id = api.create_session("mochi")["session_id"]
+    path = route.path.removeprefix("/api/v1").format(session_id=session_id, message_index=0, filename="a.md")
+    before = api.session(session_id)
+    error = error_body(api.http.request(route.method, path, json={**(route.body or {}), "zzz": 1}))
+    assert error["message"].startswith("zzz: unknown field. Known fields: ")
+    assert api.session(session_id) == before
+
+
+def test_the_document_allows_no_other_fields() -> None:
+    schemas = create_app().openapi()["components"]["schemas"]
+    for name in ("ChatRequest", "CompareRequest", "HistoryMessage", "SystemPromptUpdate", "ToolSettingsRequest"):
+        assert schemas[name]["additionalProperties"] is False
+    for name in ("ToolSettings", "SessionFile", "CompletionRequest"):
+        assert schemas[name].get("additionalProperties") is not False
+
+
+@pytest.mark.parametrize("route", STRICT, ids=str)
+def test_the_nearest_known_field_is_named(api: Api, route: Route) -> None:
+    path = route.path.removeprefix("/api/v1").format(session_id="0123456789", message_index=0, filename="a.md")
+    assert route.schema
+    name = next(iter(route.schema["properties"]))
+    error = error_body(api.http.request(route.method, path, json={**(route.body or {}), f"{name}x": 1}))
+    assert error["message"] == f"{name}x: unknown field. Did you mean `{name}`?"
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"tool_settings": {"tols": []}}, "tool_settings.tols: unknown field. Did you mean `tools`?"),
+        ({"agent_settings": {"enabled": []}}, "agent_settings.enabled: unknown field. Did you mean `enabled_agents`?"),
+        (
+            {"context_window": {"current_windw": 5}},
+            "context_window.current_windw: unknown field. Did you mean `current_window`?",
+        ),
+        ({"options": {"temprature": 1}}, "options.temprature: unknown option. Did you mean `temperature`?"),
+    ],
+    ids=str,
+)
+def test_nested_objects_reject_unknown_fields(api: Api, body: dict[str, Any], message: str) -> None:
+    session_id = api.create_session("mochi")["session_id"]
+    before = api.session(session_id)
+    assert error_body(api.http.patch(f"/sessions/{session_id}", json=body))["message"] == message
+    assert api.session(session_id) == before
+
+
+def test_messages_of_a_comparison_reject_unknown_fields(api: Api) -> None:
+    history = [{"role": "user", "content": "Hi.", "contents": "Hi."}]
+    body = {"modelIds": ["mochi"], "message": "Hello!", "chatHistory": history}
+    error = error_body(api.http.post("/models/test", json=body))
+    assert error["message"] == "chatHistory.0.contents: unknown field. Did you mean `content`?"
+
+
+@pytest.mark.parametrize("path", ["/sessions", "/models/test", "/chat/{session_id}", "/chat/{session_id}/stream"])
+def test_unknown_options_are_rejected(api: Api, path: str) -> None:
+    session_id = api.create_session("mochi")["session_id"]
+    body: dict[str, Any] = {"options": {"temprature": 0.2}}
+    if "chat" not in path:
+        body |= {"model": "mochi"} if path == "/sessions" else {"modelIds": ["mochi"], "message": "Hello!"}
+    error = error_body(api.http.post(path.format(session_id=session_id), json=body))
+    assert error["message"] == "options.temprature: unknown option. Did you mean `temperature`?"
+    assert error["details"]["errors"][0]["loc"] == ["body", "options", "temprature"]
+
+
+def test_a_misspelt_required_field_is_reported_first(api: Api) -> None:
+    error = error_body(api.http.post("/sessions", json={"modle": "mochi"}))
+    assert error["message"] == "modle: unknown field. Did you mean `model`?"
+
+
+def test_settings_of_a_session_can_be_sent_back(api: Api) -> None:
+    settings = {"tools": ["add"], "execution_policy": "never_confirm", "approved_tools": ["add"]}
+    session = api.create_session("mochi", tool_settings=settings)
+    sent = {"tool_settings": session["tool_settings"], "agent_settings": session["agent_settings"]}
+    changed = api.ok(api.http.patch(f"/sessions/{session['session_id']}", json=sent))
+    assert changed["tool_settings"] == {**settings, "tool_group": None}
+    assert "approved_tools" not in api.create_session("mochi", tool_settings={"tools": ["add"]})["tool_settings"]
+
+
+def test_long_unknown_names_get_a_short_answer(api: Api) -> None:
+    body = {f"{number}{'x' * 10_000}": 1 for number in range(1000)}
+    response = api.http.post("/sessions", json={"model": "mochi", **body})
+    assert "unknown field" in error_body(response)["message"]
+    assert len(response.content) < 10_000
+
+
+def test_half_a_character_in_a_name_is_422(api: Api) -> None:
+    for body in ({"model": "mochi", "\ud800": 1}, {"model": "mochi", "tool_settings": {"\ud800": 1}}):
+        headers = {"Content-Type": "application/json"}
+        error_body(api.http.post("/sessions", content=json.dumps(body), headers=headers))
+
+
+def test_openai_routes_ignore_unknown_fields(api: Api, server: RunningServer) -> None:
+    messages = [{"role": "user", "content": instruct(words(2)), "annotations": []}]
+    body = {"model": "mochi", "messages": messages, "mesage": "hi", "verbosity": "low"}
+    api.ok(api.http.post(f"{server.url}/v1/chat/completions", json=body))
+
+
+def test_imported_files_keep_unknown_fields(api: Api) -> None:
+    metadata = {"model": "mochi", "colour": "green", "options": {"mirostat": 1}, "tool_settings": {"colour": "red"}}
+    file = {"metadata": metadata, "messages": [{"role": "user", "content": "Hi.", "colour": "blue"}], "colour": "grey"}
+    headers = {"Content-Type": "application/json"}
+    (imported,) = api.ok(api.http.post("/sessions/import", content=orjson.dumps(file), headers=headers), 201)[
+        "sessions"
+    ]
+    exported = api.ok(api.http.get(f"/sessions/{imported['session_id']}/export"))
+    assert exported["metadata"]["colour"] == "green"
+    assert exported["metadata"]["options"] == {"mirostat": 1}
+    assert exported["metadata"]["tool_settings"]["colour"] == "red"
+    assert exported["messages"][0]["colour"] == "blue"

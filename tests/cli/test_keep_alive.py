@@ -1,0 +1,38 @@
+"""How long the command keeps idle connections open: longer than the proxies and clients that reuse them."""
+
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from mochi_server import MochiServerSettings
+from mochi_server.serve import uvicorn_config
+from tests.faults.rude_clients import RudeClient
+from tests.support.process import Command, run
+
+LIVE = b"GET /api/v1/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+def test_idle_connections_stay_open_for_75_seconds() -> None:
+    assert uvicorn_config(FastAPI(), MochiServerSettings()).timeout_keep_alive == 75
+
+
+def test_a_wrong_keep_alive_is_named(tmp_path: Path) -> None:
+    code, text = run("mochi_server", cwd=tmp_path, MOCHI_KEEP_ALIVE_SECONDS="0")
+    assert (code, "MOCHI_KEEP_ALIVE_SECONDS" in text) == (2, True)
+
+
+@pytest.mark.slow
+def test_the_command_honours_the_setting(tmp_path: Path) -> None:
+    settings = {"MOCHI_KEEP_ALIVE_SECONDS": "1"}
+    with Command("mochi_server", "--test-mode", "--port", "0", cwd=tmp_path, **settings) as command:
+        url = httpx.URL(str(command.api().http.base_url))
+        with RudeClient((url.host, url.port or 0)) as client:
+            client.sends(LIVE)
+            client.reads_until(b'{"status":"alive"}')
+            idle_since = time.monotonic()
+            client.sends(b"\r\n")  # no request
+            assert client.reads(1) == b""
+            assert 0.9 < time.monotonic() - idle_since < 4
