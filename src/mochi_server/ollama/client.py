@@ -9,7 +9,7 @@ import httpx
 import orjson
 
 from mochi_server.errors import ModelNotFound, OllamaError
-from mochi_server.ollama.errors import refused, translated
+from mochi_server.ollama.errors import redirected, refused, translated
 from mochi_server.ollama.models import ModelShelf, details_of
 from mochi_server.ollama.requests import chat_payload, endpoint, merge, read_response
 from mochi_server.ollama.stream import LineReader
@@ -30,6 +30,8 @@ class OllamaClient:
             headers=self.endpoint.headers,
             timeout=httpx.Timeout(stall_timeout, connect=connect_timeout),
             trust_env=self.endpoint.use_proxy,
+            follow_redirects=False,
+            event_hooks={"response": [_refuse_redirect]},
         )
 
     def __enter__(self) -> "OllamaClient":
@@ -101,6 +103,11 @@ class OllamaClient:
             if response.status_code >= HTTPStatus.BAD_REQUEST:
                 raise refused(response.status_code, response.content, (payload or {}).get("model"))
             return orjson.loads(response.content)
+
+
+def _refuse_redirect(response: httpx.Response) -> None:
+    if response.is_redirect:
+        raise redirected(response.status_code, response.headers.get("Location", ""))
 
 
 def _pieces(response: httpx.Response) -> Generator[ChatResponse, None, None]:

@@ -17,7 +17,7 @@ import anyio
 import orjson
 
 from mochi_server.errors import MochiError, OllamaError
-from mochi_server.ollama.errors import error_text, not_json, refused, translate, translated
+from mochi_server.ollama.errors import error_text, not_json, redirected, refused, translate, translated
 from mochi_server.ollama.requests import Endpoint
 from mochi_server.turns import Turns
 
@@ -138,6 +138,7 @@ class Transport:
         """One short request and its JSON. Raises ``OllamaUnreachable`` or ``OllamaError``."""
         with translated(self.endpoint.url):
             async with self._request(method, path, payload, self._short(seconds)) as response:
+                _refuse_redirect(response)
                 body = await response.read()
                 if response.status >= HTTPStatus.BAD_REQUEST:
                     raise refused(response.status, body, (payload or {}).get("model"))
@@ -148,6 +149,7 @@ class Transport:
         try:
             async with self._request("POST", path, payload, self._stall) as response:
                 with closing(response), self._streaming(), closing(_Silence(response, self._stall_seconds)) as silence:
+                    _refuse_redirect(response)
                     if response.status >= HTTPStatus.BAD_REQUEST:
                         raise refused(response.status, await response.content.read(64 * 1024), payload.get("model"))
                     reader = LineReader()
@@ -184,7 +186,7 @@ class Transport:
         body = None if payload is None else bytes(memoryview(orjson.dumps(payload)))
         # What is large, as with images, is sent piece by piece, or the loop would stand still meanwhile.
         data = BytesIO(body) if body is not None and len(body) > _LARGE_BYTES else body
-        return self._pool().request(method, self.endpoint.url + path, data=data, timeout=timeout)
+        return self._pool().request(method, self.endpoint.url + path, data=data, timeout=timeout, allow_redirects=False)
 
     def _short(self, seconds: float) -> aiohttp.ClientTimeout:
         return aiohttp.ClientTimeout(total=seconds, sock_connect=min(seconds, self._connect_timeout))
@@ -199,3 +201,8 @@ class Transport:
                 auto_decompress=True,
             )
         return self._session
+
+
+def _refuse_redirect(response: aiohttp.ClientResponse) -> None:
+    if HTTPStatus.MULTIPLE_CHOICES <= response.status < HTTPStatus.BAD_REQUEST:
+        raise redirected(response.status, response.headers.get("Location", ""))
