@@ -40,7 +40,8 @@ class MochiServerSettings(BaseSettings):
     )
     ollama_connect_timeout_seconds: Timeout = Field(5, description="How long connecting to Ollama may take.")
     ollama_stall_timeout_seconds: Timeout = Field(
-        600, description="How long Ollama may be silent, loading a model and reading a long prompt included."
+        600,
+        description="How long an answer may bring no complete line, loading a model and reading a long prompt included.",
     )
 
     data_dir: Directory = Field(".", description="Base directory for all data.")

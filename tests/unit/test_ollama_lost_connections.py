@@ -3,7 +3,9 @@
 import asyncio
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import Any
 
 import pytest
 import uvloop
@@ -43,14 +45,22 @@ CONNECTIONS = {
 
 async def received(url: str, pause: float) -> str:
     """The text of an answer that breaks, for a consumer that pauses after each batch."""
-    client, words = AsyncOllamaClient(url), []
+    words: list[str] = []
     payload = chat_payload("raw", [{"role": "user", "content": "Hello!"}])
-    with pytest.raises(OllamaError):
-        async for batch in client.chat_lines(payload):
+    async with aclosing(AsyncOllamaClient(url)) as client:
+        batches = client.chat_lines(payload)
+        while batch := await next_batch(batches):
             words += [piece["message"]["content"] for piece in batch]
             await asyncio.sleep(pause)
-    await client.aclose()
     return "".join(words)
+
+
+async def next_batch(batches: AsyncGenerator[list[dict[str, Any]], None]) -> list[dict[str, Any]]:
+    """The next batch, empty at the error that ends the answer."""
+    try:
+        return await anext(batches)
+    except OllamaError:
+        return []
 
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])

@@ -1,6 +1,7 @@
 """The synchronous client, for scripts and notebooks; the server itself never waits in it."""
 
 import logging
+import time
 from collections.abc import Generator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -25,6 +26,7 @@ class OllamaClient:
         self, host: str = "http://localhost:11434", *, connect_timeout: float = 5, stall_timeout: float = 600
     ) -> None:
         self.endpoint = endpoint(host)
+        self._stall_seconds = stall_timeout
         self._details: dict[str, ModelDetails] = {}
         self._http = httpx.Client(
             headers=self.endpoint.headers,
@@ -83,7 +85,7 @@ class OllamaClient:
         ):
             if response.status_code >= HTTPStatus.BAD_REQUEST:
                 raise refused(response.status_code, response.read(), model)
-            yield from _pieces(response)
+            yield from _pieces(response, self._stall_seconds)
 
     def chat(
         self,
@@ -110,14 +112,18 @@ def _refuse_redirect(response: httpx.Response) -> None:
         raise redirected(response.status_code, response.headers.get("Location", ""))
 
 
-def _pieces(response: httpx.Response) -> Generator[ChatResponse, None, None]:
-    reader = LineReader()
+def _pieces(response: httpx.Response, stall_seconds: float) -> Generator[ChatResponse, None, None]:
+    reader, progress = LineReader(), time.monotonic()
     for data in response.iter_raw():
-        yield from map(read_response, reader.feed(data))
+        if lines := reader.feed(data):
+            yield from map(read_response, lines)
+            progress = time.monotonic()
         if reader.failure is not None:
             raise reader.failure
         if reader.done:
             return
+        if time.monotonic() - progress > stall_seconds:  # httpx counts from the last byte, not the last line
+            raise TimeoutError
     yield from map(read_response, reader.end())
     if reader.failure is not None:
         raise reader.failure
