@@ -27,6 +27,7 @@ MochiError
 ├── ValidationFailed       VALIDATION_ERROR       422   the request is not what the route takes
 ├── InvalidComparison      VALIDATION_ERROR       400   a comparison's request breaks one of its own rules
 ├── StorageFailed          STORAGE_FAILED         500   the data directory cannot be read or written
+├── StorageBusy            STORAGE_BUSY           503   another process locks or is writing what is needed
 ├── ServerLost             SERVER_LOST            503   another server ran the turn, and is dead
 ├── ShuttingDown           SHUTTING_DOWN          503   the server takes no new turns
 ├── NotReady               NOT_READY              503   the server could not store what it is sent
@@ -260,6 +261,17 @@ class StorageFailed(MochiError):
     def __init__(self, doing: str, error: OSError) -> None:
         reason = error.strerror or type(error).__name__  # never its text, which names files
         super().__init__(f"Cannot {doing}: {reason}.", errno=error.errno)
+
+
+class StorageBusy(MochiError):
+    """``reason`` is a sentence. Nothing was changed, so the request can be sent again."""
+
+    code, status = "STORAGE_BUSY", HTTPStatus.SERVICE_UNAVAILABLE
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"{reason} Try again. MOCHI_STORAGE_WAIT_SECONDS sets how long a request waits for that.", reason=reason
+        )
 
 
 class ServerLost(MochiError):

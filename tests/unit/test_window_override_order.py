@@ -1,6 +1,6 @@
 """A window set by hand takes effect only after it is stored."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,8 @@ class FailingStore(MemorySessionStore):
 
 
 @pytest.fixture
-def services(private_stub: StubServer, tmp_path: Path) -> Iterator[Services]:
-    yield build_services(MochiServerSettings(data_dir=str(tmp_path), ollama_host=private_stub.url))
+def services(private_stub: StubServer, tmp_path: Path) -> Services:
+    return build_services(MochiServerSettings(data_dir=str(tmp_path), ollama_host=private_stub.url))
 
 
 async def prepared(services: Services) -> tuple[SessionService, FailingStore, WindowRegistry, str]:

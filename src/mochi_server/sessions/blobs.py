@@ -62,7 +62,7 @@ class BlobFolder:
     def sweep(self) -> None:
         """Remove the images that no session names, and what a killed process has half written.
 
-        A medium that fails leaves them for the next time.
+        A medium that fails leaves them for the next time. Raises StorageBusy.
         """
         try:
             if not self._there():

@@ -16,7 +16,7 @@ from mochi_server.sessions import disk
 from mochi_server.sessions.blobs import BlobFolder
 from mochi_server.sessions.encoding import decode_file
 from mochi_server.sessions.images import Image
-from mochi_server.sessions.locks import WriteLocks
+from mochi_server.sessions.locks import PATIENCE_SECONDS, WriteLocks
 from mochi_server.sessions.presence import Presence
 from mochi_server.sessions.session import is_session_id
 from mochi_server.sessions.turnlog import Record, overlay
@@ -70,9 +70,9 @@ class SessionFolder:
     Raises OSError as it comes, and SessionNotFound for what is not a session.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, patience: float = PATIENCE_SECONDS) -> None:
         self._path = path
-        self._locks = WriteLocks(path / ".locks")
+        self._locks = WriteLocks(path / ".locks", patience)
         self.presence = Presence(path / ".locks")
         self.blobs = BlobFolder(path, self._locks)
         self._watch = DirectoryWatch(path)
