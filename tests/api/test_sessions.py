@@ -1,5 +1,6 @@
 """Sessions: created, listed, changed, edited, deleted; kept over a restart."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -419,7 +420,9 @@ def test_sessions_survive_a_restart(tmp_path: Path, stub: StubServer) -> None:
 @pytest.mark.one_process("it is about files")
 def test_a_file_that_cannot_be_read_is_set_aside_and_the_rest_is_served(api: Api, tmp_path: Path) -> None:
     kept, broken = (api.create_session("mochi")["session_id"] for _ in range(2))
-    (tmp_path / "chat_sessions" / f"{broken}.json").write_text('{"metadata": ')
+    path = tmp_path / "chat_sessions" / f"{broken}.json"
+    path.write_text('{"metadata": ')
+    os.utime(path, (0, 0))  # an editor would have finished by now
     assert [e["session_id"] for e in api.ok(api.http.get("/sessions"))["sessions"]] == [kept]
     assert error_of(api.http.get(f"/sessions/{broken}")) == (404, "SESSION_NOT_FOUND")
     (aside,) = (tmp_path / "chat_sessions").glob(f"{broken}.json.corrupt-*")

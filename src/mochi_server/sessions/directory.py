@@ -391,7 +391,7 @@ class SessionDirectory:
         return visible
 
     def _summary(self, session_id: str) -> tuple[dict[str, Any], Signature | None] | None:
-        """A list entry and the signature it is good for; None for what cannot be read."""
+        """A list entry and the signature it is good for; None for what cannot be read. Raises StorageBusy."""
         if (read := self._read_for_index(session_id)) is None:
             return None
         visible, signature = read
@@ -399,7 +399,11 @@ class SessionDirectory:
 
     def _pieces(self, session_id: str) -> tuple[Sequence[str], Signature | None] | None:
         """What a session is searched in and the signature it is good for; None for what cannot be read."""
-        if (read := self._read_for_index(session_id)) is None:
+        try:
+            read = self._read_for_index(session_id)
+        except StorageBusy:
+            return None
+        if read is None:
             return None
         visible, signature = read
         return pieces(ChatSession(visible.metadata, list(visible.messages))), signature
