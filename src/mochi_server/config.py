@@ -90,6 +90,7 @@ class MochiServerSettings(BaseSettings):
         (), description="Origins of web pages that may use the server, besides those of this machine; `*` is all."
     )
     max_body_bytes: int = Field(32 * 1024 * 1024, ge=1, description="Largest request body.")
+    max_import_sessions: int = Field(10_000, ge=1, description="Most sessions in one imported file.")
     disconnect_grace_seconds: Seconds = Field(0, description="How long a turn goes on after its last listener left.")
     shutdown_grace_seconds: Seconds = Field(5, description="How long running turns may go on at shutdown.")
 

@@ -29,7 +29,7 @@ MochiError
 ├── StorageFailed          STORAGE_FAILED         500   the data directory cannot be read or written
 ├── StorageBusy            STORAGE_BUSY           503   another process locks or is writing what is needed
 ├── ServerLost             SERVER_LOST            503   another server ran the turn, and is dead
-├── ShuttingDown           SHUTTING_DOWN          503   the server takes no new turns
+├── ShuttingDown           SHUTTING_DOWN          503   the server takes no new turns and imports
 ├── NotReady               NOT_READY              503   the server could not store what it is sent
 ├── Unauthorized           UNAUTHORIZED           401   no API key, or a wrong one
 ├── OriginForbidden        ORIGIN_FORBIDDEN       403   a web page of a foreign origin asks
@@ -290,7 +290,7 @@ class ShuttingDown(MochiError):
     code, status = "SHUTTING_DOWN", HTTPStatus.SERVICE_UNAVAILABLE
 
     def __init__(self) -> None:
-        super().__init__("The server is shutting down and takes no new turns.")
+        super().__init__("The server is shutting down and takes no new turns and no imports.")
 
 
 class NotReady(MochiError):

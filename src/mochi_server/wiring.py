@@ -180,7 +180,7 @@ def build_services(settings: MochiServerSettings) -> Services:
         windows=windows,
         prompts=prompts,
         sessions=sessions,
-        transfers=TransferService(store),
+        transfers=TransferService(store, max_sessions=settings.max_import_sessions, shutdown=runs.shutdown),
         tools=library,
         mcp=mcp,
         execution=execution,

@@ -444,15 +444,15 @@ def test_a_file_over_the_limit_is_413_and_one_that_is_not_declared_as_json_422(a
 def test_an_import_that_cannot_be_stored_whole_is_taken_back(
     api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write, written = disk.write, []
+    write, written = disk.write_new, []
 
-    def failing(path: Path, data: bytes) -> Any:
+    def failing(path: Path, data: bytes, *, durably: bool) -> Any:
         written.append(path)
         if len(written) == 3:
             raise OSError(28, "No space left on device")
-        return write(path, data)
+        return write(path, data, durably=durably)
 
-    monkeypatch.setattr(disk, "write", failing)
+    monkeypatch.setattr(disk, "write_new", failing)
     assert error_of(_import(api, orjson.dumps([GOOD] * 4))) == (500, "STORAGE_FAILED")
     assert len(written) == 3
     assert files_of(tmp_path) == {}

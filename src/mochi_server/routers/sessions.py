@@ -15,6 +15,7 @@ from mochi_server.errors import (
     PromptNotFound,
     SessionBusy,
     SessionNotFound,
+    ShuttingDown,
     StorageBusy,
     StorageFailed,
     ValidationFailed,
@@ -71,7 +72,7 @@ async def create_session(body: SessionCreate, sessions: SessionsDep) -> Session:
     status_code=201,
     response_model=SessionsImported,
     openapi_extra=SessionImport.body(),
-    responses=responses(ValidationFailed, *_STORES),
+    responses=responses(ValidationFailed, *_STORES, ShuttingDown),
 )
 async def import_sessions(request: Request, transfers: TransfersDep) -> Response:
     """Store the sessions of an exported file, of this server or of Open WebUI, under new ids: all of them or none."""

@@ -26,6 +26,7 @@ from mochi_server.sessions.pages import SessionPage
 from mochi_server.sessions.recent import RecentSessions
 from mochi_server.sessions.search import pieces
 from mochi_server.sessions.session import ChatSession, new_id, now
+from mochi_server.sessions.store import NewSession
 from mochi_server.sessions.turnlog import Record, fields_line, partial_line, tail_line
 from mochi_server.sessions.types import Message, SessionQuery
 
@@ -89,6 +90,21 @@ class SessionDirectory:
                     return stored
             fresh.metadata.session_id = new_id()
         raise StorageBusy("The locks of the sessions directory are held by another process or request.")
+
+    def create_all(self, sessions: Sequence[NewSession], check: Callable[[], None]) -> list[ChatSession]:
+        """Store new sessions, all of them or none; ``check`` may raise in between."""
+        try:
+            with storage("store the sessions"):
+                self._folder.make()
+                return self._folder.imports.store(sessions, check)
+        except BaseException:
+            self._try_to_sweep()
+            raise
+
+    def recover_imports(self) -> None:
+        """Complete or remove what a killed process has left of an import; one that is under way is left alone."""
+        with storage("complete an import"), suppress(StorageBusy):
+            self._folder.imports.recover()
 
     def put(self, session: ChatSession, images: Sequence[Image] = ()) -> ChatSession:
         """Store a session as it is, in place of one that is there."""

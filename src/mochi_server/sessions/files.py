@@ -21,6 +21,7 @@ from mochi_server.sessions.locks import PATIENCE_SECONDS, Holds
 from mochi_server.sessions.pages import SessionPage
 from mochi_server.sessions.recent import RecentSessions
 from mochi_server.sessions.session import ChatSession, is_session_id
+from mochi_server.sessions.store import NewSession
 from mochi_server.sessions.types import Message, SessionQuery
 
 _Result = TypeVar("_Result")
@@ -86,9 +87,11 @@ class FileSessionStore:
     async def open(self) -> None:
         """Be known to the other processes that serve the directory, and warn of those. Turns do it by themselves.
 
-        Images that a crash has left without a session are swept in the background.
+        What a crash has left of an import is completed or removed. Images that it has left without a session are swept
+        in the background.
         """
         try:
+            await self._run(self._directory.recover_imports)
             self.others = await self._run(self._directory.join)
             for process_id in self.others:
                 _log.warning(_ALSO_SERVED, process_id, self._path.absolute())
@@ -103,6 +106,12 @@ class FileSessionStore:
     async def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
         """Store a new session; its id is replaced by a fresh one should it be taken."""
         return await self._run(partial(self._directory.create, session, images))
+
+    async def create_all(
+        self, sessions: Sequence[NewSession], *, check: Callable[[], None] = lambda: None
+    ) -> "list[ChatSession]":
+        """Store new sessions, all of them or none."""
+        return await self._run(partial(self._directory.create_all, sessions, check))
 
     async def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
         """Store a session as it is, in place of one that is there."""

@@ -16,6 +16,7 @@ from mochi_server.sessions import disk
 from mochi_server.sessions.blobs import BlobFolder
 from mochi_server.sessions.encoding import decode_file
 from mochi_server.sessions.images import Image
+from mochi_server.sessions.import_staging import ImportStaging
 from mochi_server.sessions.locks import PATIENCE_SECONDS, WriteLocks
 from mochi_server.sessions.presence import Presence
 from mochi_server.sessions.session import is_session_id
@@ -77,6 +78,7 @@ class SessionFolder:
         self._locks = WriteLocks(path / ".locks", patience)
         self.presence = Presence(path / ".locks")
         self.blobs = BlobFolder(path, self._locks)
+        self.imports = ImportStaging(path, self._locks, self.blobs)
         self._watch = DirectoryWatch(path)
         self._looked_at_all = -_LOOK_AT_ALL_SECONDS
         self._warned: set[tuple[str, disk.Signature | None]] = set()

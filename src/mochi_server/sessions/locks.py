@@ -26,6 +26,7 @@ class WriteLocks:
         self._patience = patience
         self._threads = [threading.Lock() for _ in range(SLOTS)]
         self._blobs = threading.Lock()
+        self._imports = threading.Lock()
 
     @contextmanager
     def exclusive(self, session_id: str) -> Iterator[None]:
@@ -41,6 +42,12 @@ class WriteLocks:
         Within it no session may be asked for: those who have one ask for this.
         """
         with self._locked(self._blobs, "blobs"):
+            yield
+
+    @contextmanager
+    def imports(self) -> Iterator[None]:
+        """Exclusive use of what is being imported. Raises StorageBusy and OSError as ``exclusive`` does."""
+        with self._locked(self._imports, "import"):
             yield
 
     @contextmanager
