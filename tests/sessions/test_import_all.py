@@ -1,6 +1,7 @@
 """Many new sessions at once: all of them or none, whatever happens meanwhile."""
 
 import signal
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ def new_sessions(count: int) -> list[NewSession]:
     return [(session, [SHOWN] if session is sessions[0] else []) for session in sessions]
 
 
-def ids_of(sessions: list[ChatSession]) -> list[str]:
+def ids_of(sessions: Sequence[ChatSession]) -> list[str]:
     return [session.session_id for session in sessions]
 
 
@@ -35,7 +36,7 @@ async def test_all_sessions_are_stored_in_their_order(store: SessionStore) -> No
     sessions = new_sessions(5)
     stored = await store.create_all(sessions)
     assert ids_of(stored) == [session.session_id for session, _ in sessions]
-    assert [await store.load(session.session_id) for session in stored] == stored
+    assert [await store.load(session.session_id) for session in stored] == list(stored)
     listed = {entry["session_id"]: entry for entry in (await store.list(SessionQuery())).entries}
     assert listed == {session.session_id: session.summary_object() for session in stored}
     assert await store.load_image(SHOWN.sha256) == PNG

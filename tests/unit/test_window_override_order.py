@@ -30,7 +30,8 @@ class FailingStore(MemorySessionStore):
 
 @pytest.fixture
 def services(private_stub: StubServer, tmp_path: Path) -> Services:
-    return build_services(MochiServerSettings(data_dir=str(tmp_path), ollama_host=private_stub.url))
+    settings: dict[str, Any] = {"data_dir": str(tmp_path), "ollama_host": private_stub.url}
+    return build_services(MochiServerSettings(**settings))
 
 
 async def prepared(services: Services) -> tuple[SessionService, FailingStore, WindowRegistry, str]:

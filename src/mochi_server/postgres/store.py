@@ -64,7 +64,7 @@ class PostgresSessionStore:
 
     async def create_all(
         self, sessions: Sequence[NewSession], *, check: Callable[[], None] = lambda: None
-    ) -> "list[ChatSession]":
+    ) -> Sequence[ChatSession]:
         """Store new sessions, all of them or none."""
         return await finished(self._create_all(sessions, check))
 
@@ -168,7 +168,7 @@ class PostgresSessionStore:
             await self._insert(connection, fresh, images)
         return await self.load(fresh.session_id)
 
-    async def _create_all(self, sessions: Sequence[NewSession], check: Callable[[], None]) -> "list[ChatSession]":
+    async def _create_all(self, sessions: Sequence[NewSession], check: Callable[[], None]) -> Sequence[ChatSession]:
         stored = []
         async with self._database.transaction("store the sessions") as connection:
             for session, images in sessions:

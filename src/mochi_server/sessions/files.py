@@ -109,7 +109,7 @@ class FileSessionStore:
 
     async def create_all(
         self, sessions: Sequence[NewSession], *, check: Callable[[], None] = lambda: None
-    ) -> "list[ChatSession]":
+    ) -> Sequence[ChatSession]:
         """Store new sessions, all of them or none."""
         return await self._run(partial(self._directory.create_all, sessions, check))
 

@@ -40,7 +40,7 @@ class MemorySessionStore:
 
     async def create_all(
         self, sessions: Sequence[NewSession], *, check: Callable[[], None] = lambda: None
-    ) -> "list[ChatSession]":
+    ) -> Sequence[ChatSession]:
         """Keep new sessions."""
         check()
         return [await self.create(session, images=images) for session, images in sessions]

@@ -28,7 +28,7 @@ class SessionStore(Protocol):
 
     async def create_all(
         self, sessions: Sequence[NewSession], *, check: Callable[[], None] = lambda: None
-    ) -> "list[ChatSession]":
+    ) -> Sequence[ChatSession]:
         """Store new sessions in their order: all of them, or none where one fails or the process dies.
 
         ``check`` is called between them, perhaps in a thread, and ends the import by raising.
