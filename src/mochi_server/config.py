@@ -40,7 +40,8 @@ class MochiServerSettings(BaseSettings):
     )
     ollama_connect_timeout_seconds: Timeout = Field(5, description="How long connecting to Ollama may take.")
     ollama_stall_timeout_seconds: Timeout = Field(
-        600, description="How long Ollama may be silent, loading a model and reading a long prompt included."
+        600,
+        description="How long an answer may bring no complete line, loading a model and reading the prompt included.",
     )
 
     data_dir: Directory = Field(".", description="Base directory for all data.")
@@ -49,6 +50,9 @@ class MochiServerSettings(BaseSettings):
         repr=False,
         description="`postgresql://…` keeps sessions in that database, which several servers may share; "
         "unset, they are files.",
+    )
+    storage_wait_seconds: Seconds = Field(
+        10, description="How long a request waits for a session file that another process locks or is writing."
     )
     workers: int = Field(1, ge=1, le=1000, description="Server processes; more than one need `MOCHI_STORE_URL`.")
     sessions_dir: Directory = Field("chat_sessions", description="Session storage directory.")
@@ -92,6 +96,7 @@ class MochiServerSettings(BaseSettings):
     keep_alive_seconds: int = Field(
         75, ge=1, description="Seconds that an idle connection stays open; more than those of a proxy in front."
     )
+    max_import_sessions: int = Field(10_000, ge=1, description="Most sessions in one imported file.")
     disconnect_grace_seconds: Seconds = Field(0, description="How long a turn goes on after its last listener left.")
     shutdown_grace_seconds: Seconds = Field(5, description="How long running turns may go on at shutdown.")
 

@@ -27,8 +27,9 @@ MochiError
 ├── ValidationFailed       VALIDATION_ERROR       422   the request is not what the route takes
 ├── InvalidComparison      VALIDATION_ERROR       400   a comparison's request breaks one of its own rules
 ├── StorageFailed          STORAGE_FAILED         500   the data directory cannot be read or written
+├── StorageBusy            STORAGE_BUSY           503   another process locks or is writing what is needed
 ├── ServerLost             SERVER_LOST            503   another server ran the turn, and is dead
-├── ShuttingDown           SHUTTING_DOWN          503   the server takes no new turns
+├── ShuttingDown           SHUTTING_DOWN          503   the server takes no new turns and imports
 ├── NotReady               NOT_READY              503   the server could not store what it is sent
 ├── Unauthorized           UNAUTHORIZED           401   no API key, or a wrong one
 ├── OriginForbidden        ORIGIN_FORBIDDEN       403   a web page of a foreign origin asks
@@ -262,6 +263,17 @@ class StorageFailed(MochiError):
         super().__init__(f"Cannot {doing}: {reason}.", errno=error.errno)
 
 
+class StorageBusy(MochiError):
+    """``reason`` is a sentence. Nothing was changed, so the request can be sent again."""
+
+    code, status = "STORAGE_BUSY", HTTPStatus.SERVICE_UNAVAILABLE
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"{reason} Try again. MOCHI_STORAGE_WAIT_SECONDS sets how long a request waits for that.", reason=reason
+        )
+
+
 class ServerLost(MochiError):
     """Ends the streams of those who listened at other servers, so no route answers with it."""
 
@@ -278,7 +290,7 @@ class ShuttingDown(MochiError):
     code, status = "SHUTTING_DOWN", HTTPStatus.SERVICE_UNAVAILABLE
 
     def __init__(self) -> None:
-        super().__init__("The server is shutting down and takes no new turns.")
+        super().__init__("The server is shutting down and takes no new turns and no imports.")
 
 
 class NotReady(MochiError):

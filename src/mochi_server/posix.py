@@ -140,7 +140,7 @@ else:
         """
         deadline = time.monotonic() + patience
         while (descriptor := _locked(path)) is None:
-            if time.monotonic() > deadline:
+            if time.monotonic() >= deadline:
                 raise TimeoutError(errno.ETIMEDOUT, "another process does not let go of it", str(path))
             time.sleep(_POLL_SECONDS)
         try:

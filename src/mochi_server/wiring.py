@@ -184,7 +184,7 @@ def build_services(settings: MochiServerSettings) -> Services:
         windows=windows,
         prompts=prompts,
         sessions=sessions,
-        transfers=TransferService(store),
+        transfers=TransferService(store, max_sessions=settings.max_import_sessions, shutdown=runs.shutdown),
         tools=library,
         mcp=mcp,
         execution=execution,
@@ -227,7 +227,11 @@ async def prepare_store(settings: MochiServerSettings) -> str:
 def build_stores(settings: MochiServerSettings) -> Stores:
     """What keeps sessions. Opens nothing yet. Raises ``StorageFailed`` where a driver is missing."""
     if not settings.store_url:
-        return FileStores(settings.resolved_sessions_dir, settings.resolved_agent_chats_dir)
+        return FileStores(
+            settings.resolved_sessions_dir,
+            settings.resolved_agent_chats_dir,
+            wait_seconds=settings.storage_wait_seconds,
+        )
     with _driver():
         from mochi_server.postgres.stores import PostgresStores  # noqa: PLC0415 - whose driver not everybody installs
     return PostgresStores(settings.store_url)

@@ -449,16 +449,16 @@ def test_import_checks_size_and_content_type(api: Api) -> None:
 
 @pytest.mark.one_process("it is about files")
 def test_failed_import_is_rolled_back(api: Api, server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    write, written = disk.write, []
+    write, written = disk.write_new, []
     before = set(files_of(server))
 
-    def failing(path: Path, data: bytes) -> Any:
+    def failing(path: Path, data: bytes, *, durably: bool) -> Any:
         written.append(path)
         if len(written) == 3:
             raise OSError(28, "No space left on device")
-        return write(path, data)
+        return write(path, data, durably=durably)
 
-    monkeypatch.setattr(disk, "write", failing)
+    monkeypatch.setattr(disk, "write_new", failing)
     assert error_of(_import(api, orjson.dumps([GOOD] * 4))) == (500, "STORAGE_FAILED")
     assert len(written) == 3
     assert set(files_of(server)) == before

@@ -1,5 +1,6 @@
 """Sessions: created, listed, changed, edited, deleted; kept over a restart."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -430,7 +431,9 @@ def test_sessions_survive_a_restart(tmp_path: Path, stub: StubServer) -> None:
 @pytest.mark.one_process("it is about files")
 def test_unreadable_session_file_is_set_aside(private_api: Api, tmp_path: Path) -> None:
     kept, broken = (private_api.create_session("mochi")["session_id"] for _ in range(2))
-    (tmp_path / "chat_sessions" / f"{broken}.json").write_text('{"metadata": ')
+    path = tmp_path / "chat_sessions" / f"{broken}.json"
+    path.write_text('{"metadata": ')
+    os.utime(path, (0, 0))  # older than the time that an editor gets to finish
     assert [e["session_id"] for e in private_api.ok(private_api.http.get("/sessions"))["sessions"]] == [kept]
     assert error_of(private_api.http.get(f"/sessions/{broken}")) == (404, "SESSION_NOT_FOUND")
     (aside,) = (tmp_path / "chat_sessions").glob(f"{broken}.json.corrupt-*")

@@ -8,6 +8,8 @@ from contextlib import aclosing
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+import anyio
+
 from mochi_server.errors import MochiError, ModelNotFound, OllamaError, OllamaUnreachable
 from mochi_server.ollama.errors import translated
 from mochi_server.ollama.models import ModelShelf, details_of
@@ -203,7 +205,8 @@ class AsyncInstructorOllamaClient:
         """
         from mochi_server.ollama.instructor import attempt  # noqa: PLC0415 - loading it costs a tenth of a second
 
-        with translated(self.endpoint.url):
+        # The answer arrives as a whole, so the stall timeout limits all of it. httpx would count from the last byte.
+        with translated(self.endpoint.url), anyio.fail_after(self._timeout):
             answer = await attempt(
                 self._pool(), model, messages, format, options=options, keep_alive=keep_alive, think=think
             )

@@ -1,6 +1,7 @@
 """The synchronous client, for scripts and notebooks; the server itself never waits in it."""
 
 import logging
+import time
 from collections.abc import Generator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -9,7 +10,7 @@ import httpx
 import orjson
 
 from mochi_server.errors import ModelNotFound, OllamaError
-from mochi_server.ollama.errors import refused, translated
+from mochi_server.ollama.errors import redirected, refused, translated
 from mochi_server.ollama.models import ModelShelf, details_of
 from mochi_server.ollama.requests import chat_payload, endpoint, merge, read_response
 from mochi_server.ollama.stream import LineReader
@@ -25,11 +26,14 @@ class OllamaClient:
         self, host: str = "http://localhost:11434", *, connect_timeout: float = 5, stall_timeout: float = 600
     ) -> None:
         self.endpoint = endpoint(host)
+        self._stall_seconds = stall_timeout
         self._details: dict[str, ModelDetails] = {}
         self._http = httpx.Client(
             headers=self.endpoint.headers,
             timeout=httpx.Timeout(stall_timeout, connect=connect_timeout),
             trust_env=self.endpoint.use_proxy,
+            follow_redirects=False,
+            event_hooks={"response": [_refuse_redirect]},
         )
 
     def __enter__(self) -> "OllamaClient":
@@ -81,7 +85,7 @@ class OllamaClient:
         ):
             if response.status_code >= HTTPStatus.BAD_REQUEST:
                 raise refused(response.status_code, response.read(), model)
-            yield from _pieces(response)
+            yield from _pieces(response, self._stall_seconds)
 
     def chat(
         self,
@@ -103,14 +107,23 @@ class OllamaClient:
             return orjson.loads(response.content)
 
 
-def _pieces(response: httpx.Response) -> Generator[ChatResponse, None, None]:
-    reader = LineReader()
+def _refuse_redirect(response: httpx.Response) -> None:
+    if response.is_redirect:
+        raise redirected(response.status_code, response.headers.get("Location", ""))
+
+
+def _pieces(response: httpx.Response, stall_seconds: float) -> Generator[ChatResponse, None, None]:
+    reader, progress = LineReader(), time.monotonic()
     for data in response.iter_raw():
-        yield from map(read_response, reader.feed(data))
+        if lines := reader.feed(data):
+            yield from map(read_response, lines)
+            progress = time.monotonic()
         if reader.failure is not None:
             raise reader.failure
         if reader.done:
             return
+        if time.monotonic() - progress > stall_seconds:  # httpx counts from the last byte, not the last line
+            raise TimeoutError
     yield from map(read_response, reader.end())
     if reader.failure is not None:
         raise reader.failure

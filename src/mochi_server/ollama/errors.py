@@ -10,6 +10,7 @@ import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
+from urllib.parse import urlsplit
 
 import orjson
 from pydantic import ValidationError
@@ -61,6 +62,17 @@ def refused(status: int, body: bytes, model: str | None = None) -> MochiError:
     return OllamaError(text, upstream_status=status)
 
 
+def redirected(status: int, location: str) -> OllamaError:
+    """Our error for a redirect, which is never followed; of the target only the host is named."""
+    host = _host_of(location)
+    return OllamaError(
+        f"Ollama answered with a redirect (status {status}) to {host}. Redirects are not followed, because that would "
+        "send the conversation to another address. Set MOCHI_OLLAMA_HOST to the address of Ollama itself.",
+        upstream_status=status,
+        redirect_host=host,
+    )
+
+
 def is_context_refusal(error: OllamaError) -> bool:
     """Whether Ollama refused a prompt because it is longer than the context."""
     text = error.message.lower()
@@ -96,6 +108,13 @@ def error_text(body: bytes) -> str:
     if isinstance(error, dict) and isinstance(error.get("message"), str):
         error = error["message"]
     return error if isinstance(error, str) else _shorten(body.decode("utf-8", "replace").strip())
+
+
+def _host_of(location: str) -> str:
+    try:
+        return urlsplit(location).hostname or "a path on the same host"
+    except ValueError:
+        return "an invalid address"
 
 
 def _is_page(text: str) -> bool:

@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
+import httpx
 import stamina.instrumentation
 from ollama import ChatResponse as LibraryResponse
 from ollama import ResponseError
 from ollama_instructor import OllamaInstructorAsync
 from pydantic import BaseModel, ValidationError
 
-from mochi_server.ollama.errors import refused
+from mochi_server.ollama.errors import redirected, refused
 from mochi_server.ollama.requests import Endpoint, read_response
 from mochi_server.ollama.types import ChatMessage, ChatResponse
 
@@ -38,7 +39,19 @@ class _Instructor(OllamaInstructorAsync):
 
 def connect(endpoint: Endpoint, timeout: float) -> OllamaInstructorAsync:
     """A client of an Ollama; ``timeout`` in seconds."""
-    return _Instructor(host=endpoint.url, headers=endpoint.headers, trust_env=endpoint.use_proxy, timeout=timeout)
+    return _Instructor(
+        host=endpoint.url,
+        headers=endpoint.headers,
+        trust_env=endpoint.use_proxy,
+        timeout=timeout,
+        follow_redirects=False,
+        event_hooks={"response": [_refuse_redirect]},
+    )
+
+
+async def _refuse_redirect(response: httpx.Response) -> None:
+    if response.is_redirect:
+        raise redirected(response.status_code, response.headers.get("Location", ""))
 
 
 async def attempt(

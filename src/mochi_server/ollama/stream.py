@@ -7,18 +7,18 @@ when a line said ``done``. What one read of the socket brought stays together as
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import aclosing, contextmanager
 from http import HTTPStatus
 from io import BytesIO
 from typing import Any
 
 import aiohttp
-import anyio
 import orjson
 
 from mochi_server.errors import MochiError, OllamaError
-from mochi_server.ollama.errors import error_text, not_json, refused, translate, translated
+from mochi_server.ollama.errors import error_text, not_json, redirected, refused, translated
 from mochi_server.ollama.requests import Endpoint
+from mochi_server.ollama.response_body import ResponseBody
 from mochi_server.turns import Turns
 
 Line = dict[str, Any]
@@ -75,31 +75,6 @@ class LineReader:
         return parsed
 
 
-class _Silence:
-    """Ends an answer of which nothing comes for too long. One timer looks now and then, since pieces are many."""
-
-    def __init__(self, response: aiohttp.ClientResponse, seconds: float) -> None:
-        """aiohttp's own watch, which is wound up anew with every piece, is for the time until here."""
-        self.since: float | None = None
-        """Since when a piece is waited for, on the monotonic clock; None while the last one is dealt with."""
-        self._content = response.content
-        self._seconds = seconds
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._look)
-        if response.connection is not None and response.connection.protocol is not None:
-            response.connection.protocol.read_timeout = None
-
-    def close(self) -> None:
-        """Nothing more is waited for."""
-        self._timer.cancel()
-
-    def _look(self) -> None:
-        left = self._seconds - (0 if self.since is None else time.monotonic() - self.since)
-        if left <= 0:
-            self._content.set_exception(aiohttp.SocketTimeoutError())
-        else:
-            self._timer = asyncio.get_running_loop().call_later(left, self._look)
-
-
 class Transport:
     """One pool of connections to one Ollama, without a limit on their number, anew for each event loop."""
 
@@ -113,7 +88,7 @@ class Transport:
     ) -> None:
         self.endpoint = endpoint
         self._answered = answered
-        self._stall = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout, sock_read=stall_timeout)
+        self._connect = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout)
         self._stall_seconds = stall_timeout
         self._connect_timeout = connect_timeout
         self._session: aiohttp.ClientSession | None = None
@@ -138,6 +113,7 @@ class Transport:
         """One short request and its JSON. Raises ``OllamaUnreachable`` or ``OllamaError``."""
         with translated(self.endpoint.url):
             async with self._request(method, path, payload, self._short(seconds)) as response:
+                _refuse_redirect(response)
                 body = await response.read()
                 if response.status >= HTTPStatus.BAD_REQUEST:
                     raise refused(response.status, body, (payload or {}).get("model"))
@@ -145,29 +121,29 @@ class Transport:
 
     async def stream(self, path: str, payload: Mapping[str, Any]) -> AsyncGenerator[list[Line], None]:
         """Post and yield the answer in batches of parsed lines. Close the generator to make Ollama stop."""
-        try:
-            async with self._request("POST", path, payload, self._stall) as response:
-                with closing(response), self._streaming(), closing(_Silence(response, self._stall_seconds)) as silence:
-                    if response.status >= HTTPStatus.BAD_REQUEST:
-                        raise refused(response.status, await response.content.read(64 * 1024), payload.get("model"))
-                    reader = LineReader()
-                    while not reader.done:
-                        silence.since = time.monotonic()
-                        data = await response.content.read(_PORTION_BYTES)
-                        self._heard, silence.since = time.monotonic(), None
-                        if batch := reader.feed(data) if data else reader.end():
-                            if reader.done:
-                                self._answered(batch[-1])
-                            yield batch
-                        if reader.failure is not None:
-                            raise reader.failure
-                        if len(data) == _PORTION_BYTES:  # there is more, and others speak as well
-                            await self._turns.mine()
-                    # The end of the body is due; reading it lets the connection be used again.
-                    with anyio.move_on_after(_DRAIN_SECONDS):
-                        await response.content.read()
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise translate(error, self.endpoint.url) from error
+
+        async def check(response: aiohttp.ClientResponse) -> None:
+            _refuse_redirect(response)
+            if response.status >= HTTPStatus.BAD_REQUEST:
+                raise refused(response.status, await response.content.read(64 * 1024), payload.get("model"))
+
+        with self._streaming(), translated(self.endpoint.url):
+            request = self._request("POST", path, payload, self._connect)
+            async with aclosing(ResponseBody(request, check, self._stall_seconds)) as body:
+                reader = LineReader()
+                while not reader.done:
+                    data = await body.read(_PORTION_BYTES)
+                    if batch := reader.feed(data) if data else reader.end():
+                        self._heard = time.monotonic()
+                        if reader.done:
+                            self._answered(batch[-1])
+                        yield batch
+                        body.note_progress()
+                    if reader.failure is not None:
+                        raise reader.failure
+                    if len(data) == _PORTION_BYTES:  # there is more, and others speak as well
+                        await self._turns.mine()
+                await body.wait_for_end(_DRAIN_SECONDS)
 
     @contextmanager
     def _streaming(self) -> Iterator[None]:
@@ -184,7 +160,7 @@ class Transport:
         body = None if payload is None else bytes(memoryview(orjson.dumps(payload)))
         # What is large, as with images, is sent piece by piece, or the loop would stand still meanwhile.
         data = BytesIO(body) if body is not None and len(body) > _LARGE_BYTES else body
-        return self._pool().request(method, self.endpoint.url + path, data=data, timeout=timeout)
+        return self._pool().request(method, self.endpoint.url + path, data=data, timeout=timeout, allow_redirects=False)
 
     def _short(self, seconds: float) -> aiohttp.ClientTimeout:
         return aiohttp.ClientTimeout(total=seconds, sock_connect=min(seconds, self._connect_timeout))
@@ -199,3 +175,8 @@ class Transport:
                 auto_decompress=True,
             )
         return self._session
+
+
+def _refuse_redirect(response: aiohttp.ClientResponse) -> None:
+    if HTTPStatus.MULTIPLE_CHOICES <= response.status < HTTPStatus.BAD_REQUEST:
+        raise redirected(response.status, response.headers.get("Location", ""))

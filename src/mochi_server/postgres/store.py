@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timezone
 
@@ -22,6 +22,7 @@ from mochi_server.sessions.locks import Holds
 from mochi_server.sessions.pages import SessionPage
 from mochi_server.sessions.search import words
 from mochi_server.sessions.session import ChatSession, SessionMetadata, is_session_id, new_id, timestamp
+from mochi_server.sessions.store import NewSession
 from mochi_server.sessions.types import Message, SessionQuery
 from mochi_server.sessions.unfinished import cut_off, with_results
 
@@ -60,6 +61,12 @@ class PostgresSessionStore:
     async def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
         """Store a new session, maybe under another id; unless it has a past elsewhere, its times are the database's."""
         return await finished(self._create(ChatSession.from_dict(settle(session.to_dict())), images))
+
+    async def create_all(
+        self, sessions: Sequence[NewSession], *, check: Callable[[], None] = lambda: None
+    ) -> Sequence[ChatSession]:
+        """Store new sessions, all of them or none."""
+        return await finished(self._create_all(sessions, check))
 
     async def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
         """Store a session as it is, in place of one that is there."""
@@ -170,14 +177,27 @@ class PostgresSessionStore:
 
     async def _create(self, fresh: ChatSession, images: Sequence[Image]) -> ChatSession:
         async with self._database.transaction("create a session") as connection:
-            moment = await tables.now(connection)
-            if _has_a_past(fresh):
-                moment = min(moment, datetime.fromtimestamp(timestamp(fresh.metadata.updated_at), timezone.utc))
-            else:
-                fresh.metadata.created_at = fresh.metadata.updated_at = as_text(moment)
-            while not await self._table.create(connection, fresh, moment, images):
-                fresh.metadata.session_id = new_id()
+            await self._insert(connection, fresh, images)
         return await self.load(fresh.session_id)
+
+    async def _create_all(self, sessions: Sequence[NewSession], check: Callable[[], None]) -> Sequence[ChatSession]:
+        stored = []
+        async with self._database.transaction("store the sessions") as connection:
+            for session, images in sessions:
+                check()
+                stored.append(ChatSession.from_dict(settle(session.to_dict())))
+                await self._insert(connection, stored[-1], images)
+        return stored
+
+    async def _insert(self, connection: Connection, fresh: ChatSession, images: Sequence[Image]) -> None:
+        """Insert a session, under another id should its own be taken."""
+        moment = await tables.now(connection)
+        if _has_a_past(fresh):
+            moment = min(moment, datetime.fromtimestamp(timestamp(fresh.metadata.updated_at), timezone.utc))
+        else:
+            fresh.metadata.created_at = fresh.metadata.updated_at = as_text(moment)
+        while not await self._table.create(connection, fresh, moment, images):
+            fresh.metadata.session_id = new_id()
 
     async def _put(self, session: ChatSession, images: Sequence[Image]) -> ChatSession:
         moment = datetime.fromtimestamp(timestamp(session.metadata.updated_at), timezone.utc)

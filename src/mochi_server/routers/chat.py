@@ -18,6 +18,7 @@ from mochi_server.errors import (
     SessionBusy,
     SessionNotFound,
     ShuttingDown,
+    StorageBusy,
     StorageFailed,
     ValidationFailed,
 )
@@ -47,7 +48,7 @@ _REFUSES = (
 )
 
 
-@router.post("", responses=responses(*_REFUSES, OllamaUnreachable, OllamaError, StorageFailed))
+@router.post("", responses=responses(*_REFUSES, OllamaUnreachable, OllamaError, StorageFailed, StorageBusy))
 async def chat(
     session_id: str, request: Request, runs: RunsDep, body: ChatRequest | None = None, key: KeyHeader = None
 ) -> ChatResponse:
@@ -58,7 +59,7 @@ async def chat(
         return ChatResponse.of(await until_disconnect(request, collect(run)))
 
 
-@router.post("/stream", response_class=Response, responses=_STREAM | responses(*_REFUSES, StorageFailed))
+@router.post("/stream", response_class=Response, responses=_STREAM | responses(*_REFUSES, StorageFailed, StorageBusy))
 async def stream_chat(
     session_id: str, request: Request, runs: RunsDep, body: ChatRequest | None = None, key: KeyHeader = None
 ) -> Response:

@@ -16,6 +16,7 @@ from mochi_server.errors import (
     SessionConflict,
     SessionNotFound,
     ShuttingDown,
+    StorageBusy,
     StorageFailed,
     ToolNotFound,
     ValidationFailed,
@@ -83,6 +84,7 @@ async def get_openai_model(model_name: str, completions: CompletionsDep) -> Open
         OllamaUnreachable,
         OllamaError,
         StorageFailed,
+        StorageBusy,
         ShuttingDown,
     ),
 )

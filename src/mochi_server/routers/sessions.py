@@ -15,6 +15,8 @@ from mochi_server.errors import (
     PromptNotFound,
     SessionBusy,
     SessionNotFound,
+    ShuttingDown,
+    StorageBusy,
     StorageFailed,
     ValidationFailed,
 )
@@ -46,7 +48,8 @@ LimitQuery = Annotated[int | None, Query(ge=1, le=10_000, description="How many 
 FormatQuery = Annotated[ExportFormat, Query(description="JSON can be imported; Markdown is to be read.")]
 OffsetQuery = Annotated[int, Query(ge=0, le=2**31 - 1, description="How many to leave out at the beginning.")]
 
-_CHANGES = (SessionNotFound, SessionBusy, ValidationFailed, StorageFailed)
+_STORES = (StorageFailed, StorageBusy)
+_CHANGES = (SessionNotFound, SessionBusy, ValidationFailed, *_STORES)
 _ASKS_OLLAMA = (ModelNotFound, OllamaUnreachable, OllamaError)
 
 
@@ -58,7 +61,7 @@ async def list_sessions(
     return page_of(await store.list(SessionQuery(limit, offset, q)))
 
 
-@router.post("", status_code=201, responses=responses(*_ASKS_OLLAMA, PromptNotFound, ValidationFailed, StorageFailed))
+@router.post("", status_code=201, responses=responses(*_ASKS_OLLAMA, PromptNotFound, ValidationFailed, *_STORES))
 async def create_session(body: SessionCreate, sessions: SessionsDep) -> Session:
     """Create a session."""
     return Session.of(await sessions.create(body.options_of_session()))
@@ -69,26 +72,26 @@ async def create_session(body: SessionCreate, sessions: SessionsDep) -> Session:
     status_code=201,
     response_model=SessionsImported,
     openapi_extra=SessionImport.body(),
-    responses=responses(ValidationFailed, StorageFailed),
+    responses=responses(ValidationFailed, *_STORES, ShuttingDown),
 )
 async def import_sessions(request: Request, transfers: TransfersDep) -> Response:
     """Store the sessions of an exported file, of this server or of Open WebUI, under new ids: all of them or none."""
     return sessions_of(await transfers.import_sessions(await whole_body(request)), 201)
 
 
-@router.get("/{session_id}", responses=responses(SessionNotFound))
+@router.get("/{session_id}", responses=responses(SessionNotFound, StorageBusy))
 async def get_session(session_id: str, store: StoreDep) -> SessionDetail:
     """Get a session with its messages."""
     return SessionDetail.of(await store.load(session_id))
 
 
-@router.patch("/{session_id}", responses=responses(SessionNotFound, *_ASKS_OLLAMA, ValidationFailed, StorageFailed))
+@router.patch("/{session_id}", responses=responses(SessionNotFound, *_ASKS_OLLAMA, ValidationFailed, *_STORES))
 async def patch_session(session_id: str, body: SessionPatch, sessions: SessionsDep) -> Session:
     """Change a session's settings; also while it is answering."""
     return Session.of(await sessions.patch(session_id, body.changes()))
 
 
-@router.delete("/{session_id}", status_code=204, responses=responses(SessionNotFound, StorageFailed))
+@router.delete("/{session_id}", status_code=204, responses=responses(SessionNotFound, *_STORES))
 async def delete_session(session_id: str, sessions: SessionsDep, runs: RunsDep) -> None:
     """Delete a session; a running turn is stopped first."""
     await runs.abandon(session_id)
@@ -99,7 +102,7 @@ async def delete_session(session_id: str, sessions: SessionsDep, runs: RunsDep) 
 @router.post(
     "/{session_id}/fork",
     status_code=201,
-    responses=responses(SessionNotFound, InvalidMessageIndex, ValidationFailed, StorageFailed),
+    responses=responses(SessionNotFound, InvalidMessageIndex, ValidationFailed, *_STORES),
 )
 async def fork_session(session_id: str, transfers: TransfersDep, body: SessionFork | None = None) -> SessionDetail:
     """Begin a new session with the messages up to one of this session, which stays as it is."""
@@ -115,7 +118,7 @@ async def export_session(session_id: str, transfers: TransfersDep, format: Forma
     return download(session_id, format, await transfers.export(session_id, format))
 
 
-@router.get("/{session_id}/messages", responses=responses(SessionNotFound))
+@router.get("/{session_id}/messages", responses=responses(SessionNotFound, StorageBusy))
 async def list_messages(session_id: str, store: StoreDep) -> MessageList:
     """Get the messages of a session."""
     return MessageList.of(await store.load(session_id))
@@ -124,7 +127,7 @@ async def list_messages(session_id: str, store: StoreDep) -> MessageList:
 @router.get(
     "/{session_id}/blobs/{sha256}",
     response_class=Response,
-    responses=IMAGE | responses(SessionNotFound, BlobNotFound, StorageFailed),
+    responses=IMAGE | responses(SessionNotFound, BlobNotFound, *_STORES),
 )
 async def get_blob(session_id: str, sha256: str, sessions: SessionsDep) -> Response:
     """Get an image that a message of the session names."""
@@ -151,7 +154,7 @@ async def remove_system_prompt(session_id: str, sessions: SessionsDep) -> None:
 
 @router.post(
     "/{session_id}/summarize",
-    responses=responses(SessionNotFound, NothingToSummarize, *_ASKS_OLLAMA, ValidationFailed, StorageFailed),
+    responses=responses(SessionNotFound, NothingToSummarize, *_ASKS_OLLAMA, ValidationFailed, *_STORES),
 )
 async def summarize_session(
     session_id: str, summaries: SummariesDep, body: SummarizeRequest | None = None

@@ -106,8 +106,9 @@ class WindowRegistry:
         *,
         previous_model: str | None,
         need: int = 0,
+        ignore_override: bool = False,
     ) -> WindowDecision:
-        """The window for a request of a session.
+        """The window for a request of a session; with ``ignore_override``, the one without a manual window.
 
         ``config`` is the session's stored ``context_window_config``, ``previous_model`` the one that gave the
         session's latest answer, if there is one, ``need`` what the prompt takes up.
@@ -115,7 +116,7 @@ class WindowRegistry:
         loaded = (await self._loaded()).get(qualified(model.name))
         entry = self._entry(model.name)
         self._take_up_stored_override(entry, model, config, session_id)
-        if entry.override is not None:
+        if entry.override is not None and not ignore_override:
             return WindowDecision(entry.override.window, "manual_override", model.context_length, loaded)
         if not self.dynamic:
             return WindowDecision(None, "no_adjustment", model.context_length, loaded)
@@ -220,10 +221,14 @@ class WindowRegistry:
 
     def override(self, model: ModelInfo, window: int, session_id: str) -> int:
         """Set a model's window by hand, for all its sessions; returns it, capped at the model's maximum."""
-        window = window if model.context_length is None else min(window, model.context_length)
+        window = _within(window, model.context_length)
         entry = self._entry(model.name)
         entry.override, entry.released = Override(window, session_id), False
         return window
+
+    def manual(self, model: ModelInfo, window: int) -> WindowDecision:
+        """The decision that ``override`` will lead to."""
+        return WindowDecision(_within(window, model.context_length), "manual_override", model.context_length)
 
     def release(self, model: str) -> None:
         """Return a model to windows chosen by the server."""

@@ -27,6 +27,8 @@ from mochi_server.tools.library import ToolLibrary
 _CLEARED = {"tool_settings": ToolSettings, "agent_settings": AgentSettings}
 """Fields whose cleared value is not None."""
 
+_UNCHANGED = object()
+
 
 @dataclass(frozen=True, slots=True)
 class SessionState:
@@ -79,11 +81,15 @@ class SessionService:
             raise ValidationFailed("model cannot be cleared.", field="model")
         if fields.get("summary_model") is not None:
             await self._client.find_model(fields["summary_model"])
-        if "model" in fields or "context_window" in fields:
-            model = await self._client.find_model(fields.get("model") or session.model)
-            fields["context_window_config"] = await self._window_config(session, model, fields)
-        fields.pop("context_window", None)
-        return await self._store.patch(session_id, fields)
+        if "model" not in fields and "context_window" not in fields:
+            return await self._store.patch(session_id, fields)
+        model = await self._client.find_model(fields.get("model") or session.model)
+        fields["context_window_config"] = await self._window_config(session, model, fields)
+        window = fields.pop("context_window", _UNCHANGED)
+        patched = await self._store.patch(session_id, fields)
+        if window is not _UNCHANGED:
+            self._set_window(session_id, model, _chosen(window))
+        return patched
 
     async def delete(self, session_id: str) -> None:
         """Remove a session, whoever holds it."""
@@ -154,16 +160,31 @@ class SessionService:
         if "model" in fields:
             config["manual_override"] = False
         if "context_window" in fields:
-            chosen = (fields["context_window"] or {}).get("current_window")
+            chosen = _chosen(fields["context_window"])
             config["manual_override"] = chosen is not None
-            if chosen is None:
-                self._windows.release(model.name)
-            else:
-                self._windows.override(model, chosen, session.session_id)
-        decision = await self._windows.decide(model, config, session.session_id, previous_model=session.model)
+            if chosen is not None:
+                return self._windows.adjusted(config, self._windows.manual(model, chosen), now())
+        decision = await self._windows.decide(
+            model,
+            config,
+            session.session_id,
+            previous_model=session.model,
+            ignore_override="context_window" in fields,
+        )
         if config["manual_override"] is False and session.metadata.context_window_config.get("manual_override"):
             decision = replace(decision, reason="initial_setup")
         return self._windows.adjusted(config, decision, now())
+
+    def _set_window(self, session_id: str, model: ModelInfo, chosen: int | None) -> None:
+        if chosen is None:
+            self._windows.release(model.name)
+        else:
+            self._windows.override(model, chosen, session_id)
+
+
+def _chosen(context_window: Mapping[str, Any] | None) -> int | None:
+    """The window that a client sets; None if the server shall choose."""
+    return (context_window or {}).get("current_window")
 
 
 def _cleared(name: str) -> object:

@@ -1,14 +1,14 @@
 """Sessions that go their own ways: forked from another, written out as files, read in from files."""
 
 import asyncio
-import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, Literal, TypeVar
 
+import anyio
 import orjson
 from pydantic import BaseModel, ValidationError
 
-from mochi_server.errors import MochiError, ValidationFailed
+from mochi_server.errors import ShuttingDown, ValidationFailed
 from mochi_server.services.file_images import read_images, with_images
 from mochi_server.services.open_webui import OpenWebUIBareChat, OpenWebUIChat, session_of
 from mochi_server.services.session_file import SessionFile
@@ -20,14 +20,15 @@ from mochi_server.sessions.pages import SessionPage
 from mochi_server.sessions.session import ChatSession, new_id
 from mochi_server.sessions.store import SessionStore
 
-_log = logging.getLogger(__name__)
-
 
 class TransferService:
     """Forks, exports and imports, over any store."""
 
-    def __init__(self, store: SessionStore) -> None:
+    def __init__(self, store: SessionStore, *, max_sessions: int, shutdown: anyio.Event) -> None:
+        """``shutdown`` ends imports that are not stored yet."""
         self._store = store
+        self._max_sessions = max_sessions
+        self._shutdown = shutdown
         self._importing = asyncio.Lock()
         """A large file takes much memory while it is read: one at a time."""
 
@@ -45,27 +46,26 @@ class TransferService:
         return with_images(file, sorted(images_in(session.history)) if form == "json" else (), self._store)
 
     async def import_sessions(self, data: bytes) -> SessionPage:
-        """Store the sessions of a file under new ids: all or, when one is none, none. They are listed in its order."""
+        """Store the sessions of a file under new ids, all or none. They are listed in its order.
+
+        Raises ValidationFailed, and ShuttingDown once the server drains.
+        """
         async with self._importing:
-            sessions = await asyncio.to_thread(read_sessions, data)
-            stored: list[dict[str, Any]] = []
-            try:
-                for session, images in sessions:
-                    stored.append((await self._store.create(session, images=images)).summary_object())
-            except BaseException:
-                await self._take_back(stored)
-                raise
-            return await asyncio.to_thread(SessionPage.of, stored, len(stored))
+            self._refuse_at_shutdown()
+            sessions = await asyncio.to_thread(read_sessions, data, self._max_sessions)
+            stored = await self._store.create_all(sessions, check=self._refuse_at_shutdown)
+            return await asyncio.to_thread(_page, stored)
 
-    async def _take_back(self, stored: list[dict[str, Any]]) -> None:
-        for entry in stored:
-            try:
-                await self._store.delete(entry["session_id"])
-            except MochiError as error:
-                _log.warning("session %s of a failed import stays: %s", entry["session_id"], error.message)
+    def _refuse_at_shutdown(self) -> None:
+        if self._shutdown.is_set():
+            raise ShuttingDown
 
 
-def read_sessions(data: bytes) -> list[tuple[ChatSession, list[Image]]]:
+def _page(sessions: Sequence[ChatSession]) -> SessionPage:
+    return SessionPage.of([session.summary_object() for session in sessions], len(sessions))
+
+
+def read_sessions(data: bytes, max_sessions: int) -> list[tuple[ChatSession, list[Image]]]:
     """The sessions of a file, with new ids, and their images: one or a list, of this server or of Open WebUI.
 
     Raises ValidationFailed.
@@ -77,6 +77,14 @@ def read_sessions(data: bytes) -> list[tuple[ChatSession, list[Image]]]:
     items = content if isinstance(content, list) else [content]
     if not items:
         raise ValidationFailed("The file holds no session.", errors=[])
+    if len(items) > max_sessions:
+        raise ValidationFailed(
+            f"The file holds {len(items)} sessions; at most {max_sessions} can be imported at once. Split the file, or "
+            "raise MOCHI_MAX_IMPORT_SESSIONS.",
+            sessions=len(items),
+            limit=max_sessions,
+            errors=[],
+        )
     return [_read(number, item) for number, item in enumerate(items)]
 
 

@@ -8,7 +8,7 @@ worst a file that nobody needs, which the next sweep takes.
 import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from mochi_server.errors import BlobNotFound
@@ -19,6 +19,8 @@ from mochi_server.sessions.locks import WriteLocks
 from mochi_server.sessions.types import Message
 
 _NAMED = re.compile(rb'"sha256"\s*:\s*"([0-9a-f]{64})"')
+STAGED = ".import-"
+"""Begins the names of directories with the files of sessions that are being imported."""
 _SESSION = ".json"
 """In the name of every file that may name images: sessions, turn logs, and what was set aside as damaged."""
 
@@ -62,7 +64,7 @@ class BlobFolder:
     def sweep(self) -> None:
         """Remove the images that no session names, and what a killed process has half written.
 
-        A medium that fails leaves them for the next time.
+        A medium that fails leaves them for the next time. Raises StorageBusy.
         """
         try:
             if not self._there():
@@ -92,16 +94,23 @@ class BlobFolder:
 
     def _needed(self) -> set[str]:
         """Every image that a session names. Raises OSError where one cannot be read."""
-        # Logs, whose names begin with a dot, first: what goes from one into its file meanwhile is then seen in either.
-        names = sorted(path.name for path in self._sessions.iterdir() if _SESSION in path.name)
         known: dict[str, tuple[disk.Signature, frozenset[str]]] = {}
-        for name in names:
-            path = self._sessions / name
-            if (signature := disk.signature(path)) is not None:
-                before = self._known.get(name)
-                known[name] = before if before and before[0] == signature else (signature, _names(path))
+        # What is being imported first: what is moved meanwhile is then seen in either place.
+        for folder in (*self._sessions.glob(f"{STAGED}*"), self._sessions):
+            known |= self._named_in_files_of(folder)
         self._known = known
         return {image for _, images in known.values() for image in images}
+
+    def _named_in_files_of(self, folder: Path) -> dict[str, tuple[disk.Signature, frozenset[str]]]:
+        known: dict[str, tuple[disk.Signature, frozenset[str]]] = {}
+        # Logs, whose names begin with a dot, first: what goes from one into its file meanwhile is then seen in either.
+        with suppress(FileNotFoundError):  # the import has ended
+            for name in sorted(path.name for path in folder.iterdir() if _SESSION in path.name):
+                path = folder / name
+                if (signature := disk.signature(path)) is not None:
+                    before = self._known.get(name)
+                    known[name] = before if before and before[0] == signature else (signature, _names(path))
+        return known
 
 
 def _names(path: Path) -> frozenset[str]:

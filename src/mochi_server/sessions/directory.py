@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Semaphore
 from typing import Any
 
-from mochi_server.errors import SessionConflict, SessionNotFound, StorageFailed
+from mochi_server.errors import SessionConflict, SessionNotFound, StorageBusy, StorageFailed
 from mochi_server.posix import open_files_allowed
 from mochi_server.sessions.changes import FieldChanges, settled_fields, settled_message
 from mochi_server.sessions.disk import OpenFile, Signature
@@ -20,15 +20,19 @@ from mochi_server.sessions.encoding import settle
 from mochi_server.sessions.folder import SessionFolder, Stored, storage
 from mochi_server.sessions.images import Image, images_in
 from mochi_server.sessions.index import SessionIndex
+from mochi_server.sessions.locks import PATIENCE_SECONDS
 from mochi_server.sessions.pages import SessionPage
 from mochi_server.sessions.recent import RecentSessions
 from mochi_server.sessions.search import pieces
 from mochi_server.sessions.session import ChatSession, new_id, now
+from mochi_server.sessions.store import NewSession
 from mochi_server.sessions.turnlog import Record, fields_line, partial_line, tail_line
 from mochi_server.sessions.types import Message, SessionQuery
 
 _LARGE_BYTES = 1024 * 1024
 """From here on a file is written once in a turn, since writing it takes longer than anything else in it."""
+
+_IDS_TRIED = 5
 
 _SHARE_OF_OPEN_FILES = 4
 """A turn has two connections besides its log."""
@@ -52,14 +56,16 @@ class SessionDirectory:
     Every method blocks, but for those that say that they do at once what can be done at once.
     """
 
-    def __init__(self, path: Path, recent: RecentSessions | None = None) -> None:
-        """``recent`` may be shared with other directories."""
-        self._folder = SessionFolder(path)
+    def __init__(self, path: Path, recent: RecentSessions | None = None, *, patience: float = PATIENCE_SECONDS) -> None:
+        """``recent`` may be shared with other directories. A lock is waited for ``patience`` seconds."""
+        self._folder = SessionFolder(path, patience)
         self._index = SessionIndex(path, self._folder.scan, self._summary, self._pieces)
         self._turns: dict[str, _Turn] = {}
         self._open_logs = Semaphore(open_files_allowed() // _SHARE_OF_OPEN_FILES)
         """How many more logs may be kept open; the system allows a process so many files."""
         self._recent = recent or RecentSessions()
+        self.sweep_is_due = False
+        """Whether images could not be swept, because their lock was held."""
 
     def check(self) -> None:
         """See whether a session could be stored: write a small file, and remove it."""
@@ -72,9 +78,32 @@ class SessionDirectory:
         fresh = ChatSession.from_dict(settle(session.to_dict()))
         with storage("create a session"):
             self._folder.make()
-            while (stored := self._folder.create(fresh.session_id, Record.of(fresh), images)) is None:
-                fresh.metadata.session_id = new_id()
+            stored = self._create(fresh, images)
         return self._remember(fresh.session_id, stored).session()
+
+    def _create(self, fresh: ChatSession, images: Sequence[Image]) -> Stored:
+        """Store a session, under another id should its own be taken, or the lock of that be held."""
+        for _ in range(_IDS_TRIED):
+            with suppress(StorageBusy):
+                if stored := self._folder.create(fresh.session_id, Record.of(fresh), images):
+                    return stored
+            fresh.metadata.session_id = new_id()
+        raise StorageBusy("The locks of the sessions directory are held by another process or request.")
+
+    def create_all(self, sessions: Sequence[NewSession], check: Callable[[], None]) -> list[ChatSession]:
+        """Store new sessions, all of them or none; ``check`` may raise in between."""
+        try:
+            with storage("store the sessions"):
+                self._folder.make()
+                return self._folder.imports.store(sessions, check)
+        except BaseException:
+            self._try_to_sweep()
+            raise
+
+    def recover_imports(self) -> None:
+        """Complete or remove what a killed process has left of an import; one that is under way is left alone."""
+        with storage("complete an import"), suppress(StorageBusy):
+            self._folder.imports.recover()
 
     def put(self, session: ChatSession, images: Sequence[Image] = ()) -> ChatSession:
         """Store a session as it is, in place of one that is there."""
@@ -85,7 +114,7 @@ class SessionDirectory:
                 return self._remember(session.session_id, stored).session()
         with self._writing(session.session_id) as stored, self._folder.blobs.keeping(session.messages, images):
             put = self._remember(session.session_id, self._folder.save(session.session_id, stored, record)).session()
-        self.sweep()
+        self._try_to_sweep()
         return put
 
     def load(self, session_id: str) -> ChatSession:
@@ -197,7 +226,7 @@ class SessionDirectory:
             had_images = self._folder.delete(session_id)
             self._recent.forget(session_id)
         if had_images:
-            self.sweep()
+            self._try_to_sweep()
 
     def load_image(self, sha256: str) -> bytes:
         """The bytes of an image that a message names."""
@@ -205,8 +234,21 @@ class SessionDirectory:
             return self._folder.blobs.read(sha256)
 
     def sweep(self) -> None:
-        """Remove the images that no session names any more; a failing medium keeps them for the next time."""
-        self._folder.blobs.sweep()
+        """Remove the images that no session names any more; a failing medium keeps them for the next time.
+
+        Raises StorageBusy.
+        """
+        self.sweep_is_due = False
+        try:
+            self._folder.blobs.sweep()
+        except StorageBusy:
+            self.sweep_is_due = True
+            raise
+
+    def _try_to_sweep(self) -> None:
+        """Sweep after a change, which has been made; where the lock is held, ``sweep_is_due``."""
+        with suppress(StorageBusy):
+            self.sweep()
 
     def list(self, query: SessionQuery) -> SessionPage:
         """Sessions by their last change, newest first, or those found; files that cannot be read are left out."""
@@ -257,7 +299,10 @@ class SessionDirectory:
         return True
 
     def end_turn(self, session_id: str) -> None:
-        """Bring what the turn has logged into the file. A failing medium is no error here: the log is durable, too."""
+        """Bring what the turn has logged into the file. A failing medium is no error here: the log is durable, too.
+
+        Raises StorageBusy; the turn has not ended then.
+        """
         try:
             with self._writing(session_id) as stored:
                 if stored.log:
@@ -266,9 +311,12 @@ class SessionDirectory:
             _log.debug("session %s was deleted during its turn", session_id)
         except StorageFailed as error:
             _log.warning("session %s: the turn stays in its log for now: %s", session_id, error.message)
-        finally:
-            if turn := self._turns.pop(session_id, None):
-                self._close_log(turn)
+        self.forget_turn(session_id)
+
+    def forget_turn(self, session_id: str) -> None:
+        """End a turn, and leave what it has logged where it is."""
+        if turn := self._turns.pop(session_id, None):
+            self._close_log(turn)
 
     def _change_history(
         self,
@@ -303,7 +351,7 @@ class SessionDirectory:
                     self._close_log(turn)
             changed = self._remember(session_id, written).session()
         if images_in(before.messages[start:]) - images_in(new):
-            self.sweep()
+            self._try_to_sweep()
         return changed
 
     def _written(
@@ -372,7 +420,7 @@ class SessionDirectory:
         return visible
 
     def _summary(self, session_id: str) -> tuple[dict[str, Any], Signature | None] | None:
-        """A list entry and the signature it is good for; None for what cannot be read."""
+        """A list entry and the signature it is good for; None for what cannot be read. Raises StorageBusy."""
         if (read := self._read_for_index(session_id)) is None:
             return None
         visible, signature = read
@@ -380,7 +428,11 @@ class SessionDirectory:
 
     def _pieces(self, session_id: str) -> tuple[Sequence[str], Signature | None] | None:
         """What a session is searched in and the signature it is good for; None for what cannot be read."""
-        if (read := self._read_for_index(session_id)) is None:
+        try:
+            read = self._read_for_index(session_id)
+        except StorageBusy:
+            return None
+        if read is None:
             return None
         visible, signature = read
         return pieces(ChatSession(visible.metadata, list(visible.messages))), signature

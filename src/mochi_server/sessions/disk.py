@@ -71,7 +71,7 @@ def write(path: Path, data: bytes) -> Signature:
     """Replace a file, durably and as a whole; private to its owner. Raises OSError, the old file untouched."""
     temporary = path.with_name(f".{path.stem}.{uuid4().hex}{TEMPORARY}")
     try:
-        _write_new(temporary, data)
+        write_new(temporary, data)
         written = Signature.of(temporary.lstat())
         temporary.replace(path)
     except BaseException:
@@ -165,16 +165,27 @@ def set_aside(path: Path, label: str) -> Path:
     return target
 
 
-def _write_new(path: Path, data: bytes) -> None:
+def write_new(path: Path, data: bytes, *, durably: bool = True) -> None:
+    """Make a file, private to its owner; with ``durably`` its content is durable, its name is not. Raises OSError."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_SAFELY, 0o600)
     try:
         _write_all(descriptor, data)
-        os.fsync(descriptor)
+        if durably:
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
     # The kernel's clock ticks every few milliseconds and inodes are reused: only this makes signatures differ.
     moment = time.time_ns()
     os.utime(path, ns=(moment, moment))
+
+
+def sync(path: Path) -> None:
+    """Make a file's content durable. Raises OSError."""
+    descriptor = os.open(path, os.O_RDWR | OPEN_SAFELY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _read_all(descriptor: int, size: int) -> bytes:

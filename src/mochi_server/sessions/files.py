@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
@@ -13,19 +13,22 @@ from typing import TypeVar
 
 import anyio.to_thread
 
-from mochi_server.errors import SessionNotFound, StorageFailed
+from mochi_server.errors import SessionNotFound, StorageBusy, StorageFailed
 from mochi_server.sessions.changes import FieldChanges
 from mochi_server.sessions.directory import SessionDirectory
 from mochi_server.sessions.finishing import finished
 from mochi_server.sessions.images import Image
-from mochi_server.sessions.locks import Holds
+from mochi_server.sessions.locks import PATIENCE_SECONDS, Holds
 from mochi_server.sessions.pages import SessionPage
 from mochi_server.sessions.recent import RecentSessions
 from mochi_server.sessions.session import ChatSession, is_session_id
+from mochi_server.sessions.store import NewSession
 from mochi_server.sessions.types import Message, SessionQuery
 
 _Result = TypeVar("_Result")
 _THREADS = 4
+_FIRST_PAUSE_SECONDS = 0.002
+_LONGEST_PAUSE_SECONDS = 0.1
 _ALSO_SERVED = (
     "another process, %d, serves %s as well. No write of either is lost, but turns of one session are not coordinated "
     "between processes: let one server serve a directory."
@@ -60,15 +63,24 @@ class FileSessionStore:
     What it has begun to write it finishes, also when the caller is cancelled meanwhile.
     """
 
-    def __init__(self, sessions_dir: str | Path, recent: RecentSessions | None = None) -> None:
-        """``recent`` is where sessions are kept in memory, perhaps together with those of other stores."""
+    def __init__(
+        self, sessions_dir: str | Path, recent: RecentSessions | None = None, *, wait_seconds: float = PATIENCE_SECONDS
+    ) -> None:
+        """``recent`` is where sessions are kept in memory, perhaps together with those of other stores.
+
+        ``wait_seconds``: for how long a lock is waited for. That is done on the event loop, since a thread that waited
+        could not serve other sessions.
+        """
         self._path = Path(sessions_dir)
-        self._directory = SessionDirectory(self._path, recent)
+        self._directory = SessionDirectory(self._path, recent, patience=0)
+        self._wait_seconds = wait_seconds
         self._holds = Holds()
         self.others: tuple[int, ...] = ()
         """Processes that served the directory already when it was opened."""
         self._searching = asyncio.Lock()
         """The first search may read every file; those that wait for it shall not take up all threads."""
+        self._sweeping: asyncio.Task[None] | None = None
+        """Waits for the lock of the images, which a change could not have."""
         self._notes: list[_Note] = []
         """What is to be noted in a moment."""
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="sessions")
@@ -76,9 +88,11 @@ class FileSessionStore:
     async def open(self) -> None:
         """Be known to the other processes that serve the directory, and warn of those. Turns do it by themselves.
 
-        Images that a crash has left without a session are swept in the background.
+        What a crash has left of an import is completed or removed. Images that it has left without a session are swept
+        in the background.
         """
         try:
+            await self._run(self._directory.recover_imports)
             self.others = await self._run(self._directory.join)
             for process_id in self.others:
                 _log.warning(_ALSO_SERVED, process_id, self._path.absolute())
@@ -93,6 +107,12 @@ class FileSessionStore:
     async def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
         """Store a new session; its id is replaced by a fresh one should it be taken."""
         return await self._run(partial(self._directory.create, session, images))
+
+    async def create_all(
+        self, sessions: Sequence[NewSession], *, check: Callable[[], None] = lambda: None
+    ) -> Sequence[ChatSession]:
+        """Store new sessions, all of them or none."""
+        return await self._run(partial(self._directory.create_all, sessions, check))
 
     async def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
         """Store a session as it is, in place of one that is there."""
@@ -186,16 +206,49 @@ class FileSessionStore:
                 yield
             finally:
                 if run_id is not None and not self._directory.leave_turn(session_id):
-                    await self._run(partial(self._directory.end_turn, session_id))
+                    await self._end_turn(session_id)
+
+    async def _end_turn(self, session_id: str) -> None:
+        try:
+            await self._run(partial(self._directory.end_turn, session_id))
+        except StorageBusy as error:
+            self._directory.forget_turn(session_id)
+            _log.warning("session %s: the turn stays in its log for now: %s", session_id, error.message)
 
     async def aclose(self) -> None:
         """End the store's threads when they have finished their work."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            await asyncio.wait([self._sweeping])
         await anyio.to_thread.run_sync(self._threads.shutdown)
         self._directory.leave()
 
     async def _run(self, work: Callable[[], _Result]) -> _Result:
         """Do blocking work in a thread; a cancellation is heard when the work is done."""
-        return await finished(asyncio.get_running_loop().run_in_executor(self._threads, copy_context().run, work))
+        return await finished(self._done(work))
+
+    async def _done(self, work: Callable[[], _Result]) -> _Result:
+        result = await self._tried(work)
+        if self._directory.sweep_is_due and (self._sweeping is None or self._sweeping.done()):
+            self._sweeping = asyncio.create_task(self._sweep())
+        return result
+
+    async def _sweep(self) -> None:
+        with suppress(StorageBusy):
+            await self._tried(self._directory.sweep)
+
+    async def _tried(self, work: Callable[[], _Result]) -> _Result:
+        """Try work until nobody else holds its locks. Raises ``StorageBusy`` at the deadline."""
+        loop = asyncio.get_running_loop()
+        deadline, pause = loop.time() + self._wait_seconds, _FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                return await loop.run_in_executor(self._threads, copy_context().run, work)
+            except StorageBusy:
+                if loop.time() >= deadline:
+                    raise
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
 
 
 class FileStores:
@@ -203,10 +256,10 @@ class FileStores:
 
     connected = True
 
-    def __init__(self, sessions_dir: str | Path, agent_chats_dir: str | Path) -> None:
+    def __init__(self, sessions_dir: str | Path, agent_chats_dir: str | Path, *, wait_seconds: float) -> None:
         recent = RecentSessions()
-        self.chats = FileSessionStore(sessions_dir, recent)
-        self.agents = FileSessionStore(agent_chats_dir, recent)
+        self.chats = FileSessionStore(sessions_dir, recent, wait_seconds=wait_seconds)
+        self.agents = FileSessionStore(agent_chats_dir, recent, wait_seconds=wait_seconds)
 
     @property
     def problems(self) -> Sequence[str]:

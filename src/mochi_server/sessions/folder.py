@@ -9,20 +9,23 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from mochi_server.errors import SessionNotFound, StorageFailed
+from mochi_server.errors import SessionNotFound, StorageBusy, StorageFailed
 from mochi_server.inotify import DirectoryWatch
 from mochi_server.posix import scanning, sync_directory
 from mochi_server.sessions import disk
 from mochi_server.sessions.blobs import BlobFolder
 from mochi_server.sessions.encoding import decode_file
 from mochi_server.sessions.images import Image
-from mochi_server.sessions.locks import WriteLocks
+from mochi_server.sessions.import_staging import ImportStaging
+from mochi_server.sessions.locks import PATIENCE_SECONDS, WriteLocks
 from mochi_server.sessions.presence import Presence
 from mochi_server.sessions.session import is_session_id
 from mochi_server.sessions.turnlog import Record, overlay
 
 _log = logging.getLogger(__name__)
 _FILE, _LOG = ".json", ".turn.jsonl"
+EDIT_SECONDS = 2.0
+"""Age from which an unreadable file is a damaged one: until then, an editor may not have finished writing it."""
 _LOOK_AT_ALL_SECONDS = 60.0
 """How long it is relied on that the system tells of every change."""
 _STALE_SECONDS = 3600.0
@@ -70,11 +73,12 @@ class SessionFolder:
     Raises OSError as it comes, and SessionNotFound for what is not a session.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, patience: float = PATIENCE_SECONDS) -> None:
         self._path = path
-        self._locks = WriteLocks(path / ".locks")
+        self._locks = WriteLocks(path / ".locks", patience)
         self.presence = Presence(path / ".locks")
         self.blobs = BlobFolder(path, self._locks)
+        self.imports = ImportStaging(path, self._locks, self.blobs)
         self._watch = DirectoryWatch(path)
         self._looked_at_all = -_LOOK_AT_ALL_SECONDS
         self._warned: set[tuple[str, disk.Signature | None]] = set()
@@ -98,7 +102,10 @@ class SessionFolder:
             yield
 
     def read(self, session_id: str) -> Stored:
-        """A session as it is now; a file that is no session is set aside, and not found."""
+        """A session as it is now; a file that is no session is set aside, and not found.
+
+        Raises StorageBusy while that file may still be being written.
+        """
         if not is_session_id(session_id):
             raise SessionNotFound(session_id)
         try:
@@ -111,6 +118,8 @@ class SessionFolder:
         try:
             return self._read(session_id)
         except _Unreadable as error:
+            if self._is_being_written(session_id):
+                raise StorageBusy(f"The file of session {session_id!r} is incomplete: it is being written.") from error
             self._set_aside(session_id, error)
             raise SessionNotFound(session_id) from error
 
@@ -227,6 +236,10 @@ class SessionFolder:
         except OSError as failure:
             self._warn(session_id, f"{error}; it stays where it is: {failure}")
             raise SessionNotFound(session_id) from error
+
+    def _is_being_written(self, session_id: str) -> bool:
+        signature = disk.signature(self._file(session_id))
+        return signature is not None and 0 <= time.time() - signature.modified_ns / 1e9 < EDIT_SECONDS
 
     def _set_aside(self, session_id: str, error: _Unreadable) -> None:
         try:

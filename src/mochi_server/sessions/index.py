@@ -9,11 +9,12 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from mochi_server.errors import StorageBusy
 from mochi_server.sessions.disk import Signature
 from mochi_server.sessions.encoding import encode
 from mochi_server.sessions.folder import Changes
@@ -33,7 +34,7 @@ class Scan(Protocol):
 
 
 Summarise = Callable[[str], tuple[dict[str, Any], Signature | None] | None]
-"""A session's list entry with the signature of what was read; None for what is no session."""
+"""A session's list entry with the signature of what was read; None for what is no session. Raises StorageBusy."""
 
 _Result = TypeVar("_Result")
 _KEPT_BYTES = 64 * 2**20
@@ -106,13 +107,24 @@ class SessionIndex:
         rows = self._listing.rows
         thoroughly, self._is_behind = self._is_behind, True
         changes = self._scan(self._listing.signatures, thoroughly=thoroughly)
-        read = {session_id: self._row(session_id) for session_id in changes.changed}
+        read, busy = self._read(changes.changed)
         fresh = {session_id: row for session_id, row in read.items() if row is not None and row != rows.get(session_id)}
         gone = changes.gone | {session_id for session_id, row in read.items() if row is None and session_id in rows}
         if fresh or gone:
             self._listing.take(fresh, gone)
             self._unsaved |= {**dict.fromkeys(gone), **fresh}
-        self._is_behind = None in read.values()
+        self._is_behind = busy or None in read.values()
+
+    def _read(self, session_ids: Iterable[str]) -> tuple[dict[str, Row | None], bool]:
+        """The rows of sessions, and whether files are being written: those keep the rows that they have."""
+        rows: dict[str, Row | None] = {}
+        busy = False
+        for session_id in session_ids:
+            try:
+                rows[session_id] = self._row(session_id)
+            except StorageBusy:
+                busy = True
+        return rows, busy
 
     def _row(self, session_id: str) -> Row | None:
         summary = self._summarise(session_id)

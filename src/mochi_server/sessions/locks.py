@@ -2,50 +2,69 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mochi_server.errors import SessionBusy
+from mochi_server.errors import SessionBusy, StorageBusy
 from mochi_server.posix import alone_with
 
 SLOTS = 64
 """Lock files of a directory; sessions share them."""
 
 PATIENCE_SECONDS = 30.0
-"""How long another process may take over one write before it counts as a failure of the medium."""
+"""How long a thread waits for a lock by default."""
 
 
 class WriteLocks:
-    """Exclusive use of a session for the length of one write. Blocks; for threads."""
+    """Exclusive use of a session for the length of one write. For threads, which wait ``patience`` seconds for it."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, patience: float = PATIENCE_SECONDS) -> None:
         self._directory = directory
+        self._patience = patience
         self._threads = [threading.Lock() for _ in range(SLOTS)]
         self._blobs = threading.Lock()
+        self._imports = threading.Lock()
 
     @contextmanager
     def exclusive(self, session_id: str) -> Iterator[None]:
-        """Raises OSError when the lock file cannot be had."""
+        """Raises StorageBusy while the lock is held elsewhere, OSError when its file cannot be opened."""
         slot = int(session_id, 16) % SLOTS
-        with self._threads[slot], self._file(f"{slot:02d}"):
+        with self._locked(self._threads[slot], f"{slot:02d}"):
             yield
 
     @contextmanager
     def blobs(self) -> Iterator[None]:
-        """Exclusive use of the images beside all sessions. Raises OSError when the lock file cannot be had.
+        """Exclusive use of the images beside all sessions. Raises StorageBusy and OSError as ``exclusive`` does.
 
         Within it no session may be asked for: those who have one ask for this.
         """
-        with self._blobs, self._file("blobs"):
+        with self._locked(self._blobs, "blobs"):
             yield
 
     @contextmanager
-    def _file(self, name: str) -> Iterator[None]:
-        if not self._directory.is_dir():
-            self._directory.mkdir(mode=0o700, exist_ok=True)
-        with alone_with(self._directory / f"{name}.lock", PATIENCE_SECONDS):
+    def imports(self) -> Iterator[None]:
+        """Exclusive use of what is being imported. Raises StorageBusy and OSError as ``exclusive`` does."""
+        with self._locked(self._imports, "import"):
+            yield
+
+    @contextmanager
+    def _locked(self, threads: threading.Lock, name: str) -> Iterator[None]:
+        """The lock among threads, then the one among processes, with one deadline for both."""
+        deadline = time.monotonic() + self._patience
+        busy = StorageBusy(f"Another process or request holds the lock file {name}.lock of the sessions directory.")
+        if not threads.acquire(timeout=self._patience):
+            raise busy
+        with ExitStack() as stack:
+            stack.callback(threads.release)
+            if not self._directory.is_dir():
+                self._directory.mkdir(mode=0o700, exist_ok=True)
+            try:
+                stack.enter_context(alone_with(self._directory / f"{name}.lock", max(0, deadline - time.monotonic())))
+            except TimeoutError as error:
+                raise busy from error
             yield
 
 

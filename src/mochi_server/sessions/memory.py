@@ -1,6 +1,6 @@
 """Sessions that live as long as somebody works on them: conversations that nobody asked to be stored."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,6 +12,7 @@ from mochi_server.sessions.locks import Holds
 from mochi_server.sessions.pages import SessionPage
 from mochi_server.sessions.search import matches, pieces, words
 from mochi_server.sessions.session import ChatSession, new_id, now, timestamp
+from mochi_server.sessions.store import NewSession
 from mochi_server.sessions.types import Message, SessionQuery
 
 
@@ -36,6 +37,13 @@ class MemorySessionStore:
             fresh.metadata.session_id = new_id()
         self._sessions[fresh.session_id] = fresh
         return _copy(fresh)
+
+    async def create_all(
+        self, sessions: Sequence[NewSession], *, check: Callable[[], None] = lambda: None
+    ) -> Sequence[ChatSession]:
+        """Keep new sessions."""
+        check()
+        return [await self.create(session, images=images) for session, images in sessions]
 
     async def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
         """Keep a session as it is, in place of one that is there."""

@@ -10,6 +10,9 @@ from mochi_server.sessions.pages import SessionPage
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import Message, SessionQuery
 
+NewSession = tuple[ChatSession, Sequence[Image]]
+"""A session with the images that its messages name."""
+
 
 class SessionStore(Protocol):
     """Sessions, spoken of in changes and never saved whole.
@@ -22,6 +25,15 @@ class SessionStore(Protocol):
 
     async def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
         """Store a new session, with images it names; its id is replaced by a fresh one should it be taken."""
+        ...
+
+    async def create_all(
+        self, sessions: Sequence[NewSession], *, check: Callable[[], None] = lambda: None
+    ) -> Sequence[ChatSession]:
+        """Store new sessions in their order: all of them, or none where one fails or the process dies.
+
+        ``check`` is called between them, perhaps in a thread, and ends the import by raising.
+        """
         ...
 
     async def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:

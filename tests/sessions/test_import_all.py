@@ -1,0 +1,154 @@
+"""Many new sessions at once: all of them or none, whatever happens meanwhile."""
+
+import signal
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mochi_server.errors import ShuttingDown, StorageFailed
+from mochi_server.sessions import ChatSession, FileSessionStore, Image, SessionQuery, SessionStore
+from mochi_server.sessions.directory import SessionDirectory
+from mochi_server.sessions.store import NewSession
+from tests.sessions.processes import child
+from tests.sessions.samples import new_session, said
+from tests.support.images import PNG
+
+SHOWN = Image.of(PNG)
+
+
+def new_sessions(count: int) -> list[NewSession]:
+    """Sessions with a message each; the first shows an image."""
+    sessions = [new_session() for _ in range(count)]
+    for session in sessions:
+        session.messages.append(said("Hello"))
+    sessions[0].messages[0]["images"] = [SHOWN.reference]
+    return [(session, [SHOWN] if session is sessions[0] else []) for session in sessions]
+
+
+def ids_of(sessions: Sequence[ChatSession]) -> list[str]:
+    return [session.session_id for session in sessions]
+
+
+async def test_all_sessions_are_stored_in_their_order(store: SessionStore) -> None:
+    sessions = new_sessions(5)
+    stored = await store.create_all(sessions)
+    assert ids_of(stored) == [session.session_id for session, _ in sessions]
+    assert [await store.load(session.session_id) for session in stored] == list(stored)
+    listed = {entry["session_id"]: entry for entry in (await store.list(SessionQuery())).entries}
+    assert listed == {session.session_id: session.summary_object() for session in stored}
+    assert await store.load_image(SHOWN.sha256) == PNG
+
+
+async def test_taken_ids_are_replaced(store: SessionStore) -> None:
+    first = await store.create(new_session())
+    sessions = new_sessions(3)
+    for session, _ in sessions:
+        session.metadata.session_id = first.session_id
+    stored = await store.create_all(sessions)
+    assert len({first.session_id, *ids_of(stored)}) == 4
+
+
+async def test_import_that_is_ended_stores_nothing(files: FileSessionStore, sessions_dir: Path) -> None:
+    await ended_import(files)
+    assert [path.name for path in sessions_dir.iterdir() if "import" in path.name] == []
+    assert list((sessions_dir / "blobs").iterdir()) == []
+
+
+async def test_import_that_is_ended_stores_nothing_anywhere(store: SessionStore) -> None:
+    if not hasattr(store, "forget"):  # memory keeps nothing that a check could end
+        await ended_import(store)
+
+
+async def ended_import(store: SessionStore) -> None:
+    calls = 0
+
+    def check() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 4:
+            raise ShuttingDown
+
+    with pytest.raises(ShuttingDown):
+        await store.create_all(new_sessions(5), check=check)
+    assert (await store.list(SessionQuery())).total == 0
+
+
+def import_slowly(say: Connection, directory: Path, count: int) -> None:
+    """Import sessions; says when each is about to be written."""
+    SessionDirectory(directory).create_all(new_sessions(count), lambda: say.send("next"))
+
+
+@pytest.mark.parametrize("written", [1, 4])
+async def test_killed_import_leaves_nothing(sessions_dir: Path, written: int) -> None:
+    with child(import_slowly, sessions_dir, 300) as importer:
+        for _ in range(written):
+            importer.next()
+        importer.process.kill()
+        importer.rest()
+    store = FileSessionStore(sessions_dir)
+    await store.open()
+    assert (await store.list(SessionQuery())).total == 0
+    assert not list(sessions_dir.glob(".import-*"))
+    await store.aclose()
+
+
+def publish_until_killed(say: Connection, directory: Path, count: int, kill_after: int) -> None:
+    """Import sessions, and die when so many files have been moved to their place."""
+    rename, moved = Path.rename, []
+
+    def counted(path: Path, target: Path) -> Path:
+        if path.suffix == ".json":
+            moved.append(path)
+        if len(moved) > kill_after:
+            signal.raise_signal(signal.SIGKILL)
+        return rename(path, target)
+
+    Path.rename = counted  # type: ignore[method-assign, assignment]  # this process has no other use
+    stored = SessionDirectory(directory).create_all(new_sessions(count), lambda: None)
+    say.send(len(stored))
+
+
+@pytest.mark.parametrize("moved", [0, 1, 5])
+async def test_import_killed_while_it_is_published_is_completed(sessions_dir: Path, moved: int) -> None:
+    with child(publish_until_killed, sessions_dir, 6, moved) as importer:
+        assert importer.rest() == []
+    other = SessionDirectory(sessions_dir)
+    other.sweep()
+    store = FileSessionStore(sessions_dir)
+    await store.open()
+    assert (await store.list(SessionQuery())).total == 6
+    assert await store.load_image(SHOWN.sha256) == PNG
+    assert not list(sessions_dir.glob(".import-*"))
+    await store.aclose()
+
+
+async def test_next_import_completes_the_one_before(sessions_dir: Path) -> None:
+    with child(publish_until_killed, sessions_dir, 6, 2) as importer:
+        importer.rest()
+    store = FileSessionStore(sessions_dir)
+    await store.create_all(new_sessions(2))
+    assert (await store.list(SessionQuery())).total == 8
+    await store.aclose()
+
+
+async def test_import_that_cannot_be_published_is_undone(
+    files: FileSessionStore, sessions_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rename, moved = Path.rename, []
+
+    def failing(path: Path, target: Path) -> Any:
+        if path.suffix == ".json" and target.parent == sessions_dir:
+            moved.append(path)
+            if len(moved) == 4:
+                raise OSError(28, "No space left on device")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", failing)
+    with pytest.raises(StorageFailed):
+        await files.create_all(new_sessions(6))
+    assert (await files.list(SessionQuery())).total == 0
+    assert not list(sessions_dir.glob(".import-*"))
+    assert list((sessions_dir / "blobs").iterdir()) == []

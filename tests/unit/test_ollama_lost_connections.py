@@ -1,0 +1,78 @@
+"""Lines that reached the socket before the connection was lost are part of the answer."""
+
+import asyncio
+import socket
+import struct
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+import uvloop
+
+from mochi_server.errors import OllamaError
+from mochi_server.ollama.async_client import AsyncOllamaClient
+from mochi_server.ollama.requests import chat_payload
+from tests.support.raw_ollama import RawOllama, line
+
+ROUNDS = 10
+WORDS = [f"word {number} " for number in range(1000)]
+LINES = b"".join(map(line, WORDS))
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\n"
+CHUNKED = (
+    HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"".join(b"%x\r\n%s\r\n" % (len(w), w) for w in map(line, WORDS))
+)
+
+
+def closes(data: bytes) -> Callable[[socket.socket], None]:
+    return lambda connection: connection.sendall(data)
+
+
+def resets(data: bytes) -> Callable[[socket.socket], None]:
+    def chat(connection: socket.socket) -> None:
+        connection.sendall(data)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    return chat
+
+
+CONNECTIONS = {
+    "closed inside a chunked body": closes(CHUNKED),
+    "closed before the declared length": closes(HEAD + b"Content-Length: 1000000\r\n\r\n" + LINES),
+    "reset inside a chunked body": resets(CHUNKED),
+}
+
+
+async def received(url: str, pause: float) -> str:
+    """The text of an answer that breaks, for a consumer that pauses after each batch."""
+    words: list[str] = []
+    payload = chat_payload("raw", [{"role": "user", "content": "Hello!"}])
+    async with aclosing(AsyncOllamaClient(url)) as client:
+        batches = client.chat_lines(payload)
+        while batch := await next_batch(batches):
+            words += [piece["message"]["content"] for piece in batch]
+            await asyncio.sleep(pause)
+    return "".join(words)
+
+
+async def next_batch(batches: AsyncGenerator[list[dict[str, Any]], None]) -> list[dict[str, Any]]:
+    """The next batch, empty at the error that ends the answer."""
+    try:
+        return await anext(batches)
+    except OllamaError:
+        return []
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+@pytest.mark.parametrize("pause", [0, 0.01], ids=["fast consumer", "slow consumer"])
+@pytest.mark.parametrize("chat", CONNECTIONS.values(), ids=CONNECTIONS)
+def test_lost_connection_keeps_the_lines_received(
+    chat: Callable[[socket.socket], None], pause: float, loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    with RawOllama(chat) as ollama:
+        running = loop()
+        try:
+            answers = {running.run_until_complete(received(ollama.url, pause)) for _ in range(ROUNDS)}
+        finally:
+            running.close()
+    assert answers == {"".join(WORDS)}

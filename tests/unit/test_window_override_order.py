@@ -1,0 +1,68 @@
+"""A window set by hand takes effect only after it is stored."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mochi_server.config import MochiServerSettings
+from mochi_server.errors import StorageFailed
+from mochi_server.services.context_window import WindowRegistry
+from mochi_server.services.sessions import SessionService
+from mochi_server.sessions import ChatSession, MemorySessionStore, SessionCreationOptions
+from mochi_server.wiring import Services, build_services
+from mochi_stub import StubServer
+
+MODEL = "mochi"
+
+
+class FailingStore(MemorySessionStore):
+    """A store whose disk is full for changes of metadata."""
+
+    full = False
+
+    async def patch(self, session_id: str, fields: Mapping[str, Any], *, revision: str | None = None) -> ChatSession:
+        if self.full:
+            raise StorageFailed("save the session", OSError(28, "No space left on device"))
+        return await super().patch(session_id, fields, revision=revision)
+
+
+@pytest.fixture
+def services(private_stub: StubServer, tmp_path: Path) -> Services:
+    settings: dict[str, Any] = {"data_dir": str(tmp_path), "ollama_host": private_stub.url}
+    return build_services(MochiServerSettings(**settings))
+
+
+async def prepared(services: Services) -> tuple[SessionService, FailingStore, WindowRegistry, str]:
+    """The service over a failing store, and a session."""
+    store, windows = FailingStore(), WindowRegistry()
+    sessions = SessionService(store, services.client, windows, services.prompts, services.tools)
+    session = await sessions.create(SessionCreationOptions(model=MODEL))
+    return sessions, store, windows, session.session_id
+
+
+async def test_window_that_cannot_be_stored_is_not_set(services: Services) -> None:
+    sessions, store, windows, session_id = await prepared(services)
+    store.full = True
+    with pytest.raises(StorageFailed):
+        await sessions.patch(session_id, {"context_window": {"current_window": 2048}})
+    await services.client.aclose()
+    assert windows.override_of(MODEL) is None
+
+
+async def test_window_whose_release_cannot_be_stored_stays(services: Services) -> None:
+    sessions, store, windows, session_id = await prepared(services)
+    await sessions.patch(session_id, {"context_window": {"current_window": 2048}})
+    store.full = True
+    with pytest.raises(StorageFailed):
+        await sessions.patch(session_id, {"context_window": None})
+    override = windows.override_of(MODEL)
+    store.full = False
+    released = await sessions.patch(session_id, {"context_window": None})
+    await services.client.aclose()
+    assert override is not None
+    assert override.window == 2048
+    assert windows.override_of(MODEL) is None
+    assert released.metadata.context_window_config["current_window"] == 8192
+    assert released.metadata.context_window_config["manual_override"] is False
