@@ -57,12 +57,12 @@ def recording(upstream: StubServer, folder: Path) -> Iterator[StubServer]:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, shared_stub: StubServer) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Recordings of all the requests. Tests only read them."""
     made = tmp_path_factory.mktemp("recordings") / "made"
-    with recording(shared_stub, made) as recorder:
+    with StubServer(speed=0) as upstream, recording(upstream, made) as recorder:
         for method, path, body in REQUESTS:
-            passed, direct = send_request(recorder, method, path, body), send_request(shared_stub, method, path, body)
+            passed, direct = send_request(recorder, method, path, body), send_request(upstream, method, path, body)
             assert (passed.status, passed.body) == (direct.status, direct.body)
     return made
 
