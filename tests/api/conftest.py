@@ -1,5 +1,6 @@
-"""What the tests of the HTTP API share beside the servers of all tests.
+"""Servers that the tests of the HTTP API share.
 
+No session of a shared server is summarized in the background: its summary would appear in the journal of a later test.
 A test that makes the context window of a model larger takes a private stub and a private server: all sessions of
 a server share the windows, and servers take over the windows that the stub has loaded.
 A module whose server needs settings or files of its own overrides `shared_stub` and `shared_server` with module scope.
@@ -10,12 +11,28 @@ from collections.abc import Iterator
 import pytest
 
 from mochi_stub import StubServer
+from tests.support.api import Api
 from tests.support.holding import Holding
 from tests.support.server import RunningServer
 from tests.support.stub import assert_no_prompt_truncated
 
 AN_HOUR = 3600
 FIRST_WINDOW = 8192
+
+
+@pytest.fixture(scope="session")
+def shared_stub() -> Iterator[StubServer]:
+    """The stub of this worker. Tests take `stub`."""
+    with StubServer(speed=0) as stub:
+        yield stub
+
+
+@pytest.fixture(scope="session")
+def shared_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """The server of this worker. Tests take `server` or `api`."""
+    data_dir = tmp_path_factory.mktemp("shared")
+    with RunningServer(data_dir, shared_stub.url, summarization_interval_seconds=AN_HOUR) as server:
+        yield server
 
 
 @pytest.fixture
@@ -25,6 +42,12 @@ def stub(shared_stub: StubServer) -> Iterator[StubServer]:
     yield shared_stub
     assert_no_prompt_truncated(shared_stub)
     assert not [e.path for e in shared_stub.exchanges() if e.model == "mochi" and (e.num_ctx or 0) > FIRST_WINDOW]
+
+
+@pytest.fixture
+def api(stub: StubServer, shared_server: RunningServer) -> Api:
+    """A client of `server`."""
+    return shared_server.client
 
 
 @pytest.fixture(scope="session")

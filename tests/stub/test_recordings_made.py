@@ -83,10 +83,10 @@ def meaning(answer: RawResponse) -> Any:
         return text
 
 
-def test_recording_is_replayed_without_loss(folder: Path, stub: StubServer) -> None:
+def test_recording_is_replayed_without_loss(folder: Path, private_stub: StubServer) -> None:
     with replaying(folder) as replay:
         for method, path, body in REQUESTS:
-            again, direct = send_request(replay, method, path, body), send_request(stub, method, path, body)
+            again, direct = send_request(replay, method, path, body), send_request(private_stub, method, path, body)
             assert again.status == direct.status, path
             assert meaning(again) == meaning(direct), path
             assert again.headers["content-type"].partition(";")[0] == direct.headers["content-type"].partition(";")[0]
