@@ -18,6 +18,8 @@ from tests.support.holding import Holding
 from tests.support.server import SERVERS, RunningServer
 from tests.support.stub import assert_no_prompt_truncated
 
+MEMORY_FOLDER = "/dev/shm"  # noqa: S108 - pytest makes a folder of its own in it
+
 
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,14 +38,10 @@ def shared_stub() -> Iterator[StubServer]:
 @pytest.fixture(scope="session")
 def shared_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     """The server of this worker, with default settings. Tests take `server` or `api`."""
-    with RunningServer(tmp_path_factory.mktemp("shared"), shared_stub.url) as server:
+    # A summary of one test would appear in the journal of another.
+    quiet = {"summarization_interval_seconds": 3600}
+    with RunningServer(tmp_path_factory.mktemp("shared"), shared_stub.url, **quiet) as server:
         yield server
-
-
-@pytest.fixture(scope="session")
-def shared_api(shared_server: RunningServer) -> Api:
-    """A client of the shared server. Tests take `api`."""
-    return shared_server.api()
 
 
 @pytest.fixture
@@ -61,9 +59,9 @@ def server(stub: StubServer, shared_server: RunningServer) -> RunningServer:
 
 
 @pytest.fixture
-def api(stub: StubServer, shared_api: Api) -> Api:
+def api(stub: StubServer, shared_server: RunningServer) -> Api:
     """A client of `server`."""
-    return shared_api
+    return shared_server.client
 
 
 @pytest.fixture
@@ -107,6 +105,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Start what all workers share."""
     # Without compiled files, each process that the tests start would compile its imports for seconds.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    # Temporary files in memory: the server syncs each session to the disk.
+    if os.access(MEMORY_FOLDER, os.W_OK):
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", MEMORY_FOLDER)
     if not hasattr(config, "workerinput"):
         postgres.begin_run()
 

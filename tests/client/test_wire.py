@@ -8,7 +8,7 @@ import pytest
 from mochi_server.client import AsyncMochiClient, MochiClient, UnknownEvent, types
 from mochi_server.client.wire import Frame, Parser
 from mochi_server.events import ContentDelta, Done
-from tests.support.api import Api
+from tests.support.server import RunningServer
 
 SENT = (
     b'id: a1:1\nevent: content_delta\ndata: {"content":"\xc3\xbcber","role":"assistant"}\n\n: ping\n\n'
@@ -24,9 +24,11 @@ READ = [
 
 
 @pytest.fixture(scope="module")
-def schemas(shared_api: Api) -> dict[str, Any]:
+def schemas(shared_server: RunningServer) -> dict[str, Any]:
     """The schemas of the OpenAPI document."""
-    document = shared_api.ok(shared_api.http.get(shared_api.http.base_url.join("/openapi.json")))
+    document = shared_server.client.ok(
+        shared_server.client.http.get(shared_server.client.http.base_url.join("/openapi.json"))
+    )
     found: dict[str, Any] = document["components"]["schemas"]
     return found
 

@@ -18,6 +18,7 @@ from mochi_server.sessions.types import Message
 from tests.support.api import Api, Event
 from tests.support.instructions import calls, instruct, words
 from tests.support.process import run
+from tests.support.server import RunningServer
 from tests.support.tools import write_tools
 
 if TYPE_CHECKING:
@@ -28,9 +29,11 @@ Validator = Callable[[dict[str, Any]], "Draft202012Validator"]
 
 
 @pytest.fixture(scope="module")
-def document(shared_api: Api) -> Document:
+def document(shared_server: RunningServer) -> Document:
     """The OpenAPI document that the server serves."""
-    return shared_api.ok(shared_api.http.get(shared_api.http.base_url.join("/openapi.json")))
+    return shared_server.client.ok(
+        shared_server.client.http.get(shared_server.client.http.base_url.join("/openapi.json"))
+    )
 
 
 @pytest.fixture(scope="module")

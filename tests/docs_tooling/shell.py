@@ -12,7 +12,7 @@ SECONDS = 60
 
 _SETUP = """
 curl() { command curl --fail-with-body -sS "$@"; }
-uv() { if [ "$1" = run ]; then shift; "$@"; fi; }
+uv() { if [ "$1" = run ]; then shift; if [ "$1" = --no-dev ]; then shift; fi; "$@"; fi; }
 pip() { :; }
 git() { :; }
 sleep() { command sleep 0.2; }

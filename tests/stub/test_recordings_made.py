@@ -57,12 +57,12 @@ def recording(upstream: StubServer, folder: Path) -> Iterator[StubServer]:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, shared_stub: StubServer) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Recordings of all the requests. Tests only read them."""
     made = tmp_path_factory.mktemp("recordings") / "made"
-    with recording(shared_stub, made) as recorder:
+    with StubServer(speed=0) as upstream, recording(upstream, made) as recorder:
         for method, path, body in REQUESTS:
-            passed, direct = send_request(recorder, method, path, body), send_request(shared_stub, method, path, body)
+            passed, direct = send_request(recorder, method, path, body), send_request(upstream, method, path, body)
             assert (passed.status, passed.body) == (direct.status, direct.body)
     return made
 
@@ -83,10 +83,10 @@ def meaning(answer: RawResponse) -> Any:
         return text
 
 
-def test_recording_is_replayed_without_loss(folder: Path, stub: StubServer) -> None:
+def test_recording_is_replayed_without_loss(folder: Path, private_stub: StubServer) -> None:
     with replaying(folder) as replay:
         for method, path, body in REQUESTS:
-            again, direct = send_request(replay, method, path, body), send_request(stub, method, path, body)
+            again, direct = send_request(replay, method, path, body), send_request(private_stub, method, path, body)
             assert again.status == direct.status, path
             assert meaning(again) == meaning(direct), path
             assert again.headers["content-type"].partition(";")[0] == direct.headers["content-type"].partition(";")[0]

@@ -13,7 +13,7 @@ comma-separated. Directories are below `MOCHI_DATA_DIR` unless they are absolute
 in one line, and the server does not start.
 
 ```bash
-MOCHI_LOG_LEVEL=DEBUG uv run mochi-server --port 8080
+MOCHI_LOG_LEVEL=DEBUG uv run --no-dev mochi-server --port 8080
 ```
 """
 
