@@ -4,7 +4,6 @@ MochiError
 ├── SessionNotFound        SESSION_NOT_FOUND      404   no such session
 ├── SessionBusy            SESSION_BUSY           409   a turn is running on the session
 ├── SessionConflict        SESSION_CONFLICT       409   somebody else changed the session first
-├── SessionTaken           SESSION_CONFLICT       409   the server lost its hold of the session during a turn
 ├── InvalidMessageIndex    INVALID_MESSAGE_INDEX  400   no message there that can be edited, or forked from
 ├── BlobNotFound           BLOB_NOT_FOUND         404   no message of the session has such an image
 ├── EmptyHistory           EMPTY_HISTORY          400   nothing to answer again
@@ -26,7 +25,7 @@ MochiError
 ├── PromptExists           PROMPT_EXISTS          409   a prompt file of that name exists
 ├── ValidationFailed       VALIDATION_ERROR       422   the request is not what the route takes
 ├── InvalidComparison      VALIDATION_ERROR       400   a comparison's request breaks one of its own rules
-├── StorageFailed          STORAGE_FAILED         500   the data directory cannot be read or written
+├── StorageFailed          STORAGE_FAILED         500   the sessions cannot be read or written
 ├── ServerLost             SERVER_LOST            503   another server ran the turn, and is dead
 ├── ShuttingDown           SHUTTING_DOWN          503   the server takes no new turns
 ├── NotReady               NOT_READY              503   the server could not store what it is sent
@@ -40,6 +39,8 @@ MochiError
 ├── RouteNotFound          NOT_FOUND              404   no such path
 ├── MethodNotAllowed       METHOD_NOT_ALLOWED     405   the path does not take the method
 └── InternalError          INTERNAL_ERROR         500   a defect of the server
+
+``SessionTaken`` and ``StorageUnavailable`` are special cases of their parents, with the same code and status.
 """
 
 import json
@@ -90,13 +91,14 @@ class SessionConflict(MochiError):
         super().__init__(f"Session {session_id!r} was changed by somebody else meanwhile.", session_id=session_id)
 
 
-class SessionTaken(MochiError):
-    code, status = "SESSION_CONFLICT", HTTPStatus.CONFLICT
+class SessionTaken(SessionConflict):
+    """Another server writes the session, so this one must not write it any more."""
 
     def __init__(self, session_id: str) -> None:
-        super().__init__(
-            f"The server lost the database and with it its hold of session {session_id!r}; the turn was ended.",
-            session_id=session_id,
+        super().__init__(session_id)
+        self.message = (
+            f"Another server took session {session_id!r} over while this one had no connection to the database. "
+            "The rest of the answer is not stored. Load the session, then send the message again."
         )
 
 
@@ -260,6 +262,10 @@ class StorageFailed(MochiError):
     def __init__(self, doing: str, error: OSError) -> None:
         reason = error.strerror or type(error).__name__  # never its text, which names files
         super().__init__(f"Cannot {doing}: {reason}.", errno=error.errno)
+
+
+class StorageUnavailable(StorageFailed):
+    """The database did not answer; the same operation may succeed later."""
 
 
 class ServerLost(MochiError):

@@ -3,12 +3,16 @@
 import asyncio
 import logging
 from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 from mochi_server.chat.answer import Answer
 from mochi_server.chat.history import instructed, last_user_index
 from mochi_server.chat.repeated import digest
 from mochi_server.chat.turn import Turn
+from mochi_server.chat.write_retry import WriteRetry
 from mochi_server.errors import MochiError
+from mochi_server.sessions.finishing import finished
 from mochi_server.sessions.history import History
 from mochi_server.sessions.session import ChatSession, new_id, now, user_message
 from mochi_server.sessions.store import SessionStore
@@ -57,9 +61,10 @@ class Transcript:
     here until then.
     """
 
-    def __init__(self, store: SessionStore, turn: Turn, checkpoints: Checkpoints) -> None:
+    def __init__(self, store: SessionStore, turn: Turn, checkpoints: Checkpoints, retry: WriteRetry) -> None:
         self._store = store
         self._checkpoints = checkpoints
+        self._retry = retry
         self._turn = turn
         self._id = turn.session.session_id
         self._answer: Answer | None = None
@@ -86,7 +91,7 @@ class Transcript:
             key = None if request.key is None else digest(self._id, request.key)
             said.append(user_message(request.message, request.images, key_digest=key))
         if said:
-            self._storing = asyncio.ensure_future(self._store.append(self._id, said, images=request.images))
+            self._storing = asyncio.ensure_future(self._append(said, images=request.images))
             self._turn.request = request.without_data()  # a turn may take minutes, and be remembered after it
         history = session.history.plus(said)
         session.messages = history
@@ -116,15 +121,7 @@ class Transcript:
     async def add(self, message: Message, *, last: bool = False) -> None:
         """Store a whole message; ``last`` says that the turn is complete with it."""
         await self._settle()
-        self._answer = None
-        self.messages = self.messages.plus([message])
-        self._turn.stored.append(message)
-        if not self._replaces:
-            await self._store.append(self._id, [message], ends_turn=last)
-            if self._open_calls:
-                self._timer = asyncio.get_running_loop().call_later(_CALL_SECONDS, self._checkpoint)
-        elif last:
-            await self._replace()
+        await finished(self._add(message, last=last))
 
     def expect_results(self, calls: Sequence[Call]) -> None:
         """From now on these calls are carried out; each of them gets a result, come what may."""
@@ -133,21 +130,26 @@ class Transcript:
     async def add_result(self, call: Call, outcome: ToolOutcome) -> None:
         """Store how a call ended."""
         await self._settle()
-        self._open_calls = [open_call for open_call in self._open_calls if open_call.id != call.id]
-        await self.add(tool_message(call, outcome))
+        await finished(self._add(tool_message(call, outcome), result_of=call))
 
     def hand_back(self, call: Call) -> None:
         """A call's result is the client's to send, in a later turn."""
-        self._open_calls = [open_call for open_call in self._open_calls if open_call.id != call.id]
+        self._close(call)
 
     async def interrupt(self) -> None:
         """Store what there is of the turn: the answer in progress, marked as interrupted, and results for its calls.
 
         Raises what went wrong with storing; where it was the user's message, there is nothing to answer.
         """
+        await finished(self._interrupt())
+
+    async def _interrupt(self) -> None:
         await self._settle()
         answer, self._answer = self._answer, None
-        left, self._open_calls = self._open_calls, []
+        left = (
+            [] if answer is not None else self._open_calls
+        )  # calls need results only if the answer that made them is stored
+        self._open_calls = []
         outcomes = [failed(call, INTERRUPTED) for call in left]
         messages = [interrupted(tool_message(outcome.call, outcome)) for outcome in outcomes]
         self._turn.outcomes.extend(outcomes)
@@ -157,13 +159,33 @@ class Transcript:
             return
         self._turn.stored.extend(messages)
         if self._replaces and self._turn.stored:
-            await self._replace()
+            await self._replace(self._turn.stored)
         elif messages:
-            await self._store.append(self._id, messages)
+            await self._append(messages)
 
-    async def _replace(self) -> None:
+    async def _add(self, message: Message, *, last: bool = False, result_of: Call | None = None) -> None:
+        if not self._replaces:
+            await self._append([message], ends_turn=last)
+        elif last:
+            await self._replace([*self._turn.stored, message])
+        self._answer = None
+        self.messages = self.messages.plus([message])
+        self._turn.stored.append(message)
+        if result_of is not None:
+            self._close(result_of)
+        if self._open_calls and not self._replaces:
+            self._timer = asyncio.get_running_loop().call_later(_CALL_SECONDS, self._checkpoint)
+
+    def _close(self, call: Call) -> None:
+        self._open_calls = [open_call for open_call in self._open_calls if open_call.id != call.id]
+
+    async def _append(self, messages: Sequence[Message], **options: Any) -> ChatSession:
+        return await self._retry.run(lambda: self._store.append(self._id, messages, **options))
+
+    async def _replace(self, messages: Sequence[Message]) -> ChatSession:
         # What another process has added meanwhile is not for this turn to replace.
-        await self._store.replace_tail(self._id, self._begins + 1, self._turn.stored, revision=self._found)
+        replace = partial(self._store.replace_tail, self._id, self._begins + 1, messages, revision=self._found)
+        return await self._retry.run(replace)
 
     def _checkpoint(self) -> None:
         self._timer = None

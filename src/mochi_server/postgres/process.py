@@ -5,12 +5,12 @@ PostgreSQL frees the locks of a connection that ends, however it ends: with its 
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 
 import psycopg
 
-from mochi_server.errors import StorageFailed
+from mochi_server.errors import StorageFailed, StorageUnavailable
 from mochi_server.postgres import tables
 from mochi_server.postgres.database import Connection, Database
 from mochi_server.postgres.errors import UNREACHABLE, failure
@@ -23,6 +23,7 @@ _LOOK_SECONDS = 1.0
 _ANSWER_SECONDS = 10.0
 _RETRY_SECONDS = 0.5
 _CLOSE_SECONDS = 1.0
+_TRY_LOCK = "SELECT pg_try_advisory_lock(%s)"
 _HELD = (
     "SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 "
     "AND granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
@@ -41,10 +42,11 @@ class Process:
 
     def __init__(self, database: Database) -> None:
         self.name = new_id()
-        self.on_loss: list[Callable[[], None]] = []
-        """Called when the locks are gone without having been released."""
+        self.reconnected: Callable[[Connection], Awaitable[None]] | None = None
+        """Called after an outage, when the locks that no other process took are held again."""
         self._database = database
         self._connection: Connection | None = None
+        self._held: set[int] = set()
         self._in_use = asyncio.Lock()
         self._watching: asyncio.Task[None] | None = None
 
@@ -63,10 +65,14 @@ class Process:
 
     async def take(self, key: int) -> bool:
         """Try to get a lock; whoever holds it keeps it. Raises ``StorageFailed``."""
-        return await self._ask("SELECT pg_try_advisory_lock(%s)", key)
+        taken = await self._ask(_TRY_LOCK, key)
+        if taken:
+            self._held.add(key)
+        return taken
 
     async def release(self, key: int) -> None:
         """Give a lock back. Where that fails, it is free already."""
+        self._held.discard(key)
         with suppress(StorageFailed):
             await self._ask("SELECT pg_advisory_unlock(%s)", key)
 
@@ -99,6 +105,10 @@ class Process:
         try:
             await connection.execute("SELECT pg_advisory_lock(%s)", [lock_key("processes", self.name)])
             await connection.execute("INSERT INTO processes VALUES (%s) ON CONFLICT DO NOTHING", [self.name])
+            for key in list(self._held):
+                await connection.execute(_TRY_LOCK, [key])
+            if self.reconnected is not None:
+                await self.reconnected(connection)
         except BaseException:
             await connection.close()
             raise
@@ -108,10 +118,9 @@ class Process:
     async def _ask(self, statement: str, key: int) -> bool:
         async with self._in_use:
             if self._connection is None:
-                raise StorageFailed("hold a session", OSError(5, UNREACHABLE))
+                raise StorageUnavailable("hold a session", OSError(5, UNREACHABLE))
             try:
-                rows = await self._connection.execute(statement, [key])
-                row = await rows.fetchone()
+                row = await (await self._connection.execute(statement, [key])).fetchone()
             except psycopg.Error as error:
                 self._lose()
                 raise failure("hold a session", error) from error
@@ -124,7 +133,7 @@ class Process:
                 if self._connection is None:
                     with suppress(psycopg.Error, TimeoutError, asyncio.TimeoutError):
                         await asyncio.wait_for(self._connect(), _ANSWER_SECONDS)
-                        _log.warning("locks in the database can be had again")
+                        _log.warning("the database can be reached again")
                 elif not await self._answers(self._connection):
                     self._lose()
 
@@ -139,8 +148,6 @@ class Process:
         connection, self._connection = self._connection, None
         if connection is None:
             return
-        _log.error("the connection that holds the locks is lost: turns under way are ended")
+        _log.error("the connection to the database is lost; running turns go on and store their answers later")
         self._database.reachable = False
         connection.pgconn.finish()
-        for tell in self.on_loss:
-            tell()

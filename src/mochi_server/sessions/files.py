@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from contextvars import copy_context
@@ -221,7 +221,7 @@ class FileStores:
         """See whether the directory can be written. Raises ``StorageFailed``."""
         await self.chats.check()
 
-    def when_lost(self, _: Callable[[], None]) -> None:
+    def when_lost(self, _: Callable[[Collection[str]], None]) -> None:
         """Nobody takes a session that this process holds."""
 
     async def aclose(self) -> None:
