@@ -26,7 +26,7 @@ MochiError
 ├── ValidationFailed       VALIDATION_ERROR       422   the request is not what the route takes
 ├── InvalidComparison      VALIDATION_ERROR       400   a comparison's request breaks one of its own rules
 ├── StorageFailed          STORAGE_FAILED         500   the sessions cannot be read or written
-├── ServerLost             SERVER_LOST            503   another server ran the turn, and is dead
+├── ServerLost             SERVER_LOST            504   another server runs the turn, and is dead or does not answer
 ├── ShuttingDown           SHUTTING_DOWN          503   the server takes no new turns
 ├── NotReady               NOT_READY              503   the server could not store what it is sent
 ├── Unauthorized           UNAUTHORIZED           401   no API key, or a wrong one
@@ -269,13 +269,14 @@ class StorageUnavailable(StorageFailed):
 
 
 class ServerLost(MochiError):
-    """Ends the streams of those who listened at other servers, so no route answers with it."""
+    """Answer of a server to requests about a turn that another server runs, and the end of such streams."""
 
-    code, status = "SERVER_LOST", HTTPStatus.SERVICE_UNAVAILABLE
+    code, status = "SERVER_LOST", HTTPStatus.GATEWAY_TIMEOUT
 
     def __init__(self, session_id: str) -> None:
         super().__init__(
-            f"The server that answered in session {session_id!r} is gone. What was said is stored as far as it got.",
+            f"The server that runs the turn of session {session_id!r} does not answer. "
+            "Load the session to see what is stored, and send the request again later.",
             session_id=session_id,
         )
 

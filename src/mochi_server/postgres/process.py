@@ -19,11 +19,14 @@ from mochi_server.sessions.session import new_id
 NAMESPACES = {"chats": 0x6D01, "agents": 0x6D02, "processes": 0x6D03}
 """Of advisory locks, which are 64-bit numbers; ids are 40 bits of them."""
 
-_LOOK_SECONDS = 1.0
+HEARTBEAT_SECONDS = 1.0
+SILENT_HEARTBEATS = 5
+"""Heartbeats that a live process may miss before others take it for frozen."""
 _ANSWER_SECONDS = 10.0
 _RETRY_SECONDS = 0.5
 _CLOSE_SECONDS = 1.0
 _TRY_LOCK = "SELECT pg_try_advisory_lock(%s)"
+_HEARTBEAT = "INSERT INTO processes (name) VALUES (%s) ON CONFLICT (name) DO UPDATE SET seen = clock_timestamp()"
 _HELD = (
     "SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 "
     "AND granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
@@ -40,8 +43,11 @@ def lock_key(namespace: str, name: str) -> int:
 class Process:
     """This process and its locks. Belongs to one event loop."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, heartbeat_seconds: float = HEARTBEAT_SECONDS) -> None:
         self.name = new_id()
+        self.silent_seconds = heartbeat_seconds * SILENT_HEARTBEATS
+        """Age of a heartbeat that shows that a process is frozen."""
+        self._heartbeat_seconds = heartbeat_seconds
         self.reconnected: Callable[[Connection], Awaitable[None]] | None = None
         """Called after an outage, when the locks that no other process took are held again."""
         self._database = database
@@ -82,10 +88,16 @@ class Process:
         rows = await (await connection.execute(_HELD)).fetchall()
         return set(keys) & {row[0] for row in rows}
 
+    async def is_silent(self, connection: Connection, name: str) -> bool:
+        """Whether another process has sent no heartbeat lately, although its locks may be held."""
+        statement = "SELECT seen < clock_timestamp() - make_interval(secs => %s) FROM processes WHERE name = %s"
+        row = await (await connection.execute(statement, [self.silent_seconds, name])).fetchone()
+        return bool(row and row[0])
+
     async def bury(self) -> None:
         """Remove what dead processes have left. Raises ``StorageFailed``."""
         async with self._database.connection("tidy up") as connection:
-            names = {name: lock_key("processes", name) for name in await tables.processes(connection)}
+            names = {name: lock_key("processes", name) for name in await tables.quiet_processes(connection)}
             held = await self.held(connection, names.values())
             await tables.tidy(connection, [name for name, key in names.items() if key not in held])
 
@@ -104,7 +116,7 @@ class Process:
         connection = await self._database.connect()
         try:
             await connection.execute("SELECT pg_advisory_lock(%s)", [lock_key("processes", self.name)])
-            await connection.execute("INSERT INTO processes VALUES (%s) ON CONFLICT DO NOTHING", [self.name])
+            await connection.execute(_HEARTBEAT, [self.name])
             for key in list(self._held):
                 await connection.execute(_TRY_LOCK, [key])
             if self.reconnected is not None:
@@ -128,18 +140,18 @@ class Process:
 
     async def _watch(self) -> None:
         while True:
-            await asyncio.sleep(_LOOK_SECONDS if self.connected else _RETRY_SECONDS)
+            await asyncio.sleep(self._heartbeat_seconds if self.connected else _RETRY_SECONDS)
             async with self._in_use:
                 if self._connection is None:
                     with suppress(psycopg.Error, TimeoutError, asyncio.TimeoutError):
                         await asyncio.wait_for(self._connect(), _ANSWER_SECONDS)
                         _log.warning("the database can be reached again")
-                elif not await self._answers(self._connection):
+                elif not await self._beat(self._connection):
                     self._lose()
 
-    async def _answers(self, connection: Connection) -> bool:
+    async def _beat(self, connection: Connection) -> bool:
         try:
-            await asyncio.wait_for(connection.execute("SELECT 1"), _ANSWER_SECONDS)
+            await asyncio.wait_for(connection.execute(_HEARTBEAT, [self.name]), _ANSWER_SECONDS)
         except (psycopg.Error, TimeoutError, asyncio.TimeoutError):
             return False
         return True

@@ -9,6 +9,7 @@ from typing import Any
 
 from mochi_server.errors import (
     BlobNotFound,
+    ServerLost,
     SessionBusy,
     SessionConflict,
     SessionNotFound,
@@ -320,11 +321,16 @@ class PostgresSessionStore:
                 await tables.note_end(connection, hold.run_id)
 
     async def _until_free(self, session_id: str, *, wait: bool) -> None:
-        """Rest until another process may have let go. Raises ``SessionBusy`` at a turn that is not to be waited for."""
+        """Rest until another process may have let go.
+
+        Raises ``SessionBusy`` at a turn that is not to be waited for, ``ServerLost`` at one that is frozen.
+        """
         async with self._database.connection(f"hold session {session_id}") as connection:
-            run_id = await self._table.holder(connection, session_id)
-        if run_id is not None and not wait:
-            raise SessionBusy(session_id, run_id)
+            run_id, process = await self._table.holder(connection, session_id)
+            if run_id is not None and not wait:
+                raise SessionBusy(session_id, run_id)
+            if process is not None and await self._process.is_silent(connection, process):
+                raise ServerLost(session_id)
         event = self._freed.setdefault(session_id, asyncio.Event())
         try:
             await asyncio.wait_for(event.wait(), _RETRY_SECONDS)

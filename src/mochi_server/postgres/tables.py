@@ -149,10 +149,11 @@ class SessionTable:
         values = {**self._which(session_id), "fence": fence}
         await connection.execute(f"UPDATE sessions s SET run_id = NULL WHERE {_ONE} AND fence = %(fence)s", values)
 
-    async def holder(self, connection: Connection, session_id: str) -> str | None:
-        """The run that holds a session, or held it when its server died."""
-        row = await self._one(connection, f"SELECT run_id FROM sessions s WHERE {_ONE}", session_id)
-        return str(row[0]) if row and row[0] is not None else None
+    async def holder(self, connection: Connection, session_id: str) -> tuple[str | None, str | None]:
+        """The run that holds a session, or held it when its server died, and the process that runs it."""
+        statement = "SELECT s.run_id, r.process FROM sessions s LEFT JOIN runs r ON r.run_id = s.run_id WHERE "
+        row = await self._one(connection, statement + _ONE, session_id)
+        return row or (None, None)
 
     async def left(self, connection: Connection) -> list[str]:
         """Sessions with an unfinished answer."""
@@ -254,9 +255,10 @@ async def tidy(connection: Connection, dead: Sequence[str]) -> None:
         await connection.execute(statement, values)
 
 
-async def processes(connection: Connection) -> list[str]:
-    """The processes that are, or were until lately."""
-    return [row[0] for row in await (await connection.execute("SELECT name FROM processes")).fetchall()]
+async def quiet_processes(connection: Connection) -> list[str]:
+    """The processes without a heartbeat for a while: those that have not just lost the database for a moment."""
+    statement = "SELECT name FROM processes WHERE seen < clock_timestamp() - interval '30 s'"
+    return [row[0] for row in await (await connection.execute(statement)).fetchall()]
 
 
 async def now(connection: Connection) -> datetime:
