@@ -29,7 +29,10 @@ _UNREACHABLE_SECONDS = 0.3
 """The same while the database is known to be unreachable; turns retry their writes."""
 
 _LIMITS = f"SET statement_timeout = '{STATEMENT_SECONDS}s'; SET idle_in_transaction_session_timeout = '15s'"
-_NOTICED_WITHIN_SECONDS = "SET tcp_keepalives_idle = 2; SET tcp_keepalives_interval = 1; SET tcp_keepalives_count = 2"
+_NOTICED_WITHIN_SECONDS = (
+    "SET tcp_keepalives_idle = 2; SET tcp_keepalives_interval = 1; SET tcp_keepalives_count = 2; "
+    "SET tcp_user_timeout = '5s'"
+)
 """A host that is gone without a word is one for the database as well, and its locks are free."""
 
 logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # it quotes the server's words at every try

@@ -150,9 +150,12 @@ class Process:
                     self._lose()
 
     async def _beat(self, connection: Connection) -> bool:
+        """Send a heartbeat. Return False if the connection is lost; a database that cannot write keeps the locks."""
         try:
             await asyncio.wait_for(connection.execute(_HEARTBEAT, [self.name]), _ANSWER_SECONDS)
-        except (psycopg.Error, TimeoutError, asyncio.TimeoutError):
+        except psycopg.Error:
+            return not connection.closed
+        except (TimeoutError, asyncio.TimeoutError):
             return False
         return True
 
