@@ -54,6 +54,9 @@ class MochiServerSettings(BaseSettings):
     storage_wait_seconds: Seconds = Field(
         10, description="How long a request waits for a session file that another process locks or is writing."
     )
+    store_retry_seconds: Seconds = Field(
+        60, description="How long a turn retries to store its answer while the database of `MOCHI_STORE_URL` is away."
+    )
     workers: int = Field(1, ge=1, le=1000, description="Server processes; more than one need `MOCHI_STORE_URL`.")
     sessions_dir: Directory = Field("chat_sessions", description="Session storage directory.")
     tools_dir: Directory = Field("tools", description="Tools directory.")

@@ -4,7 +4,6 @@ MochiError
 ├── SessionNotFound        SESSION_NOT_FOUND      404   no such session
 ├── SessionBusy            SESSION_BUSY           409   a turn is running on the session
 ├── SessionConflict        SESSION_CONFLICT       409   somebody else changed the session first
-├── SessionTaken           SESSION_CONFLICT       409   the server lost its hold of the session during a turn
 ├── InvalidMessageIndex    INVALID_MESSAGE_INDEX  400   no message there that can be edited, or forked from
 ├── BlobNotFound           BLOB_NOT_FOUND         404   no message of the session has such an image
 ├── EmptyHistory           EMPTY_HISTORY          400   nothing to answer again
@@ -26,9 +25,9 @@ MochiError
 ├── PromptExists           PROMPT_EXISTS          409   a prompt file of that name exists
 ├── ValidationFailed       VALIDATION_ERROR       422   the request is not what the route takes
 ├── InvalidComparison      VALIDATION_ERROR       400   a comparison's request breaks one of its own rules
-├── StorageFailed          STORAGE_FAILED         500   the data directory cannot be read or written
+├── StorageFailed          STORAGE_FAILED         500   the sessions cannot be read or written
 ├── StorageBusy            STORAGE_BUSY           503   another process locks or is writing what is needed
-├── ServerLost             SERVER_LOST            503   another server ran the turn, and is dead
+├── ServerLost             SERVER_LOST            504   another server runs the turn, and is dead or does not answer
 ├── ShuttingDown           SHUTTING_DOWN          503   the server takes no new turns and imports
 ├── NotReady               NOT_READY              503   the server could not store what it is sent
 ├── Unauthorized           UNAUTHORIZED           401   no API key, or a wrong one
@@ -41,6 +40,8 @@ MochiError
 ├── RouteNotFound          NOT_FOUND              404   no such path
 ├── MethodNotAllowed       METHOD_NOT_ALLOWED     405   the path does not take the method
 └── InternalError          INTERNAL_ERROR         500   a defect of the server
+
+``SessionTaken`` and ``StorageUnavailable`` are special cases of their parents, with the same code and status.
 """
 
 import json
@@ -91,13 +92,14 @@ class SessionConflict(MochiError):
         super().__init__(f"Session {session_id!r} was changed by somebody else meanwhile.", session_id=session_id)
 
 
-class SessionTaken(MochiError):
-    code, status = "SESSION_CONFLICT", HTTPStatus.CONFLICT
+class SessionTaken(SessionConflict):
+    """Another server writes the session, so this one must not write it any more."""
 
     def __init__(self, session_id: str) -> None:
-        super().__init__(
-            f"The server lost the database and with it its hold of session {session_id!r}; the turn was ended.",
-            session_id=session_id,
+        super().__init__(session_id)
+        self.message = (
+            f"Another server took session {session_id!r} over while this one had no connection to the database. "
+            "The rest of the answer is not stored. Load the session, then send the message again."
         )
 
 
@@ -274,14 +276,19 @@ class StorageBusy(MochiError):
         )
 
 
-class ServerLost(MochiError):
-    """Ends the streams of those who listened at other servers, so no route answers with it."""
+class StorageUnavailable(StorageFailed):
+    """The database did not answer; the same operation may succeed later."""
 
-    code, status = "SERVER_LOST", HTTPStatus.SERVICE_UNAVAILABLE
+
+class ServerLost(MochiError):
+    """Answer of a server to requests about a turn that another server runs, and the end of such streams."""
+
+    code, status = "SERVER_LOST", HTTPStatus.GATEWAY_TIMEOUT
 
     def __init__(self, session_id: str) -> None:
         super().__init__(
-            f"The server that answered in session {session_id!r} is gone. What was said is stored as far as it got.",
+            f"The server that runs the turn of session {session_id!r} does not answer. "
+            "Load the session to see what is stored, and send the request again later.",
             session_id=session_id,
         )
 

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from mochi_server.asgi import header, refuse
 from mochi_server.constants import API_PREFIX, KEY_PATTERN
 from mochi_server.errors import MochiError
-from mochi_server.postgres.peers import PeerGone, Peers, Request
+from mochi_server.postgres.peers import PATIENCE_SECONDS, PeerGone, Peers, Request
 from mochi_server.postgres.stores import PostgresStores
 from mochi_server.relaying import Relay
 from mochi_server.sessions.store import Stores
@@ -29,7 +29,6 @@ _DECISION = re.compile(rf"{API_PREFIX}/chat/([0-9a-f]{{10}})/confirm-tool")
 _SESSION = re.compile(rf"{API_PREFIX}/sessions/([0-9a-f]{{10}})/?")
 _FOR_ALL = {f"{API_PREFIX}/tools/reload", f"{API_PREFIX}/agents/reload"}
 _RUN_ID = re.compile(r"([0-9a-f]{10}):\d+")
-_PATIENCE_SECONDS = 30
 _KEPT = ("type", "asgi", "http_version", "method", "scheme", "path", "root_path")
 
 
@@ -132,12 +131,14 @@ class Forwarding:
     async def _decided_elsewhere(self, session_id: str, scope: Scope, content: bytes) -> list[Message] | None:
         """The answer of whoever knows the call. Raises ``StorageFailed``."""
         others = await self._peers().with_runs(session_id)
-        answers = await asyncio.gather(*(self._done_by(process, scope, content) for process in others))
+        answers = await asyncio.gather(*(self._done_by(process, scope, content, session_id) for process in others))
         return next((answer for answer in answers if _status(answer) not in (0, HTTPStatus.NOT_FOUND)), None)
 
     async def _forward(self, process: str, scope: Scope, content: bytes, receive: Receive, send: Send) -> None:
         relay = Relay(_session_of(scope), scope, send)
-        relaying = asyncio.ensure_future(relay.pass_on(self._peers().ask(process, _head(scope), content)))
+        patience = None if _is_collected(scope) else PATIENCE_SECONDS
+        asked = self._peers().ask(process, _head(scope), content, patience=patience)
+        relaying = asyncio.ensure_future(relay.pass_on(asked))
         gone = asyncio.ensure_future(_disconnected(receive))
         leaving = asyncio.ensure_future(scope["app"].state.services.runs.shutdown.wait())
         try:
@@ -158,15 +159,11 @@ class Forwarding:
             return await asyncio.gather(*(self._done_by(process, scope, b"") for process in await others))
         return []
 
-    async def _done_by(self, process: str, scope: Scope, content: bytes) -> list[Message]:
+    async def _done_by(self, process: str, scope: Scope, content: bytes, session_id: str = "") -> list[Message]:
         """A whole answer; empty when there is none."""
         messages: list[Message] = []
-        with suppress(TimeoutError, asyncio.TimeoutError):
-            relay = Relay("", {**scope}, _keeping(messages))
-            asked = self._peers().ask(process, _head(scope), content)
-            if await asyncio.wait_for(relay.pass_on(asked), _PATIENCE_SECONDS):
-                return messages
-        return []
+        relay = Relay(session_id, {**scope}, _keeping(messages))
+        return messages if await relay.pass_on(self._peers().ask(process, _head(scope), content)) else []
 
 
 def _session_of(scope: Scope) -> str:
@@ -174,6 +171,12 @@ def _session_of(scope: Scope) -> str:
     found = _CHAT.fullmatch(scope["path"])
     assert found is not None  # noqa: S101 - no other path has a process to be forwarded to
     return found[1]
+
+
+def _is_collected(scope: Scope) -> bool:
+    """Whether the answer to a request comes at the end of a turn, which may take minutes."""
+    found = _CHAT.fullmatch(scope["path"])
+    return found is not None and found[2] == ""
 
 
 def _status(answer: list[Message]) -> int:

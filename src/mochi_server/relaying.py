@@ -11,7 +11,7 @@ from starlette.types import Message, Scope, Send
 
 from mochi_server.asgi import refuse
 from mochi_server.errors import MochiError, ServerLost, ShuttingDown
-from mochi_server.postgres.peers import Part, PeerGone
+from mochi_server.postgres.peers import Part, PeerGone, PeerSilent
 from mochi_server.routers.sse import broken_off, last_id
 
 
@@ -35,6 +35,8 @@ class Relay:
             if self._began:
                 await self._fail(ServerLost(self._session_id))
             return self._began
+        except PeerSilent:
+            await self._fail(ServerLost(self._session_id))
         except MochiError as error:
             await self._fail(error)
         return True

@@ -17,6 +17,7 @@ from mochi_server.chat.loop import Limits
 from mochi_server.chat.run import Run
 from mochi_server.chat.runs import RunRegistry
 from mochi_server.chat.toolboxes import Toolboxes
+from mochi_server.chat.write_retry import WriteRetry
 from mochi_server.config import MochiServerSettings
 from mochi_server.errors import NotReady, ShuttingDown, StorageFailed
 from mochi_server.mcp.servers import McpServers
@@ -126,6 +127,7 @@ def build_services(settings: MochiServerSettings) -> Services:
         calls_per_round=settings.max_tool_calls_per_round,
     )
     agents = AgentLibrary(AgentDiscoveryService(settings.resolved_agents_dir, settings.resolved_agent_chats_dir))
+    retry = WriteRetry(settings.store_retry_seconds)
     execution_of_agents = partial(
         AgentExecutionService,
         client,
@@ -134,11 +136,12 @@ def build_services(settings: MochiServerSettings) -> Services:
         prompts=PromptLoader(settings.resolved_planning_prompt_path, settings.resolved_execution_prompt_path),
         limits=replace(limits, rounds=settings.max_agent_iterations),
         called=metrics.called,
+        retry=retry,
     )
     agent_execution = execution_of_agents(store=agent_chats)
     agent_tool = AgentToolboxes(agents, agent_execution, settings.tool_output_limit_chars)
     toolboxes = Toolboxes(library, execution, broker, store, [agent_tool])
-    engine = ChatEngine(store, client, windows, toolboxes, limits)
+    engine = ChatEngine(store, client, windows, toolboxes, limits, retry=retry)
     instructor = AsyncInstructorOllamaClient(
         settings.ollama_host, timeout=settings.ollama_stall_timeout_seconds, answered=metrics.answered
     )

@@ -200,7 +200,7 @@ async def test_a_checkpoint_alone_changes_neither_history_nor_time(store: Sessio
     session = await stored_session(store, said("a"))
     async with store.hold(session.session_id, run_id="r"):
         await store.checkpoint(session.session_id, answered("so f"))
-    assert await store.load(session.session_id) == session
+        assert await store.load(session.session_id) == session
 
 
 async def test_a_patch_during_a_turn_is_merged_with_it(store: SessionStore) -> None:

@@ -96,6 +96,20 @@ def end_run() -> None:
 
 
 @contextmanager
+def private_cluster() -> Iterator[Postgres]:
+    """A running cluster that belongs to one test, which may stop and start it."""
+    with tempfile.TemporaryDirectory(prefix="mochi-postgres-", ignore_cleanup_errors=True) as directory:
+        Path(directory).chmod(0o755)
+        postgres = Postgres(Path(directory), "-c synchronous_commit=on")  # an immediate stop loses no commit
+        postgres.start()
+        try:
+            yield postgres
+        finally:
+            with suppress(subprocess.CalledProcessError):  # the test has stopped it
+                postgres.stop()
+
+
+@contextmanager
 def fresh_schema(url: str) -> Iterator[str]:
     """Yield the URL of a new empty schema. Drop the schema at the end."""
     schema = f"test_{uuid4().hex[:12]}"

@@ -15,6 +15,7 @@ from mochi_server.chat.loop import Conversation, Limits
 from mochi_server.chat.model import ChatModel, Wishes
 from mochi_server.chat.transcript import Checkpoints, Transcript
 from mochi_server.chat.turn import Turn, TurnRequest
+from mochi_server.chat.write_retry import WriteRetry
 from mochi_server.errors import MochiError, ModelNotFound
 from mochi_server.events import ChatEvent, TurnWarning
 from mochi_server.ollama.async_client import AsyncOllamaClient
@@ -42,11 +43,13 @@ class AgentExecutionService:
         prompts: PromptLoader | None = None,
         limits: Limits | None = None,
         called: Callable[[Sequence[Message]], None] = lambda _: None,
+        retry: WriteRetry | None = None,
     ) -> None:
         """``called`` is told the messages that an agent has stored, results of tools among them."""
         self._client = client
         self._chats = AgentChats(store)
         self._checkpoints = Checkpoints()
+        self._retry = retry or WriteRetry()
         self._windows = windows
         self._tools = tools or ToolExecutionService()
         self._prompts = prompts or PromptLoader()
@@ -90,7 +93,7 @@ class AgentExecutionService:
         functions = FunctionToolbox(task.agent.catalogue.tools, self._tools)
         toolbox = ConfirmingToolbox(functions, task.approver or Nobody(task.policy))
         turn = Turn(session, TurnRequest(task.instruction), toolbox, info, stored=done)
-        transcript = Transcript(self._chats.store, turn, self._checkpoints)
+        transcript = Transcript(self._chats.store, turn, self._checkpoints, self._retry)
         try:
             transcript.begin()
             await transcript.begun()

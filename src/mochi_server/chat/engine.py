@@ -12,6 +12,7 @@ from mochi_server.chat.repeated import unless_said
 from mochi_server.chat.toolboxes import Toolboxes
 from mochi_server.chat.transcript import Checkpoints, Transcript
 from mochi_server.chat.turn import Turn, TurnRequest
+from mochi_server.chat.write_retry import WriteRetry
 from mochi_server.errors import (
     EmptyHistory,
     InternalError,
@@ -42,6 +43,8 @@ class ChatEngine:
         windows: WindowRegistry,
         toolboxes: Toolboxes,
         limits: Limits,
+        *,
+        retry: WriteRetry | None = None,
     ) -> None:
         self._store = store
         self._client = client
@@ -49,6 +52,11 @@ class ChatEngine:
         self._toolboxes = toolboxes
         self._limits = limits
         self._checkpoints = Checkpoints()
+        self._retry = retry or WriteRetry()
+
+    def stop_retrying(self) -> None:
+        """Repeat no write from now on, because the process ends."""
+        self._retry.close()
 
     def expect(self) -> None:
         """A turn is about to be prepared: ask Ollama meanwhile what each of them needs to know."""
@@ -80,7 +88,7 @@ class ChatEngine:
 
         When the turn is cancelled, what the model said so far is stored before the cancellation goes on.
         """
-        transcript = Transcript(self._store, turn, self._checkpoints)
+        transcript = Transcript(self._store, turn, self._checkpoints, self._retry)
         try:
             transcript.begin()
             instead = turn.request.instead
@@ -90,10 +98,10 @@ class ChatEngine:
                     yield batch
         except Exception as error:
             turn.failure = _known(error)
-            await _interrupt(transcript)
+            await _interrupt(turn, transcript)
             yield [TurnError.of(turn.failure)]
         except (asyncio.CancelledError, GeneratorExit):
-            await _interrupt(transcript)
+            await _interrupt(turn, transcript)
             raise
 
     async def _answer(self, turn: Turn, transcript: Transcript) -> AsyncGenerator[list[ChatEvent], None]:
@@ -128,11 +136,13 @@ class ChatEngine:
             await self._store.patch(session.session_id, {"context_window_config": after})
 
 
-async def _interrupt(transcript: Transcript) -> None:
+async def _interrupt(turn: Turn, transcript: Transcript) -> None:
+    """Store what there is of a turn. If that fails, the failure is what the client has to know."""
     try:
         await transcript.interrupt()
     except MochiError as error:
-        logger.error("What the model had said could not be stored: %s", error.message)
+        logger.error("The answer could not be stored session_id=%s: %s", turn.session.session_id, error.message)
+        turn.failure = error
 
 
 def _model_of(turn: Turn) -> ModelInfo:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AsyncExitStack, aclosing, contextmanager
 from dataclasses import replace
 from typing import Protocol
@@ -146,16 +146,18 @@ class RunRegistry:
 
     async def end_all(self) -> None:
         """End running turns now, for a shutdown. What they had is stored on return."""
+        self._engine.stop_retrying()
         running = self._shelf.running()
         for run in running:
             run.turn.failure = ShuttingDown()
         await asyncio.gather(*(_cancel(run) for run in running))
 
-    def lose(self) -> None:
-        """End running turns, because others may have their sessions by now."""
+    def lose(self, session_ids: Collection[str]) -> None:
+        """End the running turns of these sessions, because other servers have taken them over."""
         for run in self._shelf.running():
-            run.turn.failure = SessionTaken(run.session_id)
-            run.cancel()
+            if run.session_id in session_ids:
+                run.turn.failure = SessionTaken(run.session_id)
+                run.cancel()
 
     async def aclose(self) -> None:
         """Cancel what still runs and wait until it is stored."""

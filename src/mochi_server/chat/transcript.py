@@ -3,12 +3,16 @@
 import asyncio
 import logging
 from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 from mochi_server.chat.answer import Answer
 from mochi_server.chat.history import instructed, last_user_index
 from mochi_server.chat.repeated import digest
 from mochi_server.chat.turn import Turn
+from mochi_server.chat.write_retry import WriteRetry
 from mochi_server.errors import MochiError
+from mochi_server.sessions.finishing import finished
 from mochi_server.sessions.history import History
 from mochi_server.sessions.session import ChatSession, new_id, now, user_message
 from mochi_server.sessions.store import SessionStore
@@ -56,9 +60,10 @@ class Transcript:
     here until then.
     """
 
-    def __init__(self, store: SessionStore, turn: Turn, checkpoints: Checkpoints) -> None:
+    def __init__(self, store: SessionStore, turn: Turn, checkpoints: Checkpoints, retry: WriteRetry) -> None:
         self._store = store
         self._checkpoints = checkpoints
+        self._retry = retry
         self._turn = turn
         self._id = turn.session.session_id
         self._answer: Answer | None = None
@@ -86,7 +91,7 @@ class Transcript:
             key = None if request.key is None else digest(self._id, request.key)
             said.append(user_message(request.message, request.images, key_digest=key))
         if said:
-            self._storing = asyncio.ensure_future(self._store.append(self._id, said, images=request.images))
+            self._storing = asyncio.ensure_future(self._append(said, images=request.images))
             self._turn.request = request.without_data()  # a turn may take minutes, and be remembered after it
         history = session.history.plus(said)
         session.messages = history
@@ -116,16 +121,9 @@ class Transcript:
     async def add(self, message: Message, *, last: bool = False) -> None:
         """Store a whole message; ``last`` says that the turn is complete with it."""
         await self._settle()
-        self._answer = None
         if handed_back := self._handed_back(message):
             message["handed_back"] = handed_back
-        self.messages = self.messages.plus([message])
-        self._turn.stored.append(message)
-        if not self._replaces:
-            # With the calls, so that a crash never leaves one without a result.
-            await self._store.append(self._id, [message], ends_turn=last, unfinished=self._unfinished_calls())
-        elif last:
-            await self._replace()
+        await finished(self._add(message, last=last))
 
     def expect_results(self, calls: Sequence[Call]) -> None:
         """From now on these calls are carried out; each of them gets a result, come what may."""
@@ -135,8 +133,7 @@ class Transcript:
         """Store how a call ended."""
         self._open_calls[call.index] = (call, outcome)  # for a turn that is cancelled before it is stored
         await self._settle()
-        del self._open_calls[call.index]
-        await self.add(tool_message(call, outcome))
+        await finished(self._add(tool_message(call, outcome), result_of=call))
 
     def hand_back(self, call: Call) -> None:
         """A call's result is the client's to send, in a later turn."""
@@ -147,8 +144,13 @@ class Transcript:
 
         Raises what went wrong with storing; where it was the user's message, there is nothing to answer.
         """
+        await finished(self._interrupt())
+
+    async def _interrupt(self) -> None:
         await self._settle()
         answer, self._answer = self._answer, None
+        if answer is not None:  # calls need results only if the answer that made them is stored
+            self._open_calls = {}
         messages = self._results_of_open_calls()
         if answer is not None and answer.said_something:
             messages.append(answer.message(interrupted=True))
@@ -156,9 +158,9 @@ class Transcript:
             return
         self._turn.stored.extend(messages)
         if self._replaces and self._turn.stored:
-            await self._replace()
+            await self._replace(self._turn.stored)
         elif messages:
-            await self._store.append(self._id, messages)
+            await self._append(messages)
 
     def _results_of_open_calls(self) -> list[Message]:
         """Results for the calls that have none: the known ones, and those of calls that the turn's end interrupts."""
@@ -172,9 +174,25 @@ class Transcript:
             messages.append(interrupted(tool_message(call, self._turn.outcomes[-1])))
         return messages
 
-    async def _replace(self) -> None:
+    async def _add(self, message: Message, *, last: bool = False, result_of: Call | None = None) -> None:
+        if not self._replaces:
+            # With the calls, so that a crash never leaves one without a result.
+            await self._append([message], ends_turn=last, unfinished=self._unfinished_calls(result_of))
+        elif last:
+            await self._replace([*self._turn.stored, message])
+        self._answer = None
+        self.messages = self.messages.plus([message])
+        self._turn.stored.append(message)
+        if result_of is not None:
+            del self._open_calls[result_of.index]
+
+    async def _append(self, messages: Sequence[Message], **options: Any) -> ChatSession:
+        return await self._retry.run(lambda: self._store.append(self._id, messages, **options))
+
+    async def _replace(self, messages: Sequence[Message]) -> ChatSession:
         # What another process has added meanwhile is not for this turn to replace.
-        await self._store.replace_tail(self._id, self._begins + 1, self._turn.stored, revision=self._found)
+        replace = partial(self._store.replace_tail, self._id, self._begins + 1, messages, revision=self._found)
+        return await self._retry.run(replace)
 
     def _checkpoint(self) -> None:
         self._timer = None
@@ -184,11 +202,12 @@ class Transcript:
             partial = self._answer.message(interrupted=True)
             self._writing = asyncio.get_running_loop().create_task(self._write(partial))
 
-    def _unfinished_calls(self) -> Message | None:
-        """What a crash leaves of the open calls: an interrupted result, which names the calls that follow."""
-        if not self._open_calls:
+    def _unfinished_calls(self, ended: Call | None) -> Message | None:
+        """What a crash leaves of the other open calls: an interrupted result, which names the calls that follow."""
+        left = [call for call, _ in self._open_calls.values() if call is not ended]
+        if not left:
             return None
-        first, *others = (call for call, _ in self._open_calls.values())
+        first, *others = left
         message = interrupted(tool_message(first, failed(first, INTERRUPTED)))
         message["tool_calls"] = [
             {"id": call.id, "function": {"index": call.index, "name": call.name, "arguments": {}}} for call in others

@@ -25,11 +25,14 @@ _CONNECT_SECONDS = 5
 _START_SECONDS = 5
 _PATIENCE_SECONDS = 10
 """How long a request waits for a free connection."""
-HURRY_SECONDS = 3
-"""The same while nobody gets through: long enough for a connection that is just made again, to store what was said."""
+_UNREACHABLE_SECONDS = 0.3
+"""The same while the database is known to be unreachable; turns retry their writes."""
 
 _LIMITS = f"SET statement_timeout = '{STATEMENT_SECONDS}s'; SET idle_in_transaction_session_timeout = '15s'"
-_NOTICED_WITHIN_SECONDS = "SET tcp_keepalives_idle = 2; SET tcp_keepalives_interval = 1; SET tcp_keepalives_count = 2"
+_NOTICED_WITHIN_SECONDS = (
+    "SET tcp_keepalives_idle = 2; SET tcp_keepalives_interval = 1; SET tcp_keepalives_count = 2; "
+    "SET tcp_user_timeout = '5s'"
+)
 """A host that is gone without a word is one for the database as well, and its locks are free."""
 
 logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # it quotes the server's words at every try
@@ -110,7 +113,7 @@ class Database:
 
     async def _borrowed(self, patience: float) -> Connection:
         """A connection of the pool, which would lose the one that it gives to who has just stopped waiting."""
-        timeout = patience if self.reachable else min(patience, HURRY_SECONDS)
+        timeout = patience if self.reachable else min(patience, _UNREACHABLE_SECONDS)
         taking = asyncio.ensure_future(self._pool.getconn(timeout=timeout))
         try:
             return await asyncio.shield(taking)

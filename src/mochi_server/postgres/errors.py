@@ -9,25 +9,31 @@ import psycopg
 from psycopg import errors
 from psycopg_pool import PoolClosed, PoolTimeout
 
-from mochi_server.errors import StorageFailed
+from mochi_server.errors import StorageFailed, StorageUnavailable
 
 UNREACHABLE = "the database cannot be reached"
+_TOO_SLOW = "the database took too long"
+_NO_ANSWER = "the database did not answer in time"
+_CROWDED = "the database has no connections left"
+_READ_ONLY = "the database is read-only"
+_TRANSIENT = {UNREACHABLE, _TOO_SLOW, _NO_ANSWER, _CROWDED, _READ_ONLY}
+"""Reasons that a restart or a failover of the database explains."""
 _REASONS: tuple[tuple[type[Exception], str], ...] = (
     (errors.DiskFull, "the database's disk is full"),
     (errors.OutOfMemory, "the database is out of memory"),
-    (errors.TooManyConnections, "the database has no connections left"),
-    (errors.QueryCanceled, "the database took too long"),
-    (errors.LockNotAvailable, "the database took too long"),
-    (errors.ReadOnlySqlTransaction, "the database is read-only"),
+    (errors.TooManyConnections, _CROWDED),
+    (errors.QueryCanceled, _TOO_SLOW),
+    (errors.LockNotAvailable, _TOO_SLOW),
+    (errors.ReadOnlySqlTransaction, _READ_ONLY),
     (errors.InvalidPassword, "the database refuses the user or the password"),
     (errors.InvalidAuthorizationSpecification, "the database refuses the user or the password"),
     (errors.InvalidCatalogName, "there is no database of that name"),
     (errors.InsufficientPrivilege, "the database's user has no right to"),
     (errors.UndefinedTable, "the database lacks tables; `mochi-server migrate` makes them"),
     (errors.UndefinedColumn, "the database's schema is another version's; `mochi-server migrate` brings it up to date"),
-    (PoolTimeout, "the database did not answer in time"),
+    (PoolTimeout, _NO_ANSWER),
     (PoolClosed, "the connections to the database are closed"),
-    (TimeoutError, "the database did not answer in time"),
+    (TimeoutError, _NO_ANSWER),
     (psycopg.OperationalError, UNREACHABLE),
     (psycopg.InterfaceError, UNREACHABLE),
 )
@@ -37,7 +43,7 @@ _REFUSALS = {
         "the database refuses the user or the password"
     ),
     'database ".*" does not exist': "there is no database of that name",
-    "too many (clients|connections)|remaining connection slots": "the database has no connections left",
+    "too many (clients|connections)|remaining connection slots": _CROWDED,
 }
 _CONNECTION_CLASSES = ("08", "57")
 """Of SQLSTATEs: connections, and operators who end them."""
@@ -57,7 +63,9 @@ def reason_of(error: Exception) -> str:
 def failure(doing: str, error: Exception) -> StorageFailed:
     """The error that clients get."""
     number = errno.ENOSPC if isinstance(error, errors.DiskFull) else errno.EIO
-    return StorageFailed(doing, OSError(number, reason_of(error)))
+    reason = reason_of(error)
+    kind = StorageUnavailable if reason in _TRANSIENT else StorageFailed
+    return kind(doing, OSError(number, reason))
 
 
 @contextmanager

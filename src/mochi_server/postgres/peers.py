@@ -20,6 +20,8 @@ _LOOK_SECONDS = 0.5
 """How late news is that nobody was told of."""
 
 _ALIVE_SECONDS = 1.0
+PATIENCE_SECONDS = 30.0
+"""How long the next part of an answer is waited for."""
 _UNREAD_BYTES = 1024 * 1024
 """Parts that lie in the table before a slow reader is waited for."""
 _QUEUED_BYTES = 256 * 1024
@@ -36,6 +38,10 @@ _log = logging.getLogger(__name__)
 
 class PeerGone(Exception):
     """The process that was asked is dead."""
+
+
+class PeerSilent(Exception):
+    """The process that was asked lives, but does not answer."""
 
 
 class Part(NamedTuple):
@@ -153,27 +159,39 @@ class Peers:
             held = await self._process.held(connection, names.values())
         return [name for name, key in names.items() if key in held]
 
-    async def ask(self, process: str, head: str, body: bytes) -> AsyncGenerator[Part, None]:
-        """The parts of another process's answer. Raises ``PeerGone`` when that dies, ``StorageFailed``."""
+    async def ask(
+        self, process: str, head: str, body: bytes, *, patience: float | None = PATIENCE_SECONDS
+    ) -> AsyncGenerator[Part, None]:
+        """The parts of another process's answer.
+
+        ``patience`` limits the wait for each part; None waits as long as the process sends heartbeats.
+
+        Raises:
+            PeerGone: The process is dead.
+            PeerSilent: The process sends no heartbeats, or no part in time.
+            StorageFailed: The database failed.
+        """
         request_id = uuid4().hex
         came = self._waiting[request_id] = asyncio.Event()
         try:
             async with self._database.transaction("ask another server") as connection:
+                if await self._process.is_silent(connection, process):
+                    raise PeerSilent
                 row = [request_id, self._process.name, process, head, body]
                 await connection.execute("INSERT INTO requests VALUES (%s, %s, %s, %s, %s)", row)
                 await tell(connection, process, "request")
             ended = False
             while not ended:
-                for part in await self._parts(request_id, process, came):
+                for part in await self._parts(request_id, process, came, patience):
                     yield part
                     ended = part.is_last
         finally:
             del self._waiting[request_id]
             self._keep(self._forget(request_id, process))
 
-    async def _parts(self, request_id: str, process: str, came: asyncio.Event) -> list[Part]:
+    async def _parts(self, request_id: str, process: str, came: asyncio.Event, patience: float | None) -> list[Part]:
         """The next parts; waits for some."""
-        looked = asyncio.get_running_loop().time()
+        began = looked = asyncio.get_running_loop().time()
         while True:
             came.clear()
             async with self._database.connection("hear another server") as connection:
@@ -185,6 +203,10 @@ class Peers:
                     looked = asyncio.get_running_loop().time()
                     if not await self._answers(connection, request_id, process):
                         raise PeerGone
+                    if (patience is not None and looked - began > patience) or await self._process.is_silent(
+                        connection, process
+                    ):
+                        raise PeerSilent
             await _set_within(came, _LOOK_SECONDS)
 
     async def _forget(self, request_id: str, process: str) -> None:

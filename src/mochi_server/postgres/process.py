@@ -5,12 +5,12 @@ PostgreSQL frees the locks of a connection that ends, however it ends: with its 
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 
 import psycopg
 
-from mochi_server.errors import StorageFailed
+from mochi_server.errors import StorageFailed, StorageUnavailable
 from mochi_server.postgres import tables
 from mochi_server.postgres.database import Connection, Database
 from mochi_server.postgres.errors import UNREACHABLE, failure
@@ -19,10 +19,14 @@ from mochi_server.sessions.session import new_id
 NAMESPACES = {"chats": 0x6D01, "agents": 0x6D02, "processes": 0x6D03}
 """Of advisory locks, which are 64-bit numbers; ids are 40 bits of them."""
 
-_LOOK_SECONDS = 1.0
+HEARTBEAT_SECONDS = 1.0
+SILENT_HEARTBEATS = 5
+"""Heartbeats that a live process may miss before others take it for frozen."""
 _ANSWER_SECONDS = 10.0
 _RETRY_SECONDS = 0.5
 _CLOSE_SECONDS = 1.0
+_TRY_LOCK = "SELECT pg_try_advisory_lock(%s)"
+_HEARTBEAT = "INSERT INTO processes (name) VALUES (%s) ON CONFLICT (name) DO UPDATE SET seen = clock_timestamp()"
 _HELD = (
     "SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 "
     "AND granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
@@ -39,12 +43,16 @@ def lock_key(namespace: str, name: str) -> int:
 class Process:
     """This process and its locks. Belongs to one event loop."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, heartbeat_seconds: float = HEARTBEAT_SECONDS) -> None:
         self.name = new_id()
-        self.on_loss: list[Callable[[], None]] = []
-        """Called when the locks are gone without having been released."""
+        self.silent_seconds = heartbeat_seconds * SILENT_HEARTBEATS
+        """Age of a heartbeat that shows that a process is frozen."""
+        self._heartbeat_seconds = heartbeat_seconds
+        self.reconnected: Callable[[Connection], Awaitable[None]] | None = None
+        """Called after an outage, when the locks that no other process took are held again."""
         self._database = database
         self._connection: Connection | None = None
+        self._held: set[int] = set()
         self._in_use = asyncio.Lock()
         self._watching: asyncio.Task[None] | None = None
 
@@ -63,10 +71,14 @@ class Process:
 
     async def take(self, key: int) -> bool:
         """Try to get a lock; whoever holds it keeps it. Raises ``StorageFailed``."""
-        return await self._ask("SELECT pg_try_advisory_lock(%s)", key)
+        taken = await self._ask(_TRY_LOCK, key)
+        if taken:
+            self._held.add(key)
+        return taken
 
     async def release(self, key: int) -> None:
         """Give a lock back. Where that fails, it is free already."""
+        self._held.discard(key)
         with suppress(StorageFailed):
             await self._ask("SELECT pg_advisory_unlock(%s)", key)
 
@@ -76,10 +88,16 @@ class Process:
         rows = await (await connection.execute(_HELD)).fetchall()
         return set(keys) & {row[0] for row in rows}
 
+    async def is_silent(self, connection: Connection, name: str) -> bool:
+        """Whether another process has sent no heartbeat lately, although its locks may be held."""
+        statement = "SELECT seen < clock_timestamp() - make_interval(secs => %s) FROM processes WHERE name = %s"
+        row = await (await connection.execute(statement, [self.silent_seconds, name])).fetchone()
+        return bool(row and row[0])
+
     async def bury(self) -> None:
         """Remove what dead processes have left. Raises ``StorageFailed``."""
         async with self._database.connection("tidy up") as connection:
-            names = {name: lock_key("processes", name) for name in await tables.processes(connection)}
+            names = {name: lock_key("processes", name) for name in await tables.quiet_processes(connection)}
             held = await self.held(connection, names.values())
             await tables.tidy(connection, [name for name, key in names.items() if key not in held])
 
@@ -98,7 +116,11 @@ class Process:
         connection = await self._database.connect()
         try:
             await connection.execute("SELECT pg_advisory_lock(%s)", [lock_key("processes", self.name)])
-            await connection.execute("INSERT INTO processes VALUES (%s) ON CONFLICT DO NOTHING", [self.name])
+            await connection.execute(_HEARTBEAT, [self.name])
+            for key in list(self._held):
+                await connection.execute(_TRY_LOCK, [key])
+            if self.reconnected is not None:
+                await self.reconnected(connection)
         except BaseException:
             await connection.close()
             raise
@@ -108,10 +130,9 @@ class Process:
     async def _ask(self, statement: str, key: int) -> bool:
         async with self._in_use:
             if self._connection is None:
-                raise StorageFailed("hold a session", OSError(5, UNREACHABLE))
+                raise StorageUnavailable("hold a session", OSError(5, UNREACHABLE))
             try:
-                rows = await self._connection.execute(statement, [key])
-                row = await rows.fetchone()
+                row = await (await self._connection.execute(statement, [key])).fetchone()
             except psycopg.Error as error:
                 self._lose()
                 raise failure("hold a session", error) from error
@@ -119,19 +140,22 @@ class Process:
 
     async def _watch(self) -> None:
         while True:
-            await asyncio.sleep(_LOOK_SECONDS if self.connected else _RETRY_SECONDS)
+            await asyncio.sleep(self._heartbeat_seconds if self.connected else _RETRY_SECONDS)
             async with self._in_use:
                 if self._connection is None:
                     with suppress(psycopg.Error, TimeoutError, asyncio.TimeoutError):
                         await asyncio.wait_for(self._connect(), _ANSWER_SECONDS)
-                        _log.warning("locks in the database can be had again")
-                elif not await self._answers(self._connection):
+                        _log.warning("the database can be reached again")
+                elif not await self._beat(self._connection):
                     self._lose()
 
-    async def _answers(self, connection: Connection) -> bool:
+    async def _beat(self, connection: Connection) -> bool:
+        """Send a heartbeat. Return False if the connection is lost; a database that cannot write keeps the locks."""
         try:
-            await asyncio.wait_for(connection.execute("SELECT 1"), _ANSWER_SECONDS)
-        except (psycopg.Error, TimeoutError, asyncio.TimeoutError):
+            await asyncio.wait_for(connection.execute(_HEARTBEAT, [self.name]), _ANSWER_SECONDS)
+        except psycopg.Error:
+            return not connection.closed
+        except (TimeoutError, asyncio.TimeoutError):
             return False
         return True
 
@@ -139,8 +163,6 @@ class Process:
         connection, self._connection = self._connection, None
         if connection is None:
             return
-        _log.error("the connection that holds the locks is lost: turns under way are ended")
+        _log.error("the connection to the database is lost; running turns go on and store their answers later")
         self._database.reachable = False
         connection.pgconn.finish()
-        for tell in self.on_loss:
-            tell()

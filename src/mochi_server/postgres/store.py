@@ -6,9 +6,18 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timezone
 
-from mochi_server.errors import BlobNotFound, SessionBusy, SessionConflict, SessionNotFound, StorageFailed
+from mochi_server.errors import (
+    BlobNotFound,
+    ServerLost,
+    SessionBusy,
+    SessionConflict,
+    SessionNotFound,
+    SessionTaken,
+    StorageFailed,
+    StorageUnavailable,
+)
 from mochi_server.postgres import pictures, tables
-from mochi_server.postgres.database import HURRY_SECONDS, Connection, Database
+from mochi_server.postgres.database import Connection, Database
 from mochi_server.postgres.errors import UNREACHABLE
 from mochi_server.postgres.news import tell
 from mochi_server.postgres.process import Process, lock_key
@@ -21,12 +30,20 @@ from mochi_server.sessions.images import Image, is_sha256
 from mochi_server.sessions.locks import Holds
 from mochi_server.sessions.pages import SessionPage
 from mochi_server.sessions.search import words
-from mochi_server.sessions.session import ChatSession, SessionMetadata, is_session_id, new_id, timestamp
+from mochi_server.sessions.session import (
+    ChatSession,
+    SessionMetadata,
+    is_session_id,
+    new_id,
+    revision_at,
+    timestamp,
+)
 from mochi_server.sessions.store import NewSession
 from mochi_server.sessions.types import Message, SessionQuery
 from mochi_server.sessions.unfinished import cut_off, with_results
 
 _RETRY_SECONDS = 0.25
+_CHECK_SECONDS = 3
 
 _log = logging.getLogger(__name__)
 
@@ -46,16 +63,16 @@ class PostgresSessionStore:
         self._collection = collection
         self._table = tables.SessionTable(collection)
         self._holds = Holds()
-        self._fences: dict[str, tuple[int, str | None]] = {}
-        """Of the sessions that this process holds, with their runs: it may write until somebody raises them."""
+        self._held: dict[str, tables.Hold] = {}
+        """The sessions that this process holds."""
         self._histories = Histories()
         self._freed: dict[str, asyncio.Event] = {}
 
     async def check(self) -> None:
         """See whether sessions can be stored. Raises ``StorageFailed``."""
         if not self._process.connected:
-            raise StorageFailed("hold sessions", OSError(5, UNREACHABLE))
-        async with self._database.connection("store sessions", HURRY_SECONDS) as connection:
+            raise StorageUnavailable("hold sessions", OSError(5, UNREACHABLE))
+        async with self._database.connection("store sessions", _CHECK_SECONDS) as connection:
             await connection.execute("SELECT 1")
 
     async def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
@@ -140,12 +157,17 @@ class PostgresSessionStore:
                     await self._until_free(session_id, wait=wait)
                 yield
             finally:
-                if session_id in self._fences:
+                if session_id in self._held:
                     await finished(self._let_go(session_id))
 
     def holds(self, session_id: str) -> bool:
         """Whether this process does."""
-        return session_id in self._fences
+        return session_id in self._held
+
+    async def taken_over(self, connection: Connection) -> set[str]:
+        """The held sessions that another process has held since, or deleted."""
+        fences = await self._table.fences(connection, list(self._held))
+        return {name for name, hold in self._held.items() if fences.get(name) != (hold.key, hold.fence)}
 
     async def fold(self, session_id: str) -> None:
         """Make what a dead server left unfinished messages that are marked as interrupted.
@@ -164,7 +186,7 @@ class PostgresSessionStore:
     async def fold_all(self) -> None:
         """The same for every session that has one. Raises ``StorageFailed``."""
         async with self._database.connection("look for interrupted answers") as connection:
-            left = [session_id for session_id in await self._table.left(connection) if session_id not in self._fences]
+            left = [session_id for session_id in await self._table.left(connection) if session_id not in self._held]
             held = await self._process.held(connection, [self._key(session_id) for session_id in left])
         for session_id in left:
             if self._key(session_id) not in held:
@@ -218,29 +240,39 @@ class PostgresSessionStore:
         images: Sequence[Image] = (),
         unfinished: Message | None = None,
     ) -> ChatSession:
-        async with self._changing(session_id, f"save session {session_id}", revision) as (connection, head):
-            end = head.message_count
+        async with self._changing(session_id, f"save session {session_id}") as (connection, head):
+            hold = self._held.get(session_id)
+            # Behind the end that the holder knows is this write, committed unnoticed, or an answer recovered too early.
+            end = hold.end if hold else head.message_count
             start = end if from_index is None else max(0, min(from_index, end))
             new = [settled_message(message, start + offset) for offset, message in enumerate(messages)]
+            written = revision_at(start + len(new), new[-1]) if new else None
+            await _require_revision(connection, head, revision, written)
             await tables.replace_tail(connection, head, start, new, images=images)
             if unfinished is not None:
-                await self._table.checkpoint(connection, session_id, settled_message(unfinished, 0), head.fence)
-        return await self.load(session_id)
+                await self._table.checkpoint(
+                    connection, session_id, settled_message(unfinished, 0), hold and hold._replace(end=start + len(new))
+                )
+        session = await self.load(session_id)
+        if hold is not None and self._held.get(session_id) == hold:
+            self._held[session_id] = hold._replace(end=start + len(new))
+        return session
 
     async def _patch(self, session_id: str, fields: FieldChanges, revision: str | None) -> ChatSession:
-        async with self._changing(session_id, f"save session {session_id}", revision) as (connection, head):
+        async with self._changing(session_id, f"save session {session_id}") as (connection, head):
+            await _require_revision(connection, head, revision)
             stored = SessionMetadata.from_dict(head.metadata_object())
             await tables.set_fields(connection, head, settled_fields(fields, stored))
         return await self.load(session_id)
 
     async def _checkpoint(self, session_id: str, partial: Message) -> None:
         _require_id(session_id)
-        fence, _ = self._fences.get(session_id, (None, None))
+        hold = self._held.get(session_id)
         async with self._database.connection(f"save session {session_id}") as connection:
-            if not await self._table.checkpoint(connection, session_id, partial, fence):
+            if not await self._table.checkpoint(connection, session_id, partial, hold):
                 if await self._table.read(connection, session_id, 0) is None:
                     raise SessionNotFound(session_id)
-                raise SessionConflict(session_id)
+                raise SessionTaken(session_id)
 
     async def _delete(self, session_id: str) -> None:
         _require_id(session_id)
@@ -251,26 +283,25 @@ class PostgresSessionStore:
 
     @asynccontextmanager
     async def _changing(
-        self, session_id: str, doing: str, revision: str | None = None, *, alone: bool = False
+        self, session_id: str, doing: str, *, alone: bool = False
     ) -> AsyncIterator[tuple[Connection, Head]]:
         """A transaction that is alone with a session, whose unfinished answer of a dead server is a message by now.
 
         ``alone``: this process has the lock and writes no answer yet, so an unfinished one is a dead server's.
-        Raises ``SessionConflict`` where this process held the session and another one has taken it over.
+        Raises ``SessionTaken`` where this process held the session and another one has taken it over.
         """
         _require_id(session_id)
         async with self._database.transaction(doing) as connection:
             found = await self._table.lock(connection, session_id)
             if found is None:
                 raise SessionNotFound(session_id)
-            head, partial = found
-            if session_id in self._fences and self._fences[session_id][0] != head.fence:
-                raise SessionConflict(session_id)
+            head, partial, position = found
+            hold = self._held.get(session_id)
+            if hold is not None and (hold.key, hold.fence) != (head.key, head.fence):
+                raise SessionTaken(session_id)
             if partial is not None and (alone or await self._is_left(session_id, connection)):
                 left = cut_off(decode(partial.encode()))
-                head = await tables.replace_tail(connection, head, head.message_count, left, touch=False)
-            if revision is not None and revision != await tables.revision(connection, head):
-                raise SessionConflict(session_id)
+                head = await tables.replace_tail(connection, head, position, left, touch=False)
             yield connection, head
 
     async def _read(self, session_id: str) -> tuple[Head, Remembered, str | None]:
@@ -291,7 +322,7 @@ class PostgresSessionStore:
 
     async def _is_left(self, session_id: str, connection: Connection | None = None) -> bool:
         """Whether nobody holds a session, so that what is unfinished of it stays so."""
-        if session_id in self._fences:
+        if session_id in self._held:
             return False
         key = self._key(session_id)
         if connection is not None:
@@ -304,38 +335,48 @@ class PostgresSessionStore:
         if not await self._process.take(self._key(session_id)):
             return False
         try:
-            async with self._changing(session_id, f"hold session {session_id}", alone=True) as (connection, _):
+            async with self._changing(session_id, f"hold session {session_id}", alone=True) as (connection, head):
                 fence = await self._table.hold(connection, session_id, run_id)
                 if run_id is not None and self._collection == "chats":
                     await tables.note_run(connection, run_id, session_id, self._process.name)
         except BaseException:
             await self._process.release(self._key(session_id))
             raise
-        self._fences[session_id] = fence, run_id
+        self._held[session_id] = tables.Hold(head.key, fence, run_id, head.message_count)
         return True
 
     async def _let_go(self, session_id: str) -> None:
-        """End a hold. The database failing is no error here: it frees what it cannot hear of."""
-        fence, run_id = self._fences.pop(session_id)
+        """End a hold. An unreachable database is no error: it has released the lock with the connection."""
+        hold = self._held.pop(session_id)
         try:
-            async with self._database.transaction(f"let go of session {session_id}") as connection:
-                await self._table.let_go(connection, session_id, fence)
-                if run_id is not None:
-                    await tables.note_end(connection, run_id)
+            if self._process.connected:
+                await self._note_end(session_id, hold)
         except StorageFailed as error:
             _log.warning("%s", error.message)
         finally:
             await self._process.release(self._key(session_id))
-        with suppress(StorageFailed):
-            async with self._database.connection(f"let go of session {session_id}") as connection:
-                await tell(connection, None, "freed", session_id)
+        if self._process.connected:
+            with suppress(StorageFailed):
+                async with self._database.connection(f"let go of session {session_id}") as connection:
+                    await tell(connection, None, "freed", session_id)
+
+    async def _note_end(self, session_id: str, hold: tables.Hold) -> None:
+        async with self._database.transaction(f"let go of session {session_id}") as connection:
+            await self._table.let_go(connection, session_id, hold.fence)
+            if hold.run_id is not None:
+                await tables.note_end(connection, hold.run_id)
 
     async def _until_free(self, session_id: str, *, wait: bool) -> None:
-        """Rest until another process may have let go. Raises ``SessionBusy`` at a turn that is not to be waited for."""
+        """Rest until another process may have let go.
+
+        Raises ``SessionBusy`` at a turn that is not to be waited for, ``ServerLost`` at one that is frozen.
+        """
         async with self._database.connection(f"hold session {session_id}") as connection:
-            run_id = await self._table.holder(connection, session_id)
-        if run_id is not None and not wait:
-            raise SessionBusy(session_id, run_id)
+            run_id, process = await self._table.holder(connection, session_id)
+            if run_id is not None and not wait:
+                raise SessionBusy(session_id, run_id)
+            if process is not None and await self._process.is_silent(connection, process):
+                raise ServerLost(session_id)
         event = self._freed.setdefault(session_id, asyncio.Event())
         try:
             await asyncio.wait_for(event.wait(), _RETRY_SECONDS)
@@ -346,6 +387,15 @@ class PostgresSessionStore:
 
     def _key(self, session_id: str) -> int:
         return lock_key(self._collection, session_id)
+
+
+async def _require_revision(
+    connection: Connection, head: Head, expected: str | None, written: str | None = None
+) -> None:
+    """Raise ``SessionConflict`` unless the history is at the expected revision, or at the one to be written."""
+    if expected is not None and await tables.revision(connection, head) not in (expected, written):
+        session_id = head.metadata_object()["session_id"]
+        raise SessionConflict(session_id)
 
 
 def _has_a_past(session: ChatSession) -> bool:

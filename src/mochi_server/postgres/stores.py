@@ -2,11 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 
 from mochi_server.errors import MochiError
-from mochi_server.postgres.database import Database
+from mochi_server.postgres.database import Connection, Database
 from mochi_server.postgres.migrating import migrate
 from mochi_server.postgres.news import News
 from mochi_server.postgres.peers import Peers
@@ -51,9 +51,13 @@ class PostgresStores:
         """See whether sessions can be stored. Raises ``StorageFailed``."""
         await self.chats.check()
 
-    def when_lost(self, tell: Callable[[], None]) -> None:
-        """What to call when the connection that holds the locks has ended."""
-        self._process.on_loss.append(tell)
+    def when_lost(self, tell: Callable[[Collection[str]], None]) -> None:
+        """Call ``tell`` with the ids of held sessions that another server has taken over."""
+
+        async def reconnected(connection: Connection) -> None:
+            tell(await self.chats.taken_over(connection))
+
+        self._process.reconnected = reconnected
 
     async def aclose(self) -> None:
         """Release the locks and close the connections."""
@@ -66,13 +70,13 @@ class PostgresStores:
         await self._database.aclose()
 
     async def _tidy(self) -> None:
-        """Now and then, see to what servers that died have left."""
+        """At the start and every few seconds, recover what servers that died have left."""
         while True:
-            await asyncio.sleep(_TIDY_SECONDS)
             with suppress(MochiError):
                 await self.chats.fold_all()
                 await self.agents.fold_all()
                 await self._process.bury()
+            await asyncio.sleep(_TIDY_SECONDS)
 
     def _freed(self, session_id: str) -> None:
         self.chats.freed(session_id)

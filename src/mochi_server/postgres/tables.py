@@ -23,7 +23,8 @@ CROSS JOIN LATERAL (
 ) new
 WHERE {_ONE}"""
 _LOCK = f"""
-SELECT {_HEAD}, p.body FROM sessions s LEFT JOIN partials p ON p.session = s.key
+SELECT {_HEAD}, p.body, coalesce(p.position, s.message_count)
+FROM sessions s LEFT JOIN partials p ON p.session = s.key
 WHERE {_ONE} FOR UPDATE OF s"""
 _CREATE = """
 INSERT INTO sessions AS s
@@ -44,9 +45,10 @@ UPDATE sessions SET metadata = %(metadata)s, searched = %(searched)s,
     updated_at = greatest(updated_at + interval '1 microsecond', clock_timestamp())
 WHERE key = %(key)s"""
 _CHECKPOINT = f"""
-INSERT INTO partials SELECT s.key, %(body)s FROM sessions s
-WHERE {_ONE} AND s.fence = coalesce(%(fence)s::bigint, s.fence)
-ON CONFLICT (session) DO UPDATE SET body = excluded.body"""
+INSERT INTO partials (session, body, position)
+SELECT s.key, %(body)s, coalesce(%(position)s::integer, s.message_count) FROM sessions s
+WHERE {_ONE} AND s.key = coalesce(%(key)s::bigint, s.key) AND s.fence = coalesce(%(fence)s::bigint, s.fence)
+ON CONFLICT (session) DO UPDATE SET body = excluded.body, position = excluded.position"""
 _PAGE = f"""
 SELECT {_HEAD} FROM sessions s WHERE s.collection = %(collection)s {{found}}
 ORDER BY s.updated_at DESC, s.session_id LIMIT %(limit)s OFFSET %(offset)s"""
@@ -64,6 +66,16 @@ class Found(NamedTuple):
     bodies: list[str]
 
 
+class Hold(NamedTuple):
+    """A session that this process may write until another hold raises the fence."""
+
+    key: int
+    fence: int
+    run_id: str | None
+    end: int
+    """Length of the history that this process has written or read. What follows is not this holder's."""
+
+
 class SessionTable:
     """The sessions of one collection."""
 
@@ -75,10 +87,10 @@ class SessionTable:
         row = await self._one(connection, _READ, session_id, change=change)
         return row and Found(Head(*row[:-3]), row[-3], row[-2] or [], row[-1] or [])
 
-    async def lock(self, connection: Connection, session_id: str) -> tuple[Head, str | None] | None:
-        """A session's head and unfinished answer, for this transaction alone to change."""
+    async def lock(self, connection: Connection, session_id: str) -> tuple[Head, str | None, int] | None:
+        """A session's head, unfinished answer and the position of that, for this transaction alone to change."""
         row = await self._one(connection, _LOCK, session_id)
-        return row and (Head(*row[:-1]), row[-1])
+        return row and (Head(*row[:-2]), row[-2], row[-1])
 
     async def create(
         self, connection: Connection, session: ChatSession, updated_at: datetime, images: Sequence[Image] = ()
@@ -98,9 +110,10 @@ class SessionTable:
         await replace_tail(connection, head, 0, session.messages, images=images, touch=False)
         return True
 
-    async def checkpoint(self, connection: Connection, session_id: str, partial: Message, fence: int | None) -> bool:
-        """Note an unfinished answer; False when the session is not there, or held by others since that fence."""
-        values = {**self._which(session_id), "body": text_of(partial), "fence": fence}
+    async def checkpoint(self, connection: Connection, session_id: str, partial: Message, hold: Hold | None) -> bool:
+        """Note an unfinished answer; False when the session is not there, or held by others since that hold."""
+        held = {"key": hold and hold.key, "fence": hold and hold.fence, "position": hold and hold.end}
+        values = {**self._which(session_id), "body": text_of(partial), **held}
         return (await connection.execute(_CHECKPOINT, values)).rowcount == 1
 
     async def remove(self, connection: Connection, session_id: str) -> list[str]:
@@ -125,16 +138,22 @@ class SessionTable:
         row = await self._one(connection, statement, session_id, run_id=run_id)
         return int(row[0])
 
-    async def let_go(self, connection: Connection, session_id: str, fence: int) -> None:
-        """A turn has ended, and with it its unfinished answer."""
-        values = {**self._which(session_id), "fence": fence}
-        ended = f"UPDATE sessions s SET run_id = NULL WHERE {_ONE} AND fence = %(fence)s RETURNING key"
-        await connection.execute(f"WITH e AS ({ended}) DELETE FROM partials USING e WHERE session = e.key", values)
+    async def fences(self, connection: Connection, session_ids: list[str]) -> dict[str, tuple[int, int]]:
+        """Key and fence of each session that is there."""
+        statement = "SELECT session_id, key, fence FROM sessions WHERE collection = %s AND session_id = ANY(%s)"
+        rows = await (await connection.execute(statement, [self._collection, session_ids])).fetchall()
+        return {session_id: (key, fence) for session_id, key, fence in rows}
 
-    async def holder(self, connection: Connection, session_id: str) -> str | None:
-        """The run that holds a session, or held it when its server died."""
-        row = await self._one(connection, f"SELECT run_id FROM sessions s WHERE {_ONE}", session_id)
-        return str(row[0]) if row and row[0] is not None else None
+    async def let_go(self, connection: Connection, session_id: str, fence: int) -> None:
+        """A turn has ended. An answer that is still unfinished stays, because its final write has failed."""
+        values = {**self._which(session_id), "fence": fence}
+        await connection.execute(f"UPDATE sessions s SET run_id = NULL WHERE {_ONE} AND fence = %(fence)s", values)
+
+    async def holder(self, connection: Connection, session_id: str) -> tuple[str | None, str | None]:
+        """The run that holds a session, or held it when its server died, and the process that runs it."""
+        statement = "SELECT s.run_id, r.process FROM sessions s LEFT JOIN runs r ON r.run_id = s.run_id WHERE "
+        row = await self._one(connection, statement + _ONE, session_id)
+        return row or (None, None)
 
     async def left(self, connection: Connection) -> list[str]:
         """Sessions with an unfinished answer."""
@@ -236,9 +255,10 @@ async def tidy(connection: Connection, dead: Sequence[str]) -> None:
         await connection.execute(statement, values)
 
 
-async def processes(connection: Connection) -> list[str]:
-    """The processes that are, or were until lately."""
-    return [row[0] for row in await (await connection.execute("SELECT name FROM processes")).fetchall()]
+async def quiet_processes(connection: Connection) -> list[str]:
+    """The processes without a heartbeat for a while: those that have not just lost the database for a moment."""
+    statement = "SELECT name FROM processes WHERE seen < clock_timestamp() - interval '30 s'"
+    return [row[0] for row in await (await connection.execute(statement)).fetchall()]
 
 
 async def now(connection: Connection) -> datetime:

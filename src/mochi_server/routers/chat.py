@@ -15,6 +15,7 @@ from mochi_server.errors import (
     ModelNotFound,
     OllamaError,
     OllamaUnreachable,
+    ServerLost,
     SessionBusy,
     SessionNotFound,
     ShuttingDown,
@@ -45,6 +46,7 @@ _REFUSES = (
     EmptyHistory,
     ValidationFailed,
     ShuttingDown,
+    ServerLost,
 )
 
 
@@ -72,7 +74,9 @@ async def stream_chat(
 
 
 @router.get(
-    "/stream", response_class=Response, responses=_STREAM | _NOTHING_MORE | responses(SessionNotFound, ValidationFailed)
+    "/stream",
+    response_class=Response,
+    responses=_STREAM | _NOTHING_MORE | responses(SessionNotFound, ValidationFailed, ServerLost),
 )
 async def attach(
     session_id: str, runs: RunsDep, after: AfterQuery = None, last_event_id: LastEventIdHeader = None
@@ -82,19 +86,19 @@ async def attach(
     return attached(runs, await runs.find(session_id, position.run_id), position)
 
 
-@router.post("/stop", responses=responses(SessionNotFound))
+@router.post("/stop", responses=responses(SessionNotFound, ServerLost))
 async def stop_chat(session_id: str, runs: RunsDep) -> RunStatus:
     """Stop the running turn and keep what was said; nothing happens when none is running."""
     return RunStatus.of(await runs.stop(session_id))
 
 
-@router.get("/run", responses=responses(SessionNotFound))
+@router.get("/run", responses=responses(SessionNotFound, ServerLost))
 async def get_run(session_id: str, runs: RunsDep) -> RunStatus:
     """Get the running or latest turn."""
     return RunStatus.of(await runs.find(session_id))
 
 
-@router.get("/confirmations", responses=responses(SessionNotFound))
+@router.get("/confirmations", responses=responses(SessionNotFound, ServerLost))
 async def list_confirmations(session_id: str, store: StoreDep, confirmations: ConfirmationsDep) -> PendingConfirmations:
     """List the tool calls of a session that wait for approval."""
     await store.load(session_id)
@@ -103,7 +107,7 @@ async def list_confirmations(session_id: str, store: StoreDep, confirmations: Co
 
 @router.post(
     "/confirm-tool",
-    responses=responses(ConfirmationNotFound, ConfirmationResolved, ConfirmationTimeout, ValidationFailed),
+    responses=responses(ConfirmationNotFound, ConfirmationResolved, ConfirmationTimeout, ValidationFailed, ServerLost),
 )
 async def confirm_tool(session_id: str, body: ToolDecision, confirmations: ConfirmationsDep) -> ToolDecided:
     """Approve or deny a pending tool call."""

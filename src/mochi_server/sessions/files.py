@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from contextvars import copy_context
@@ -274,7 +274,7 @@ class FileStores:
         """See whether the directory can be written. Raises ``StorageFailed``."""
         await self.chats.check()
 
-    def when_lost(self, _: Callable[[], None]) -> None:
+    def when_lost(self, _: Callable[[Collection[str]], None]) -> None:
         """Nobody takes a session that this process holds."""
 
     async def aclose(self) -> None:

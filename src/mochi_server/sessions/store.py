@@ -1,6 +1,6 @@
 """What keeping sessions means, whoever keeps them. One contract test suite runs over every implementation."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
@@ -139,8 +139,8 @@ class Stores(Protocol):
         """See whether sessions can be stored. Raises ``StorageFailed``."""
         ...
 
-    def when_lost(self, tell: Callable[[], None]) -> None:
-        """What to call when others may take the sessions that are held here, though nobody has let go of them."""
+    def when_lost(self, tell: Callable[[Collection[str]], None]) -> None:
+        """Call ``tell`` with the ids of held sessions that another server has taken over."""
         ...
 
     async def aclose(self) -> None:

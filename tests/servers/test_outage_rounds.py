@@ -1,0 +1,117 @@
+"""PostgreSQL is stopped in mid-turn, again and again: what a client received is stored, or the client was told.
+
+A test run has one round for each length of an outage; MOCHI_FAULT_ROUNDS=400 makes it twenty.
+"""
+
+import logging
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import httpx
+import pytest
+
+from mochi_stub import StubServer
+from tests.faults.rounds import share
+from tests.servers.conftest import Start
+from tests.support import postgres
+from tests.support.api import Api, Event, text_of
+from tests.support.instructions import instruct, words
+from tests.support.postgres import Postgres
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.slow
+
+logger = logging.getLogger(__name__)
+
+CLIENTS = 8
+WORDS = (20, 400)
+IN_MID_TURN_SECONDS = 1.5
+
+
+@dataclass(frozen=True)
+class Received:
+    """What a client received of one turn."""
+
+    session_id: str
+    text: str
+    error: str | None
+    whole: bool
+
+
+@pytest.fixture
+def stub() -> Iterator[StubServer]:
+    with StubServer(speed=1) as stub:
+        yield stub
+
+
+@pytest.fixture
+def cluster() -> Iterator[Postgres]:
+    with postgres.private_cluster() as cluster:
+        yield cluster
+
+
+@pytest.mark.parametrize("seconds", [1, 3, 8, 20])
+def test_what_clients_received_is_stored_or_they_were_told(
+    start: Start, stub: StubServer, cluster: Postgres, seconds: float
+) -> None:
+    counts: Counter[str] = Counter()
+    with Api(start(stub.url, store_url=cluster.url()).url, timeout=120) as api, ThreadPoolExecutor(CLIENTS) as pool:
+        for number in range(share(1)):
+            until(lambda: api.http.get("/health/ready").status_code == 200, 30)
+            over = threading.Event()
+            talking = [pool.submit(talk, api, over) for _ in range(CLIENTS)]
+            time.sleep(random.uniform(0.5, 1) * IN_MID_TURN_SECONDS)
+            cluster.stop("immediate" if number % 2 else "fast")
+            time.sleep(seconds)
+            cluster.start()
+            over.set()
+            for received in [turn for client in talking for turn in client.result(150)]:
+                counts[outcome(api, received)] += 1
+    logger.info("outage seconds=%s outcomes=%s", seconds, dict(counts))
+    assert counts["lost"] == 0
+    assert counts["whole"] > 0
+
+
+def talk(api: Api, over: threading.Event) -> list[Received]:
+    """Turns in sessions of their own, until the outage is over and the last turn has ended."""
+    turns: list[Received] = []
+    while not over.is_set():
+        created = api.http.post("/sessions", json={"model": "mochi"})
+        if created.status_code == 201:
+            turns += turn(api, created.json()["session_id"])
+    return turns
+
+
+def turn(api: Api, session_id: str) -> Iterator[Received]:
+    """The turn that a client got, if the server began one."""
+    try:
+        with api.open_stream(session_id, instruct(words(random.randint(*WORDS)))) as stream:
+            events = list(stream)
+    except AssertionError:  # refused, with a status that says so
+        return
+    assert events[-1].type == "done"
+    error = next((event.data["code"] for event in events if event.type == "error"), None)
+    yield Received(session_id, text_of(events), error, is_whole(events))
+
+
+def is_whole(events: list[Event]) -> bool:
+    return any(event.type == "message_complete" for event in events)
+
+
+def outcome(api: Api, received: Received) -> str:
+    """What became of a turn: whole, stored as far as it came, told of, or lost without a word."""
+    stored = ""
+    for _ in range(20):
+        try:
+            stored = "".join(m["content"] for m in api.messages(received.session_id) if m["role"] == "assistant")
+            break
+        except (AssertionError, httpx.HTTPError):  # the database has just come back
+            time.sleep(0.5)
+    if stored == received.text:
+        return "whole" if received.whole else "stored"
+    return "told" if received.error else "lost"
