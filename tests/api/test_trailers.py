@@ -6,7 +6,7 @@ import pytest
 
 from mochi_stub import StubServer
 from tests.faults.rude_clients import RudeClient
-from tests.support.raw_http import send_raw
+from tests.support.raw_http import send_request
 from tests.support.server import RunningServer
 
 pytestmark = pytest.mark.one_process("it is about connections to this process")
@@ -28,15 +28,17 @@ def chunked(*headers: str, trailers: bytes = b"") -> bytes:
 def test_authorization_in_a_trailer_is_401(stub: StubServer, tmp_path: Path) -> None:
     with RunningServer(tmp_path, stub.url, api_keys=(KEY,)) as server:
         trailers = f"Authorization: Bearer {KEY}\r\n".encode()
-        assert send_raw(server.url, chunked(trailers=trailers)).status == 401
-        assert send_raw(server.url, chunked(f"Authorization: Bearer {KEY}")).status == 201
+        assert send_request(server.url, chunked(trailers=trailers)).status == 401
+        assert send_request(server.url, chunked(f"Authorization: Bearer {KEY}")).status == 201
 
 
 @pytest.mark.parametrize(
     "trailer", [b"Origin: https://evil.example", b"Host: evil.example", b"Content-Type: text/plain"]
 )
 def test_trailers_are_ignored(server: RunningServer, trailer: bytes) -> None:
-    answer = send_raw(server.url, chunked("X-Request-ID: head", trailers=trailer + b"\r\nX-Request-ID: trailer\r\n"))
+    answer = send_request(
+        server.url, chunked("X-Request-ID: head", trailers=trailer + b"\r\nX-Request-ID: trailer\r\n")
+    )
     assert (answer.status, answer.headers["x-request-id"]) == (201, "head")
 
 

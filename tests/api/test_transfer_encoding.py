@@ -6,7 +6,7 @@ import pytest
 
 from mochi_stub import StubServer
 from tests.support.api import Api
-from tests.support.raw_http import send_raw
+from tests.support.raw_http import send_request
 from tests.support.server import RunningServer
 
 CHUNKED = b"2\r\n{}\r\n0\r\n\r\n"
@@ -27,14 +27,14 @@ def request(session_id: str, version: str, encoding: str, method: str = "DELETE"
 )
 def test_other_transfer_encodings_are_refused(api: Api, server: RunningServer, version: str, encoding: str) -> None:
     session_id = api.create_session("mochi")["session_id"]
-    answer = send_raw(server.url, request(session_id, version, encoding))
+    answer = send_request(server.url, request(session_id, version, encoding))
     assert (answer.status, answer.error) == (400, "BAD_REQUEST")
     assert api.session(session_id)
 
 
 def test_the_message_names_the_header(server: RunningServer) -> None:
     for version in ("1.0", "1.1"):
-        answer = send_raw(server.url, request("0123456789", version, "gzip, chunked"))
+        answer = send_request(server.url, request("0123456789", version, "gzip, chunked"))
         assert b"`Transfer-Encoding`" in answer.body
         assert b"`Content-Length`" in answer.body
 
@@ -42,9 +42,9 @@ def test_the_message_names_the_header(server: RunningServer) -> None:
 @pytest.mark.parametrize("encoding", ["chunked", "Chunked", "chunked "])
 def test_chunked_bodies_are_accepted(api: Api, server: RunningServer, encoding: str) -> None:
     session_id = api.create_session("mochi")["session_id"]
-    assert send_raw(server.url, request(session_id, "1.1", encoding, "PATCH")).status == 200
+    assert send_request(server.url, request(session_id, "1.1", encoding, "PATCH")).status == 200
 
 
 def test_they_are_refused_before_the_key_is_checked(stub: StubServer, tmp_path: Path) -> None:
     with RunningServer(tmp_path, stub.url, api_keys=("k" * 20,)) as server:
-        assert send_raw(server.url, request("0123456789", "1.0", "chunked")).status == 400
+        assert send_request(server.url, request("0123456789", "1.0", "chunked")).status == 400

@@ -1,6 +1,5 @@
 """A window set by hand takes effect only after it is stored."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from mochi_server.errors import StorageFailed
 from mochi_server.services.context_window import WindowRegistry
 from mochi_server.services.sessions import SessionService
 from mochi_server.sessions import ChatSession, MemorySessionStore, SessionCreationOptions
+from mochi_server.sessions.changes import FieldChanges
 from mochi_server.wiring import Services, build_services
 from mochi_stub import StubServer
 
@@ -22,7 +22,7 @@ class FailingStore(MemorySessionStore):
 
     full = False
 
-    async def patch(self, session_id: str, fields: Mapping[str, Any], *, revision: str | None = None) -> ChatSession:
+    async def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
         if self.full:
             raise StorageFailed("save the session", OSError(28, "No space left on device"))
         return await super().patch(session_id, fields, revision=revision)
