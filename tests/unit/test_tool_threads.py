@@ -20,9 +20,9 @@ TIMEOUT = 0.1
 class Tools:
     """A tool that hangs until released, and tools that return at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, timeout: float) -> None:
         self.metrics = Metrics()
-        self.service = ToolExecutionService(timeout=TIMEOUT, watch=self.metrics)
+        self.service = ToolExecutionService(timeout=timeout, watch=self.metrics)
         self.released = threading.Event()
         self.begun: list[int] = []
         self._begins = threading.Semaphore(0)
@@ -59,8 +59,8 @@ class Tools:
 
 
 @asynccontextmanager
-async def tools() -> AsyncIterator[Tools]:
-    made = Tools()
+async def tools(tool_timeout: float = TIMEOUT) -> AsyncIterator[Tools]:
+    made = Tools(tool_timeout)
     try:
         yield made
     finally:
@@ -78,10 +78,11 @@ async def test_calls_run_after_as_many_hung_as_may_work() -> None:
 
 
 async def test_no_more_than_the_limit_work_at_a_time() -> None:
-    async with tools() as made:
+    async with tools(tool_timeout=20) as made:
         hanging = asyncio.ensure_future(made.hang_all(2 * THREADS))
         await made.until_begun(THREADS)
         assert len(made.begun) == THREADS
+        made.released.set()
         await hanging
         assert len(made.begun) == 2 * THREADS
 

@@ -12,7 +12,7 @@ from mochi_server.errors import ShuttingDown, ValidationFailed
 from mochi_server.services.file_images import read_images, with_images
 from mochi_server.services.open_webui import OpenWebUIBareChat, OpenWebUIChat, session_of
 from mochi_server.services.session_file import SessionFile
-from mochi_server.sessions.encoding import decode, encode, encode_file
+from mochi_server.sessions.encoding import MAX_LEVELS, encode, encode_file, is_nested_deeper, parse
 from mochi_server.sessions.forks import forked, index_of
 from mochi_server.sessions.images import Image, images_in
 from mochi_server.sessions.markdown import as_markdown
@@ -71,9 +71,11 @@ def read_sessions(data: bytes, max_sessions: int) -> list[tuple[ChatSession, lis
     Raises ValidationFailed.
     """
     try:
-        content = decode(data)
+        content = parse(data)
     except ValueError as error:
         raise ValidationFailed(f"The file is no JSON, or is cut short: {error}", errors=[]) from error
+    if is_nested_deeper(content, MAX_LEVELS):
+        raise ValidationFailed(f"The file nests values deeper than {MAX_LEVELS} levels. Flatten them.", errors=[])
     items = content if isinstance(content, list) else [content]
     if not items:
         raise ValidationFailed("The file holds no session.", errors=[])

@@ -12,7 +12,7 @@ from mochi_server.sessions.session import ChatSession, SessionMetadata
 BETWEEN_MESSAGES = b",\n    "
 """What stands between two messages in a session file; no encoded message has a line end in it."""
 
-_MAX_LEVELS = 200
+MAX_LEVELS = 200
 """How deep a stored value may be nested. Encoders stop at 254 levels, and responses add some."""
 
 
@@ -26,19 +26,24 @@ def encode(value: object) -> bytes:
 
 
 def decode(data: bytes) -> Any:
-    """The value of a JSON text, read leniently where other programs write loosely. Raises ValueError.
+    """The value of a JSON text, where values that are nested too deeply to be encoded again are null.
 
-    Values that are nested too deeply to be encoded again become null.
+    Raises ValueError.
     """
-    try:
-        value = orjson.loads(data)
-    except ValueError:
-        return _decode_leniently(data)
+    value = parse(data)
     try:
         orjson.dumps([[[[value]]]])  # a response may nest it a few levels deeper than its file
     except TypeError:
         return clean(value)
     return value
+
+
+def parse(data: bytes) -> Any:
+    """The value of a JSON text, read leniently where other programs write loosely. Raises ValueError."""
+    try:
+        return orjson.loads(data)
+    except ValueError:
+        return _parse_leniently(data)
 
 
 def is_nested_deeper(value: object, levels: int) -> bool:
@@ -81,7 +86,7 @@ def decode_file(session_id: str, data: bytes) -> ChatSession:
     return ChatSession.from_dict(stored)
 
 
-def clean(value: object, levels: int = _MAX_LEVELS) -> Any:
+def clean(value: object, levels: int = MAX_LEVELS) -> Any:
     """A value with everything replaced that JSON in UTF-8 cannot hold, or that is nested deeper than ``levels``."""
     if isinstance(value, str):
         return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace") if _lone(value) else value
@@ -108,7 +113,7 @@ def _lone(text: str) -> bool:
     return False
 
 
-def _decode_leniently(data: bytes) -> Any:
+def _parse_leniently(data: bytes) -> Any:
     try:
         return clean(json.loads(data.decode("utf-8-sig")))
     except RecursionError as error:
