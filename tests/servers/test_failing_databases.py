@@ -49,7 +49,6 @@ def test_turn_goes_on_when_the_database_is_lost(
             holding.gate.open()
             seen += events
         assert [event.type for event in seen[-2:]] == ["message_complete", "done"]
-        ready(api)
         assert [message["content"] for message in api.messages(session_id)] == ["hold", text_of(seen)]
         assert api.send_message(session_id, "Again")["message"]["content"] == "Fine."
 

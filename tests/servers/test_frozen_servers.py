@@ -76,7 +76,7 @@ def test_later_requests_to_a_frozen_server_fail_at_once(a: Api, b: Api, servers:
         assert b.http.get(f"/sessions/{session_id}").status_code == 200
         assert b.http.post("/tools/reload").status_code == 200
         assert error_of(b.http.post(f"/chat/{session_id}", json={"message": "Hi"})) == (409, "SESSION_BUSY")
-    assert b.ok(b.http.post(f"/chat/{session_id}/stop"))["state"] == "stopped", "it is reachable again"
+    assert b.ok(b.http.post(f"/chat/{session_id}/stop"))["state"] in ("stopped", "cancelled"), "it answers again"
 
 
 def test_a_stream_of_a_server_that_freezes_ends_with_an_error(a: Api, b: Api, servers: tuple[Member, Member]) -> None:

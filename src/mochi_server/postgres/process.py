@@ -24,6 +24,7 @@ SILENT_HEARTBEATS = 5
 """Heartbeats that a live process may miss before others take it for frozen."""
 _ANSWER_SECONDS = 10.0
 _RETRY_SECONDS = 0.5
+_RECONNECT_SECONDS = 2.0
 _CLOSE_SECONDS = 1.0
 _TRY_LOCK = "SELECT pg_try_advisory_lock(%s)"
 _HEARTBEAT = "INSERT INTO processes (name) VALUES (%s) ON CONFLICT (name) DO UPDATE SET seen = clock_timestamp()"
@@ -52,6 +53,7 @@ class Process:
         """Called after an outage, when the locks that no other process took are held again."""
         self._database = database
         self._connection: Connection | None = None
+        self._is_connected = asyncio.Event()
         self._held: set[int] = set()
         self._in_use = asyncio.Lock()
         self._watching: asyncio.Task[None] | None = None
@@ -71,7 +73,12 @@ class Process:
 
     async def take(self, key: int) -> bool:
         """Try to get a lock; whoever holds it keeps it. Raises ``StorageFailed``."""
-        taken = await self._ask(_TRY_LOCK, key)
+        try:
+            taken = await self._ask(_TRY_LOCK, key)
+        except StorageUnavailable:  # the pool may have reconnected before this connection
+            with suppress(TimeoutError, asyncio.TimeoutError):
+                await asyncio.wait_for(self._is_connected.wait(), _RECONNECT_SECONDS)
+            taken = await self._ask(_TRY_LOCK, key)
         if taken:
             self._held.add(key)
         return taken
@@ -125,6 +132,7 @@ class Process:
             await connection.close()
             raise
         self._connection = connection
+        self._is_connected.set()
         self._database.reachable = True
 
     async def _ask(self, statement: str, key: int) -> bool:
@@ -164,5 +172,6 @@ class Process:
         if connection is None:
             return
         _log.error("the connection to the database is lost; running turns go on and store their answers later")
+        self._is_connected.clear()
         self._database.reachable = False
         connection.pgconn.finish()
