@@ -24,6 +24,8 @@ A nightly run sets 200 and 100.
 COVERAGE_FLOOR = 90.0
 """Coverage of `src` with branches, in percent, below which the run fails."""
 PYTEST = "uv run pytest -q"
+IGNORED = "--ignore tests/benchmarks --ignore tests/soak --ignore tests/browser --ignore tests/docs/test_site.py"
+"""Second-tier tests with a step of their own."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ SIDE_BY_SIDE = [
     Step("JavaScript clients", "cd tests/stub/js && uv run node --test", NODE),
     Step("TypeScript types", "cd tests/contract/ts && uv run npm run --silent check", NODE),
     Step("MCP reference server", f"{PYTEST} -n 0 tests/mcp/test_everything.py", NODE),
-    Step("example page in Chromium", f"{PYTEST} -n 0 tests/browser", ("chromium",)),
+    Step("example page in Chromium", f"{PYTEST} -n 0 -m slow tests/browser", ("chromium",)),
 ]
 
 ALONE = [
@@ -89,7 +91,7 @@ ALONE = [
         "first tier in random order, with coverage",
         f"{PYTEST} -p randomly --cov --cov-report=term --cov-fail-under={COVERAGE_FLOOR}",
     ),
-    Step("second tier", f"{PYTEST} -m slow --ignore tests/benchmarks --ignore tests/soak"),
+    Step("second tier", f"{PYTEST} -m slow {IGNORED}"),
     Step("benchmarks and a small soak", f"{PYTEST} -n 0 -m slow tests/benchmarks tests/soak"),
     Step("API tests, two servers over one PostgreSQL", f"MOCHI_TEST_SERVERS=2 {PYTEST} tests/api"),
     Step("soak: a thousand streams", "uv run python -m tests.soak"),

@@ -14,6 +14,7 @@ from tests.support.process import Command
 from tests.support.relay import CuttingRelay
 from tests.support.server import RunningServer
 
+pytestmark = pytest.mark.slow  # the sync API of Playwright keeps an event loop running in its process
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 
 
