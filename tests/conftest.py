@@ -5,18 +5,25 @@ stub's journal is empty when a test begins. A test that changes settings, reads 
 depends on an empty store takes `private_stub`, `private_server` and `private_api`, whose data directory is `tmp_path`.
 """
 
+from __future__ import annotations
+
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from mochi_stub import StubServer
 from tests.support import postgres
-from tests.support.api import Api
-from tests.support.holding import Holding
-from tests.support.server import SERVERS, RunningServer
-from tests.support.stub import assert_no_prompt_truncated
+
+if TYPE_CHECKING:  # imported by the fixtures: the process that only distributes the tests needs none of it
+    from mochi_stub import StubServer
+    from tests.support.api import Api
+    from tests.support.holding import Holding
+    from tests.support.server import RunningServer
+
+SERVERS = "MOCHI_TEST_SERVERS"
 
 MEMORY_FOLDER = "/dev/shm"  # noqa: S108 - pytest makes a folder of its own in it
 
@@ -31,6 +38,8 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def shared_stub() -> Iterator[StubServer]:
     """The stub of this worker. Tests take `stub`."""
+    from mochi_stub import StubServer
+
     with StubServer(speed=0) as stub:
         yield stub
 
@@ -38,6 +47,8 @@ def shared_stub() -> Iterator[StubServer]:
 @pytest.fixture(scope="session")
 def shared_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     """The server of this worker, with default settings. Tests take `server` or `api`."""
+    from tests.support.server import RunningServer
+
     # A summary of one test would appear in the journal of another.
     quiet = {"summarization_interval_seconds": 3600}
     with RunningServer(tmp_path_factory.mktemp("shared"), shared_stub.url, **quiet) as server:
@@ -47,6 +58,8 @@ def shared_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFact
 @pytest.fixture
 def stub(shared_stub: StubServer) -> Iterator[StubServer]:
     """The worker's stub with an empty journal. Fails the test if a prompt was truncated."""
+    from tests.support.stub import assert_no_prompt_truncated
+
     shared_stub.clear_exchanges()
     yield shared_stub
     assert_no_prompt_truncated(shared_stub)
@@ -67,6 +80,9 @@ def api(stub: StubServer, shared_server: RunningServer) -> Api:
 @pytest.fixture
 def private_stub() -> Iterator[StubServer]:
     """A stub for one test. Fails the test if a prompt was truncated."""
+    from mochi_stub import StubServer
+    from tests.support.stub import assert_no_prompt_truncated
+
     with StubServer(speed=0) as stub:
         yield stub
         assert_no_prompt_truncated(stub)
@@ -75,6 +91,8 @@ def private_stub() -> Iterator[StubServer]:
 @pytest.fixture
 def private_server(private_stub: StubServer, tmp_path: Path) -> Iterator[RunningServer]:
     """A server for one test, in front of `private_stub`, with `tmp_path` as its data directory."""
+    from tests.support.server import RunningServer
+
     with RunningServer(tmp_path, private_stub.url) as server:
         yield server
 
@@ -88,6 +106,8 @@ def private_api(private_server: RunningServer) -> Api:
 @pytest.fixture
 def holding() -> Iterator[Holding]:
     """A stub that pauses its answers, for modules whose `private_stub` is `holding.stub`."""
+    from tests.support.holding import Holding
+
     holding = Holding()
     with holding.stub:
         yield holding
@@ -112,14 +132,24 @@ def pytest_configure(config: pytest.Config) -> None:
         postgres.begin_run()
 
 
+def pytest_collection_finish() -> None:
+    """Exempt what collection made from garbage collection, which otherwise visits it over and over."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Stop what all workers share."""
     if not hasattr(config, "workerinput"):
         postgres.end_run()
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip the tests of one process if MOCHI_TEST_SERVERS asks for several."""
+    """Move tests that need PostgreSQL to the second tier; skip those of one process if there are several servers."""
+    for item in items:
+        if isinstance(item, pytest.Function) and "database" in item.fixturenames:
+            item.add_marker(pytest.mark.slow)
     if SERVERS in os.environ:
         for item in items:
             if reason := next((mark.args[0] for mark in item.iter_markers("one_process")), None):

@@ -1,5 +1,6 @@
 """Turns that are left, stopped, refused, waited for."""
 
+import os
 import shutil
 import threading
 from pathlib import Path
@@ -178,7 +179,9 @@ def test_turn_with_corrupt_file_can_be_stopped(api: Api, server: RunningServer, 
     session_id = api.create_session("mochi")["session_id"]
     with api.open_stream(session_id, "hold") as events:
         next(events)
-        (server.settings.resolved_sessions_dir / f"{session_id}.json").write_text("{")
+        file = server.settings.resolved_sessions_dir / f"{session_id}.json"
+        file.write_text("{")
+        os.utime(file, (0, 0))  # older than the time that an editor gets to finish
         assert api.ok(api.http.post(f"/chat/{session_id}/stop"))["state"] == "stopped"
     assert len(holding.chats("cancelled")) == 1
 

@@ -78,6 +78,7 @@ def test_request_behind_another_emits_queued_status(tmp_path: Path) -> None:
     assert [event.type for event in rest] == ["content_delta", "message_complete", "done"]
 
 
+@pytest.mark.slow
 def test_request_waiting_for_unload_emits_queued_status(tmp_path: Path) -> None:
     gate = Gate()
 
@@ -105,6 +106,7 @@ def test_a_quick_answer_needs_no_status(api: Api) -> None:
     assert states(api.stream_message(api.create_session("mochi")["session_id"], "Hi")) == []
 
 
+@pytest.mark.slow
 def test_disconnect_during_load_cancels_request(tmp_path: Path) -> None:
     with (
         StubServer(models=[SLOW], resolve=lambda _: Reply.of("Fine.")) as stub,

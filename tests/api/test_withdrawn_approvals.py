@@ -37,7 +37,7 @@ TOOL_NAMES = ["first", "second", "pause"]
 ASKED = "tool_call_confirmation_required"
 
 
-@pytest.fixture(params=["files", "postgres"])
+@pytest.fixture(params=["files", pytest.param("postgres", marks=pytest.mark.slow)])
 def api(request: pytest.FixtureRequest, private_stub: StubServer, tmp_path: Path) -> Iterator[Api]:
     write_tools(tmp_path, TOOLS)
     write_agent(tmp_path)

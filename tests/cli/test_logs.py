@@ -186,6 +186,8 @@ def test_at_info_nothing_of_a_broken_session_file_is_logged(tmp_path: Path, stub
     folder.mkdir()
     (folder / "0123456789.json").write_text('{"metadata": {}, "messages": [{"content": "zebra"} zebra]}')
     (folder / "0123456788.json").write_text('{"metadata": {"model": ["zebra"]}, "messages": [{"content": ["zebra"]}]}')
+    for file in folder.iterdir():
+        os.utime(file, (0, 0))  # older than the time that an editor gets to finish
     with serving(tmp_path, MOCHI_OLLAMA_HOST=stub.url) as (command, api):
         api.http.get("/sessions")
         for session_id in ("0123456789", "0123456788"):

@@ -86,7 +86,7 @@ async def test_a_database_keeps_the_checkpoint_with_the_calls(database: str) -> 
         assert results(await here.load(session.session_id)) == [("c1", True), ("c2", True)]
 
 
-@pytest.mark.parametrize("store", ["files", "postgres"], indirect=True)
+@pytest.mark.parametrize("store", ["files", pytest.param("postgres", marks=pytest.mark.slow)], indirect=True)
 async def test_sessions_in_that_state_get_their_results(store: SessionStore) -> None:
     messages = [said("a"), calling("c1"), said("b"), calling("c2", "c3"), result("c2")]
     session = await stored_session(store, *messages)

@@ -15,9 +15,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from uuid import uuid4
 
-import psycopg
-from filelock import FileLock
-
 from tests.support.ports import free_port
 
 LOCKED, PASSWORD = "locked", "hush-hush"
@@ -67,6 +64,9 @@ class Postgres:
 
 def of_this_run() -> Postgres:
     """Return the cluster of this run; start it if it is not running."""
+    import psycopg
+    from filelock import FileLock
+
     directory = Path(os.environ[_DIRECTORY])
     with FileLock(directory / "starting.lock"):
         postgres = Postgres(directory)
@@ -112,6 +112,8 @@ def private_cluster() -> Iterator[Postgres]:
 @contextmanager
 def fresh_schema(url: str) -> Iterator[str]:
     """Yield the URL of a new empty schema. Drop the schema at the end."""
+    import psycopg
+
     schema = f"test_{uuid4().hex[:12]}"
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(f"CREATE SCHEMA {schema}")
@@ -124,6 +126,8 @@ def fresh_schema(url: str) -> Iterator[str]:
 
 def schema_of(url: str, directory: str) -> str:
     """Return the URL of the schema that belongs to a directory; it exists as long as the cluster."""
+    import psycopg
+
     schema = f"of_{sha256(directory.encode()).hexdigest()[:24]}"
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")

@@ -63,7 +63,13 @@ async def next_batch(batches: AsyncGenerator[list[dict[str, Any]], None]) -> lis
         return []
 
 
-@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+@pytest.mark.parametrize(
+    "loop",
+    [
+        pytest.param(asyncio.new_event_loop, id="asyncio", marks=pytest.mark.slow),
+        pytest.param(uvloop.new_event_loop, id="uvloop"),
+    ],
+)
 @pytest.mark.parametrize("pause", [0, 0.01], ids=["fast consumer", "slow consumer"])
 @pytest.mark.parametrize("chat", CONNECTIONS.values(), ids=CONNECTIONS)
 def test_lost_connection_keeps_the_lines_received(
