@@ -138,6 +138,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Return the number of workers for `-n auto`: half as many again as cores, because tests also wait."""
+    return max(1, (os.cpu_count() or 1) * 3 // 2)
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Stop what all workers share."""
     if not hasattr(config, "workerinput"):
