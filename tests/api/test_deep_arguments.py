@@ -43,7 +43,7 @@ def replying_with(depth: int) -> StubServer:
 
 
 @pytest.mark.parametrize("depth", [101, 252, 300])
-def test_a_call_with_too_deep_arguments_fails_and_the_turn_goes_on(tmp_path: Path, depth: int) -> None:
+def test_call_with_too_deep_arguments_fails_and_turn_goes_on(tmp_path: Path, depth: int) -> None:
     write_tools(tmp_path, TOOL)
     settings = {"tools": ["take"], "execution_policy": "never_confirm"}
     with replying_with(depth) as stub, RunningServer(tmp_path, stub.url) as server:

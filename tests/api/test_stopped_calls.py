@@ -71,7 +71,7 @@ def test_a_stop_after_the_approval_stores_who_decided(server: RunningServer, tmp
     assert result["arguments"] == {"text": "edited"}
 
 
-def test_a_stop_before_a_decision_stores_that_the_call_did_not_run(server: RunningServer) -> None:
+def test_stop_before_a_decision_stores_that_call_did_not_run(server: RunningServer) -> None:
     api = server.api()
     session_id = new_session(api)
     with api.open_stream(session_id, instruct(calls("note", text="x"))) as events:
