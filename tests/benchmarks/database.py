@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import psycopg
 
+from mochi_server.postgres.database import CONNECTIONS
 from mochi_server.postgres.stores import PostgresStores
 from mochi_server.sessions import ChatSession, Message, SessionCreationOptions
 from mochi_server.sessions.session import new_id, now, user_message
@@ -79,7 +80,7 @@ async def _cost(url: str, stores: PostgresStores, session_id: str) -> Cost:
         await stores.chats.append(session_id, [_answer()], ends_turn=True)
     took = time.perf_counter() - began
     await asyncio.sleep(1.1)  # as often as a connection tells what it has done
-    await stores.check()
+    await asyncio.gather(*(stores.check() for _ in range(2 * CONNECTIONS)))  # each connection reports its own rows
     read, written = (after - earlier for after, earlier in zip(_counted(url), before, strict=True))
     return Cost(read, written, took * 1000)
 
