@@ -70,6 +70,7 @@ PREPARE = [
 """What the other steps need. The first must end before the others begin."""
 
 SIDE_BY_SIDE = [
+    Step("benchmarks and a small soak", f"{PYTEST} -n 0 -m slow tests/benchmarks tests/soak"),
     Step(
         "tests on Python 3.10",
         f"env -u UV_NO_SYNC UV_PROJECT_ENVIRONMENT=.venv-3.10 uv run --locked --quiet --python {OLDEST} "
@@ -92,7 +93,6 @@ ALONE = [
         f"{PYTEST} -p randomly --cov --cov-report=term --cov-fail-under={COVERAGE_FLOOR}",
     ),
     Step("second tier", f"{PYTEST} -m slow {IGNORED}"),
-    Step("benchmarks and a small soak", f"{PYTEST} -n 0 -m slow tests/benchmarks tests/soak"),
     Step("API tests, two servers over one PostgreSQL", f"MOCHI_TEST_SERVERS=2 {PYTEST} tests/api"),
     Step("soak: a thousand streams", "uv run python -m tests.soak"),
     Step("first tier", "uv run pytest"),

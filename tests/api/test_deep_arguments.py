@@ -85,6 +85,7 @@ def test_edited_arguments_may_not_be_too_deep(tmp_path: Path) -> None:
             assert [event.type for event in events][-1] == "done"
 
 
+@pytest.mark.one_process("it is about files")
 @pytest.mark.parametrize("depth", [246, 252, 480, 900])
 def test_a_stored_session_with_too_deep_arguments_can_be_read(
     private_api: Api, private_server: RunningServer, tmp_path: Path, depth: int
