@@ -74,12 +74,12 @@ def read_count(client: RudeClient, text: bytes, count: int) -> bytes:
 def cycles() -> int:
     """Return the number of requests that uvicorn holds in this process."""
     gc.collect()
-    return sum(isinstance(each, RequestResponseCycle) for each in gc.get_objects())
+    return sum(type(each) is RequestResponseCycle for each in gc.get_objects())
 
 
 def connections() -> list[Connection]:
     gc.collect()
-    return [each for each in gc.get_objects() if isinstance(each, Connection) and each.parser is not None]
+    return [each for each in gc.get_objects() if type(each) is Connection and each.parser is not None]
 
 
 def chunked(path: str, body: bytes) -> bytes:
