@@ -36,6 +36,7 @@ def mochi(directory: Path, ollama: Server) -> Iterator[Server]:
     """The server as people run it, with a data directory of its own."""
     # A summary would be one more answer of the stub, at a time of its own.
     environment = {"MOCHI_SUMMARIZATION_ENABLED": "false", "MOCHI_LOG_LEVEL": "WARNING"}
+    environment["MOCHI_KEEP_ALIVE_SECONDS"] = "5"  # so that idle connections are closed before they are counted
     command = python("mochi_server", "--port", "0", "--ollama-host", ollama.url, "--data-dir", str(directory))
     with running(command, environment) as server:
         yield server
