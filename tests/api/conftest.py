@@ -11,7 +11,6 @@ from collections.abc import Iterator
 import pytest
 
 from mochi_stub import StubServer
-from tests.support.api import Api
 from tests.support.holding import Holding
 from tests.support.server import RunningServer
 from tests.support.stub import assert_no_prompt_truncated
@@ -42,12 +41,6 @@ def stub(shared_stub: StubServer) -> Iterator[StubServer]:
     yield shared_stub
     assert_no_prompt_truncated(shared_stub)
     assert not [e.path for e in shared_stub.exchanges() if e.model == "mochi" and (e.num_ctx or 0) > FIRST_WINDOW]
-
-
-@pytest.fixture
-def api(stub: StubServer, shared_server: RunningServer) -> Api:
-    """A client of `server`."""
-    return shared_server.client
 
 
 @pytest.fixture(scope="session")
