@@ -22,6 +22,7 @@ from tests.support.tools import write_tools
 Chat = Callable[[socket.socket], None]
 CHUNKED = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\nTransfer-Encoding: chunked\r\n\r\n"
 STALL_SECONDS = 0.5
+QUIET = {"summarization_enabled": False}  # a summary of an earlier test would take the scripted failure
 RETRY = "Too Many Requests\r\nRetry-After: 30"
 
 
@@ -107,14 +108,14 @@ def ollama() -> Iterator[BreakingOllama]:
 def impatient(ollama: BreakingOllama, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     """A client of a server that waits only a moment for Ollama."""
     directory = tmp_path_factory.mktemp("impatient")
-    with RunningServer(directory, ollama.raw.url, ollama_stall_timeout_seconds=STALL_SECONDS) as server:
+    with RunningServer(directory, ollama.raw.url, ollama_stall_timeout_seconds=STALL_SECONDS, **QUIET) as server:
         yield server.api()
 
 
 @pytest.fixture(scope="module")
 def patient(ollama: BreakingOllama, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     """A client of a server with default settings."""
-    with RunningServer(tmp_path_factory.mktemp("patient"), ollama.raw.url) as server:
+    with RunningServer(tmp_path_factory.mktemp("patient"), ollama.raw.url, **QUIET) as server:
         yield server.api()
 
 
