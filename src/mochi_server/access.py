@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mochi_server.asgi import ERROR, TAIL, Tail, header
+from mochi_server.asgi import ERROR, header
 from mochi_server.logs import FIELDS, REQUEST_ID
 
 HEADER = "X-Request-ID"
@@ -25,16 +25,10 @@ logger = logging.getLogger(__name__)
 class RequestLog:
     """Outermost: what any other part of the app answers bears the id."""
 
-    def __init__(
-        self, app: ASGIApp, ended: Callable[[str, int | None, str | None], None], *, sends_tails: bool
-    ) -> None:
-        """``ended`` is told the method, the status and the error's code of each request.
-
-        ``sends_tails``: whether all layers in between let an answer go on when they are gone.
-        """
+    def __init__(self, app: ASGIApp, ended: Callable[[str, int | None, str | None], None]) -> None:
+        """``ended`` receives the method, the status and the error's code of each request."""
         self._app = app
         self._ended = ended
-        self._sends_tails = sends_tails
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         return (self._answer if scope["type"] == "http" else self._app)(scope, receive, send)
@@ -43,15 +37,8 @@ class RequestLog:
         exchange = _Exchange(scope, self._ended)
         # Never reset: what the server says about this request after the app has failed is of this request, too.
         REQUEST_ID.set(exchange.request_id)
-        send = exchange.through(send)
-        tails: list[Tail] = []
-        if self._sends_tails:
-            scope[TAIL] = tails
         try:
-            await self._app(scope, receive, send)
-            for tail in tails:
-                _forget_stacks(scope)
-                await tail(receive, send)
+            await self._app(scope, receive, exchange.through(send))
         except asyncio.CancelledError:
             exchange.report("cancelled")
             raise
@@ -59,12 +46,6 @@ class RequestLog:
             exchange.report("failed")
             raise
         exchange.report(None if exchange.is_whole else "client_left")
-
-
-def _forget_stacks(scope: Scope) -> None:
-    """Let go of FastAPI's exit stacks: they are closed, but take a kilobyte each as long as the stream is open."""
-    for name in [name for name in scope if name.endswith("_astack")]:
-        del scope[name]
 
 
 class _Exchange:

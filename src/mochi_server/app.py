@@ -1,6 +1,6 @@
 """The application: services built once, routes, error handlers, and who may ask."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -65,10 +65,6 @@ def create_app(settings: MochiServerSettings | None = None, *, insecure: bool = 
 class _App(FastAPI):
     """With our document, and the request log around everything, the answer to an unexpected error included."""
 
-    def __init__(self, *, middleware: Sequence[Middleware], **settings: Any) -> None:
-        super().__init__(middleware=middleware, **settings)
-        self._ours = len(middleware)
-
     def openapi(self) -> dict[str, Any]:
         from mochi_server.openapi import document  # noqa: PLC0415 - only who asks for it needs its schemas
 
@@ -76,9 +72,7 @@ class _App(FastAPI):
         return self.openapi_schema
 
     def build_middleware_stack(self) -> ASGIApp:
-        # Layers that others have added may hold an answer in their hands, or change what passes.
-        only_ours = len(self.user_middleware) == self._ours
-        return RequestLog(super().build_middleware_stack(), self._ended, sends_tails=only_ours)
+        return RequestLog(super().build_middleware_stack(), self._ended)
 
     def _ended(self, method: str, status: int | None, error: str | None) -> None:
         self.state.services.metrics.request_ended(method, status, error)

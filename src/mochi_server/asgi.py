@@ -4,9 +4,7 @@ Who only looks at the head is a plain function that returns what comes next, to 
 begins. As a coroutine it would be in memory as long as a stream is open, and every event would pass through it.
 """
 
-from collections.abc import Awaitable, Callable
-
-from starlette.types import Receive, Scope, Send
+from starlette.types import Scope, Send
 
 from mochi_server.constants import OPENAI_PREFIX
 from mochi_server.errors import MochiError, Unauthorized
@@ -20,24 +18,6 @@ def header(scope: Scope, name: bytes) -> str:
 
 ERROR = "mochi.error"
 """Name in a request's scope: the code of the error that it was answered with."""
-
-
-TAIL = "mochi.tail"
-"""Name in a request's scope: a list for the tail of its answer, where somebody will send it."""
-
-Tail = Callable[[Receive, Send], Awaitable[None]]
-
-
-async def send_tail(tail: Tail, scope: Scope, receive: Receive, send: Send) -> None:
-    """Send what follows the start of an answer, which has been sent.
-
-    It is left to the outermost layer where that offers to: all layers in between are then gone while a stream is open,
-    which would else be most of its memory, and no event passes through them.
-    """
-    if TAIL in scope:
-        scope[TAIL].append(tail)
-    else:
-        await tail(receive, send)
 
 
 def worded(error: MochiError, path: str) -> tuple[int, bytes]:

@@ -4,6 +4,7 @@ Events are values: whoever emits one knows nothing of how, or whether, it travel
 neither frozen nor slotted, since they are made and encoded in a third of the time.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -255,3 +256,6 @@ ChatEvent = (
     | TurnError
     | Done
 )
+
+Publish = Callable[[list[ChatEvent]], None]
+"""Receives a batch of events. It returns at once and never waits for a client."""

@@ -13,9 +13,9 @@ logger = logging.getLogger(__name__)
 
 def turn_ended(metrics: Metrics, run: Run) -> None:
     """Count it. Of a failure only the code is logged: Ollama's own texts may quote a conversation."""
-    failure = run.turn.failure
+    failure = run.failure
     seconds, ended = time.monotonic() - run.began, time.time_ns()
-    metrics.turn_ended(run.state, seconds, run.turn.stored, failure.code if failure else None)
+    metrics.turn_ended(run.state, seconds, run.result.stored, failure.code if failure else None)
     trace_turn(run, ended - int(seconds * 1e9), ended)
     if failure is not None:
         said = failure.message if isinstance(failure, OllamaUnreachable) else failure.code

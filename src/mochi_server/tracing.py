@@ -26,10 +26,10 @@ def trace_turn(run: Run, began: int, ended: int) -> None:
 
     tracer = get_tracer("mochi_server", __version__)
     turn = tracer.start_span("mochi.turn", start_time=began, attributes=_of_turn(run))
-    if run.turn.failure is not None:
-        turn.set_attribute("error.type", run.turn.failure.code)
+    if run.failure is not None:
+        turn.set_attribute("error.type", run.failure.code)
         turn.set_status(StatusCode.ERROR)
-    for message in run.turn.stored:
+    for message in run.result.stored:
         if message["role"] == "assistant":
             _trace_answer(tracer, turn, message, began)
     turn.end(ended)

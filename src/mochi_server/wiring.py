@@ -13,9 +13,9 @@ from mochi_server.agents.prompt_loader import PromptLoader
 from mochi_server.agents.tool_factory import NAME, AgentToolboxes
 from mochi_server.chat.confirmation import ConfirmationBroker
 from mochi_server.chat.engine import ChatEngine
-from mochi_server.chat.loop import Limits
 from mochi_server.chat.run import Run
 from mochi_server.chat.runs import RunRegistry
+from mochi_server.chat.tool_loop import Limits
 from mochi_server.chat.toolboxes import Toolboxes
 from mochi_server.chat.write_retry import WriteRetry
 from mochi_server.config import MochiServerSettings

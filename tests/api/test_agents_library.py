@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mochi_server.agents import AgentDiscoveryService, AgentExecutionService, AgentResult, AgentTask, PromptLoader
-from mochi_server.events import AgentComplete, AgentStart
+from mochi_server.events import AgentComplete, AgentStart, ChatEvent
 from mochi_server.ollama import AsyncOllamaClient
 from mochi_server.services import WindowRegistry
 from mochi_server.sessions import FileSessionStore, ToolExecutionPolicy
@@ -53,17 +53,17 @@ async def test_calls_are_denied_without_approval_handler(stub: StubServer, tmp_p
     assert notes(tmp_path) == []
 
 
-async def test_agent_run_yields_its_events(stub: StubServer, tmp_path: Path) -> None:
+async def test_agent_publishes_its_events(stub: StubServer, tmp_path: Path) -> None:
     write_agent(tmp_path)
     agent = AgentDiscoveryService(tmp_path / "agents").get("helper")
+    events: list[ChatEvent] = []
 
     async with service_in(stub, tmp_path) as service:
-        steps = [step async for step in service.run(AgentTask(agent, instruct(words(1)), model="mochi"))]
+        result = await service.execute(AgentTask(agent, instruct(words(1)), model="mochi"), events.extend)
 
-    first, *_, complete, result = steps
+    first, *_, complete = events
     assert isinstance(first, AgentStart)
     assert isinstance(complete, AgentComplete)
-    assert isinstance(result, AgentResult)
     assert complete.output == result.output
 
 

@@ -19,7 +19,7 @@ _SESSION = frozenset(
     {"Stored", "Record", "Signature", "History", "SessionMetadata", "ToolSettings", "AgentSettings", "ChatSession"}
 )
 """Of sessions that were used lately."""
-_RUN = frozenset({"Run", "EventLog", "Turn", "TurnRequest", "Wishes", "WindowDecision"})
+_RUN = frozenset({"Run", "EventLog", "TurnRequest", "TurnResult", "GenerationOptions", "WindowDecision"})
 """Of turns that can still be listened to."""
 _SUMMARY = frozenset({"_Work"})
 """What is known of a session's summary."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mochi_server.chat.told import told
+from mochi_server.chat.prompt_cache import encoded
 from mochi_server.errors import SessionNotFound
 from mochi_server.sessions import FileSessionStore, Message, SessionManager
 from mochi_server.sessions.disk import Signature
@@ -143,7 +143,7 @@ def test_cached_sessions_use_at_most_the_estimated_memory(sessions_dir: Path, te
     try:
         found = folder.read(session.session_id)
         found.record.file()
-        told_of = [block.keep(told) for block in found.record.messages.blocks]
+        told_of = [block.keep(encoded) for block in found.record.messages.blocks]
         used, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -9,16 +9,13 @@ import pytest
 from mochi_server.chat import shelf
 from mochi_server.chat.run import Run
 from mochi_server.chat.shelf import RunShelf
-from mochi_server.chat.turn import Turn, TurnRequest
+from mochi_server.chat.turn import TurnRequest
 from mochi_server.events import ContentDelta
-from mochi_server.sessions.session import ChatSession
-from mochi_server.sessions.types import SessionCreationOptions
-from mochi_server.tools.toolbox import JoinedToolbox
+from mochi_server.sessions.session import new_id
 
 
 def _ended(ends: RunShelf) -> "weakref.ref[Run]":
-    session = ChatSession.create(SessionCreationOptions("mochi"))
-    run = Run(Turn(session, TurnRequest("Hello"), JoinedToolbox()))
+    run = Run(new_id(), TurnRequest("Hello"))
     run.publish([ContentDelta("x" * 1000)])
     run.state = "completed"
     ends.add(run)

@@ -1,23 +1,23 @@
-"""An agent at work: it plans without tools, then acts with them. Both phases are conversations like any other."""
+"""Runs agents: a planning phase without tools, then an execution phase with them. Both use the tool loop of chat."""
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import anyio.to_thread
 
 from mochi_server.agents.chats import AgentChats
-from mochi_server.agents.narration import Narrator, Phase
+from mochi_server.agents.narration import AgentEventMapper
 from mochi_server.agents.prompt_loader import PromptLoader
-from mochi_server.agents.task import AgentResult, AgentTask, Nobody, result_of
-from mochi_server.chat.loop import Conversation, Limits
-from mochi_server.chat.model import ChatModel, Wishes
-from mochi_server.chat.transcript import Checkpoints, Transcript
-from mochi_server.chat.turn import Turn, TurnRequest
+from mochi_server.agents.task import AgentResult, AgentTask, DenyAllApprover, result_of
+from mochi_server.chat.flush_schedule import FlushSchedule
+from mochi_server.chat.model_call import ModelCall
+from mochi_server.chat.tool_loop import Limits, ToolLoop
+from mochi_server.chat.turn import GenerationOptions, TurnRequest
+from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.chat.write_retry import WriteRetry
 from mochi_server.errors import MochiError, ModelNotFound
-from mochi_server.events import ChatEvent, TurnWarning
+from mochi_server.events import ChatEvent, Publish, TurnWarning
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.services.context_window import WindowDecision, WindowRegistry
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class AgentExecutionService:
-    """Runs agents. Their sessions are kept in ``store``."""
+    """Runs agents. ``store`` has their sessions."""
 
     def __init__(
         self,
@@ -45,10 +45,10 @@ class AgentExecutionService:
         called: Callable[[Sequence[Message]], None] = lambda _: None,
         retry: WriteRetry | None = None,
     ) -> None:
-        """``called`` is told the messages that an agent has stored, results of tools among them."""
+        """``called`` receives the messages that an agent has stored, with the results of tools."""
         self._client = client
         self._chats = AgentChats(store)
-        self._checkpoints = Checkpoints()
+        self._schedule = FlushSchedule()
         self._retry = retry or WriteRetry()
         self._windows = windows
         self._tools = tools or ToolExecutionService()
@@ -56,82 +56,70 @@ class AgentExecutionService:
         self._limits = limits or Limits()
         self._called = called
 
-    async def execute(self, task: AgentTask) -> AgentResult:
-        """Run an agent to its end. What goes wrong is in the result."""
-        async with aclosing(self.run(task)) as steps:
-            return [step async for step in steps if isinstance(step, AgentResult)][-1]
+    async def execute(self, task: AgentTask, publish: Publish = lambda _: None) -> AgentResult:
+        """Run an agent to its end, push its events to ``publish`` and return its result.
 
-    async def run(self, task: AgentTask) -> AsyncGenerator[ChatEvent | AgentResult, None]:
-        """The events of an agent at work, and last its result.
-
-        Never raises for what Ollama, a model, a person or a tool does wrong. When it is closed or cancelled, what
-        the agent has done is stored first.
+        Faults of Ollama, a model, the user or a tool are in the result. On cancellation, what the agent has done is
+        stored first.
         """
-        narrator = Narrator(task.agent.name, task.instruction, task.call_id)
-        done: list[Message] = []
+        mapper = AgentEventMapper(task.agent.name, task.instruction, task.call_id)
+        done: Sequence[Message] = ()
         failure: MochiError | None = None
         try:
-            name, info = await self._find_model(task)
+            name, model = await self._find_model(task)
             async with self._chats.opened(task.agent, name, task.session_id) as session:
-                narrator = replace(narrator, session_id=session.session_id)
-                yield narrator.start()
-                async with aclosing(self._work(task, info, session, narrator, done)) as events:
-                    async for event in events:
-                        yield event
+                mapper = replace(mapper, session_id=session.session_id)
+                publish([mapper.start()])
+                request = TurnRequest(task.instruction)
+                writer = TurnWriter(self._chats.store, session, request, schedule=self._schedule, retry=self._retry)
+                done = writer.stored
+                await self._work(task, model, session, writer, _Events(mapper, publish))
         except MochiError as error:
             failure = error
         self._called(done)
-        if narrator.session_id is None:
-            yield narrator.start()
-        result = result_of(task, narrator.session_id, done, failure)
-        yield narrator.complete(result.output, result.error_code)
-        yield result
+        if mapper.session_id is None:
+            publish([mapper.start()])
+        result = result_of(task, mapper.session_id, done, failure)
+        publish([mapper.complete(result.output, result.error_code)])
+        return result
 
     async def _work(
-        self, task: AgentTask, info: ModelInfo, session: ChatSession, narrator: Narrator, done: list[Message]
-    ) -> AsyncGenerator[ChatEvent, None]:
+        self, task: AgentTask, info: ModelInfo, session: ChatSession, writer: TurnWriter, events: "_Events"
+    ) -> None:
         functions = FunctionToolbox(task.agent.catalogue.tools, self._tools)
-        toolbox = ConfirmingToolbox(functions, task.approver or Nobody(task.policy))
-        turn = Turn(session, TurnRequest(task.instruction), toolbox, info, stored=done)
-        transcript = Transcript(self._chats.store, turn, self._checkpoints, self._retry)
+        toolbox = ConfirmingToolbox(functions, task.approver or DenyAllApprover(task.policy))
         try:
-            transcript.begin()
-            await transcript.begun()
-            model = self._chat_model(task, info, turn.session)
-            for warning in [*_fallback(task, model.name), *model.warnings(toolbox.schemas())]:
-                yield warning
-            planning = await self._conversation(model, transcript, toolbox, "planning")
-            async with aclosing(_told(planning.answer(), narrator, "planning")) as events:
-                async for event in events:
-                    yield event
-            acting = await self._conversation(model, transcript, toolbox, "execution")
-            async with aclosing(_told(acting.events(), narrator, "execution")) as events:
-                async for event in events:
-                    yield event
-            await self._remember_window(turn.session, model.window)
+            writer.begin()
+            await writer.begun()
+            model = ModelCall(
+                self._client,
+                self._windows,
+                self._chats.store,
+                events.planning,
+                model=info,
+                session=session,
+                history=writer.history,
+                generation=GenerationOptions(think=False, keep_alive=task.keep_alive),
+            )
+            if warnings := [*_fallback(task, model.name), *model.warnings(toolbox.schemas())]:
+                events.publish(warnings)
+            planning = ToolLoop(model, writer, toolbox, self._limits, events.planning)
+            await planning.answer(await _reminder(self._prompts.planning))
+            execution = ToolLoop(model, writer, toolbox, self._limits, events.execution, may_announce=True)
+            await execution.run(await _reminder(self._prompts.execution))
+            await self._store_window(session, model.window.decision)
         except BaseException:
-            # However it ends early, what the agent has done stays, with a result for each of its calls.
-            await _interrupt(transcript)
+            # However it ends early, what the agent has done is stored, with a result for each of its calls.
+            await _interrupt(writer)
             raise
 
-    async def _conversation(
-        self, model: ChatModel, transcript: Transcript, toolbox: ConfirmingToolbox, phase: Phase
-    ) -> Conversation:
-        text = self._prompts.planning if phase == "planning" else self._prompts.execution
-        reminder = user_message(await anyio.to_thread.run_sync(text))
-        return Conversation(model, transcript, toolbox, self._limits, reminders=[reminder], may_announce=True)
-
-    def _chat_model(self, task: AgentTask, info: ModelInfo, session: ChatSession) -> ChatModel:
-        wishes = Wishes(think=False, keep_alive=task.keep_alive)
-        return ChatModel(self._client, self._windows, self._chats.store, info=info, session=session, wishes=wishes)
-
-    async def _remember_window(self, session: ChatSession, decision: WindowDecision | None) -> None:
+    async def _store_window(self, session: ChatSession, decision: WindowDecision | None) -> None:
         if decision is not None:
             config = self._windows.adjusted(session.metadata.context_window_config, decision, now())
             await self._chats.store.patch(session.session_id, {"context_window_config": config})
 
     async def _find_model(self, task: AgentTask) -> tuple[str, ModelInfo]:
-        """The agent's model by its name as written, or the one that stands in for it."""
+        """Return the agent's model and its name as written, or those of the calling session."""
         if task.agent.model is not None:
             try:
                 return task.agent.model, await self._client.find_model(task.agent.model)
@@ -140,21 +128,25 @@ class AgentExecutionService:
         return task.model, await self._client.find_model(task.model)
 
 
-async def _told(
-    batches: AsyncGenerator[list[ChatEvent], None], narrator: Narrator, phase: Phase
-) -> AsyncGenerator[ChatEvent, None]:
-    async with aclosing(batches):
-        async for batch in batches:
-            for event in batch:
-                if (told := narrator.tell(event, phase)) is not None:
-                    yield told
+class _Events:
+    """Where the events of an agent go: those of the agent itself, and those of its phases, which are mapped."""
+
+    def __init__(self, mapper: AgentEventMapper, publish: Publish) -> None:
+        self.publish = publish
+        self.planning = mapper.mapped(publish, "planning")
+        self.execution = mapper.mapped(publish, "execution")
 
 
-async def _interrupt(transcript: Transcript) -> None:
+async def _reminder(prompt: Callable[[], str]) -> list[Message]:
+    """Return the ephemeral prompt of a phase, as a message."""
+    return [user_message(await anyio.to_thread.run_sync(prompt))]
+
+
+async def _interrupt(writer: TurnWriter) -> None:
     try:
-        await transcript.interrupt()
+        await writer.interrupt()
     except MochiError as error:
-        logger.error("What an agent had done could not be stored: %s", error.message)
+        logger.error("Partial answer of an agent not stored: %s", error.message)
 
 
 def _fallback(task: AgentTask, model: str) -> list[ChatEvent]:

@@ -1,4 +1,4 @@
-"""What clients see of an agent at work: the events of its conversation, told as an agent's."""
+"""Maps the events of an agent's turn to the events that clients get of an agent."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +15,7 @@ from mochi_server.events import (
     AgentToolResult,
     ChatEvent,
     ContentDelta,
+    Publish,
     ThinkingDelta,
     ToolCalled,
     ToolConfirmationRequired,
@@ -28,8 +29,8 @@ Phase = Literal["planning", "execution"]
 
 
 @dataclass(frozen=True, slots=True)
-class Narrator:
-    """Tells of one call of one agent. ``call_id`` is the call of the model that asked for it."""
+class AgentEventMapper:
+    """Maps the events of one agent call. ``call_id`` is the tool call of the calling model."""
 
     agent_name: str
     instruction: str
@@ -37,34 +38,40 @@ class Narrator:
     session_id: str | None = None
 
     def start(self) -> AgentStart:
-        """The agent begins."""
+        """Return the event of the beginning."""
         return AgentStart(self.agent_name, self.instruction, self.session_id, self.call_id)
 
     def complete(self, output: str, error_code: str | None) -> AgentComplete:
-        """The agent has ended; ``error_code`` is of what went wrong, if anything did."""
+        """Return the event of the end; ``error_code`` is None for an agent that succeeded."""
         return AgentComplete(
             self.agent_name, self.session_id, output, error_code is None, error_code, self.session_id, self.call_id
         )
 
-    def tell(self, event: ChatEvent, phase: Phase) -> ChatEvent | None:
-        """An event of the agent's conversation as clients get it; None for what concerns nobody else."""
-        told: ChatEvent | None = event
+    def mapped(self, publish: Publish, phase: Phase) -> Publish:
+        """Return a function that maps the events of a phase and pushes them to ``publish``."""
+
+        def publish_mapped(events: list[ChatEvent]) -> None:
+            if mapped := [new for event in events if (new := self._map(event, phase)) is not None]:
+                publish(mapped)
+
+        return publish_mapped
+
+    def _map(self, event: ChatEvent, phase: Phase) -> ChatEvent | None:
+        """Return an event of the agent's turn as clients get it; None for one that they do not get."""
         match event:
             case ContentDelta():
-                told = self._said(event.content, phase)
+                return self._delta(event.content, phase)
             case ToolCalled():
-                told = self._called(event)
+                return self._called(event)
             case ToolResult():
-                told = self._result(event)
+                return self._result(event)
             case ToolConfirmationRequired():
-                told = replace(event, agent_name=self.agent_name)
+                return replace(event, agent_name=self.agent_name)
             case TurnWarning():
-                told = replace(event, message=f"Agent {self.agent_name!r}: {event.message}")
-            case ThinkingDelta() | ToolContinuationStart():
-                told = None
-        return told
+                return replace(event, message=f"Agent {self.agent_name!r}: {event.message}")
+        return None if isinstance(event, ThinkingDelta | ToolContinuationStart) else event
 
-    def _said(self, content: str, phase: Phase) -> AgentPlanning | AgentExecution:
+    def _delta(self, content: str, phase: Phase) -> AgentPlanning | AgentExecution:
         kind = AgentPlanning if phase == "planning" else AgentExecution
         return kind(content, self.agent_name, self.session_id or "", self.call_id)
 

@@ -1,25 +1,24 @@
 """What an agent is asked to do, and what came of it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from mochi_server.agents.config import AgentDefinition
 from mochi_server.agents.narration import output_text
 from mochi_server.errors import MochiError, SessionBusy, SessionNotFound
 from mochi_server.sessions.types import Message, ToolExecutionPolicy
 from mochi_server.tools.discovery import Tool
-from mochi_server.tools.toolbox import Approver, Call, needs_approval
+from mochi_server.tools.toolbox import Approver, BoundCall, needs_approval
 
 
 @dataclass(frozen=True)
-class Nobody:
-    """An approver without a user: calls that need approval by the policy are denied."""
+class DenyAllApprover:
+    """An approver without a user: it denies the calls that need approval by the policy."""
 
     policy: ToolExecutionPolicy
 
-    def ask(self, _: Call, __: Callable[[dict[str, Any]], None]) -> None:
-        """There is nobody to be asked."""
+    def ask(self, _: BoundCall) -> None:
+        """Return None: no client can decide."""
 
     async def must_ask(self, tool: Tool) -> bool:
         return needs_approval(self.policy, tool)

@@ -1,19 +1,18 @@
 """The one tool, named ``agent``, by which a model calls agents: made for each turn, of what its session enables."""
 
 import time
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from mochi_server.agents.config import AgentDefinition
 from mochi_server.agents.execution import AgentExecutionService
 from mochi_server.agents.library import AgentLibrary
-from mochi_server.agents.narration import Narrator
+from mochi_server.agents.narration import AgentEventMapper
 from mochi_server.agents.task import AgentResult, AgentTask
 from mochi_server.chat.confirmation import SessionApprover
 from mochi_server.errors import AgentInvalid, AgentNotFound, ToolExecutionFailed
-from mochi_server.events import ChatEvent
+from mochi_server.events import Publish
 from mochi_server.sessions.session import ChatSession
 from mochi_server.tools.execution import shortened
 from mochi_server.tools.schema import ToolSchema, WrongArguments, make_schema
@@ -78,35 +77,27 @@ class AgentToolbox:
     def schemas(self) -> list[dict[str, Any]]:
         return [self._schema.definition()]
 
-    async def run(self, call: Call) -> AsyncGenerator[ChatEvent | ToolOutcome, None]:
+    async def run(self, call: Call, publish: Publish) -> ToolOutcome:
         started = time.monotonic()
         call.progress.running = call
-        async with aclosing(self._invoke(call)) as steps:
-            async for step in steps:
-                if isinstance(step, AgentResult):
-                    yield ToolOutcome(
-                        call,
-                        shortened(step.output, self._source.output_limit),
-                        success=step.error_code is None,
-                        error_code=step.error_code,
-                        execution_time=round(time.monotonic() - started, 6),
-                        told=True,
-                    )
-                else:
-                    yield step
+        result = await self._invoke(call, publish)
+        return ToolOutcome(
+            call,
+            shortened(result.output, self._source.output_limit),
+            success=result.error_code is None,
+            error_code=result.error_code,
+            execution_time=round(time.monotonic() - started, 6),
+            has_own_events=True,
+        )
 
-    async def _invoke(self, call: Call) -> AsyncGenerator[ChatEvent | AgentResult, None]:
+    async def _invoke(self, call: Call, publish: Publish) -> AgentResult:
         try:
             task = await self._task(call)
         except _Refused as refused:
-            narrator = Narrator(str(call.arguments.get("agent")), str(call.arguments.get("instruction")), call.id)
-            yield narrator.start()
-            yield narrator.complete(str(refused), refused.code)
-            yield AgentResult(str(refused), error_code=refused.code)
-            return
-        async with aclosing(self._source.service.run(task)) as steps:
-            async for step in steps:
-                yield step
+            mapper = AgentEventMapper(str(call.arguments.get("agent")), str(call.arguments.get("instruction")), call.id)
+            publish([mapper.start(), mapper.complete(str(refused), refused.code)])
+            return AgentResult(str(refused), error_code=refused.code)
+        return await self._source.service.execute(task, publish)
 
     async def _task(self, call: Call) -> AgentTask:
         """What a call asks for. Raises ``_Refused``."""

@@ -1,28 +1,13 @@
-"""A run, drained: for clients that want one answer and not a stream."""
-
-from dataclasses import dataclass
-from typing import Any
+"""Collects a run, for clients that want one response and no stream."""
 
 from mochi_server.chat.run import Run
-from mochi_server.sessions.types import Message
-from mochi_server.tools.toolbox import ToolOutcome
+from mochi_server.chat.turn import TurnResult
 
 
-@dataclass(frozen=True, slots=True)
-class ChatOutcome:
-    """What came of a turn. ``message`` is the answer as stored; None when it was stopped before it said anything."""
-
-    session_id: str
-    message: Message | None
-    tool_calls: list[ToolOutcome]
-    context_window: dict[str, Any]
-
-
-async def collect(run: Run) -> ChatOutcome:
-    """Wait for a run's end. Raises the error that ended it, if one did."""
+async def collect(run: Run) -> TurnResult:
+    """Wait for the end of a run. Raises the error that ended it."""
     async for _ in run.listen():
         pass
-    turn = run.turn
-    if turn.failure is not None:
-        raise turn.failure
-    return ChatOutcome(run.session_id, turn.answer, turn.outcomes, turn.window_object)
+    if run.failure is not None:
+        raise run.failure
+    return run.result

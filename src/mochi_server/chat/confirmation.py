@@ -1,10 +1,9 @@
-"""Calls that wait for approval: put, listed, decided about once, given up in time."""
+"""Tool calls that wait for approval."""
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Literal
 from uuid import uuid4
 
 import anyio
@@ -13,8 +12,7 @@ from mochi_server.errors import ConfirmationNotFound, ConfirmationResolved, Conf
 from mochi_server.sessions.changes import approving
 from mochi_server.sessions.store import SessionStore
 from mochi_server.tools.discovery import Tool
-from mochi_server.tools.schema import WrongArguments
-from mochi_server.tools.toolbox import Call, Decision, needs_approval
+from mochi_server.tools.toolbox import BoundCall, Call, Decision, needs_approval
 
 _ENDED_KEPT = 1000
 
@@ -23,20 +21,24 @@ State = Literal["waiting", "decided", "timed_out"]
 
 @dataclass(eq=False)
 class Confirmation:
-    """One call that waits, or has waited."""
+    """One call that waits for a decision, or has waited."""
 
     session_id: str
-    call: Call
-    check: Callable[[dict[str, Any]], None]
+    bound: BoundCall
+    """The call to run: a decision may replace its arguments."""
     timeout: float
-    ended: "Callable[[Confirmation], None]"
+    broker: "ConfirmationBroker"
     agent_name: str | None = None
     confirmation_id: str = field(default_factory=lambda: f"conf_{uuid4().hex[:10]}")
     state: State = "waiting"
     _decided: "asyncio.Future[Decision]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
+    @property
+    def call(self) -> Call:
+        return self.bound.call
+
     async def decision(self) -> Decision | None:
-        """What was decided; None when nobody did in time."""
+        """Wait for the decision; None after the timeout."""
         with anyio.move_on_after(self.timeout):
             return await asyncio.shield(self._decided)
         # A decision that came with the last tick counts.
@@ -46,41 +48,47 @@ class Confirmation:
         return None
 
     def close(self) -> None:
-        """Nobody waits any more; whoever asked calls this, however it ended."""
-        self.ended(self)
+        """Stop waiting for the decision."""
+        self.broker.close(self)
 
     def decide(self, decision: Decision) -> None:
-        """Settle it; the caller has made sure that it waits."""
+        """Settle a call that waits. Raises ``ValidationFailed`` for edited arguments that do not fit."""
+        if decision.approved and decision.arguments is not None and self.bound.tool is not None:
+            edited = BoundCall.of(replace(self.call, arguments=decision.arguments), self.bound.tool)
+            if edited.refusal is not None:
+                raise ValidationFailed(f"The edited arguments do not fit: {edited.refusal.content}")
+            self.bound = edited
         self.state = "decided"
         self.call.progress.decided_by = "user"
         self._decided.set_result(decision)
 
 
 class ConfirmationBroker:
-    """All confirmations of this process. ``timeout`` is in seconds."""
+    """All tool calls of this process that wait for approval. ``timeout`` is in seconds."""
 
     def __init__(self, *, timeout: float) -> None:
         self._timeout = timeout
         self._waiting: dict[str, Confirmation] = {}
         self._ended: OrderedDict[str, Confirmation] = OrderedDict()
 
-    def open(
-        self, session_id: str, call: Call, check: Callable[[dict[str, Any]], None], agent_name: str | None = None
-    ) -> Confirmation:
-        """Put a call to whoever may use the session."""
-        confirmation = Confirmation(session_id, call, check, self._timeout, self._close, agent_name)
+    def open(self, session_id: str, bound: BoundCall, agent_name: str | None = None) -> Confirmation:
+        """Let a call wait for a decision of the session's clients."""
+        confirmation = Confirmation(session_id, bound, self._timeout, self, agent_name)
         self._waiting[confirmation.confirmation_id] = confirmation
         return confirmation
 
     def waiting(self, session_id: str) -> list[Confirmation]:
-        """The session's calls that wait, oldest first."""
+        """Return the session's calls that wait, oldest first."""
         return [c for c in self._waiting.values() if c.session_id == session_id and c.state == "waiting"]
 
     def resolve(self, session_id: str, confirmation_id: str, decision: Decision) -> Confirmation:
-        """Decide about a call; of several who do, one wins.
+        """Decide about a call; of several decisions, the first one counts.
 
-        Raises ``ConfirmationNotFound``, ``ConfirmationResolved``, ``ConfirmationTimeout``, and
-        ``ValidationFailed`` for edited arguments that do not fit, in which case the call goes on waiting.
+        Raises:
+            ConfirmationNotFound: No call of the session has this id.
+            ConfirmationResolved: The call has been decided about.
+            ConfirmationTimeout: The decision comes too late.
+            ValidationFailed: The edited arguments do not fit; the call goes on waiting.
         """
         confirmation = self._waiting.get(confirmation_id) or self._ended.get(confirmation_id)
         if confirmation is None or confirmation.session_id != session_id:
@@ -89,13 +97,11 @@ class ConfirmationBroker:
             raise ConfirmationResolved(confirmation_id)
         if confirmation.state == "timed_out":
             raise ConfirmationTimeout(confirmation_id)
-        if decision.approved and decision.arguments is not None:
-            _check(confirmation, decision.arguments)
         confirmation.decide(decision)
         return confirmation
 
-    def _close(self, confirmation: Confirmation) -> None:
-        """Nobody waits any more. Ended ones are remembered for a while, abandoned ones are not."""
+    def close(self, confirmation: Confirmation) -> None:
+        """Stop waiting. Ended ones are kept for a while, so that a late decision gets a telling error."""
         self._waiting.pop(confirmation.confirmation_id, None)
         if confirmation.state != "waiting":
             self._ended[confirmation.confirmation_id] = confirmation
@@ -105,9 +111,9 @@ class ConfirmationBroker:
 
 @dataclass
 class SessionApprover:
-    """Whoever may use a session, asked through the broker; nobody, when the turn's client cannot be asked.
+    """Obtains approval from the clients of a session; none can be asked when the turn is not interactive.
 
-    What is approved of for an agent is approved of for that agent alone: its tools may have the names of others.
+    An approval given to an agent counts for that agent alone: its tools may have the names of others.
     """
 
     broker: ConfirmationBroker
@@ -116,8 +122,8 @@ class SessionApprover:
     store: SessionStore
     agent_name: str | None = None
 
-    def ask(self, call: Call, check: Callable[[dict[str, Any]], None]) -> Confirmation | None:
-        return self.broker.open(self.session_id, call, check, self.agent_name) if self.interactive else None
+    def ask(self, bound: BoundCall) -> Confirmation | None:
+        return self.broker.open(self.session_id, bound, self.agent_name) if self.interactive else None
 
     async def must_ask(self, tool: Tool) -> bool:
         settings = (await self.store.load(self.session_id)).metadata.tool_settings
@@ -128,10 +134,3 @@ class SessionApprover:
 
     def _key(self, tool: Tool) -> str:
         return tool.approved_as if self.agent_name is None else f"{self.agent_name}/{tool.approved_as}"
-
-
-def _check(confirmation: Confirmation, arguments: dict[str, Any]) -> None:
-    try:
-        confirmation.check(arguments)
-    except WrongArguments as wrong:
-        raise ValidationFailed(f"The edited arguments do not fit: {wrong}") from wrong

@@ -1,17 +1,21 @@
-"""A turn from its request to its stored answer. ``prepare`` may raise and writes nothing; ``run`` writes."""
+"""Runs turns. ``prepare`` may raise and writes nothing; ``run`` writes."""
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 
-from mochi_server.chat.history import last_user_index
-from mochi_server.chat.loop import Conversation, Limits
-from mochi_server.chat.model import ChatModel
-from mochi_server.chat.repeated import unless_said
+import anyio
+
+from mochi_server.chat.flush_schedule import FlushSchedule
+from mochi_server.chat.model_call import ModelCall
+from mochi_server.chat.prompt_messages import last_user_index
+from mochi_server.chat.repeated import resolve_idempotent
+from mochi_server.chat.tool_loop import Limits, ToolLoop
 from mochi_server.chat.toolboxes import Toolboxes
-from mochi_server.chat.transcript import Checkpoints, Transcript
-from mochi_server.chat.turn import Turn, TurnRequest
+from mochi_server.chat.turn import Turn, TurnRequest, TurnResult
+from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.chat.write_retry import WriteRetry
 from mochi_server.errors import (
     EmptyHistory,
@@ -23,18 +27,17 @@ from mochi_server.errors import (
     SessionConflict,
     ValidationFailed,
 )
-from mochi_server.events import ChatEvent, TurnError
+from mochi_server.events import ChatEvent, Publish
 from mochi_server.ollama.async_client import AsyncOllamaClient
-from mochi_server.ollama.types import ModelInfo
 from mochi_server.services.context_window import WindowDecision, WindowRegistry
-from mochi_server.sessions.session import now
+from mochi_server.sessions.session import ChatSession, now
 from mochi_server.sessions.store import SessionStore
 
 logger = logging.getLogger(__name__)
 
 
 class ChatEngine:
-    """Turns of chats with one Ollama."""
+    """Runs the turns of one server with one Ollama."""
 
     def __init__(
         self,
@@ -51,7 +54,7 @@ class ChatEngine:
         self._windows = windows
         self._toolboxes = toolboxes
         self._limits = limits
-        self._checkpoints = Checkpoints()
+        self._schedule = FlushSchedule()
         self._retry = retry or WriteRetry()
 
     def stop_retrying(self) -> None:
@@ -59,96 +62,138 @@ class ChatEngine:
         self._retry.close()
 
     def expect(self) -> None:
-        """A turn is about to be prepared: ask Ollama meanwhile what each of them needs to know."""
+        """Ask Ollama in the background what the next turn needs to know."""
         self._client.look_ahead()
 
     async def prepare(self, session_id: str, request: TurnRequest) -> Turn:
-        """Check session and model. Raises what a client should get as an HTTP status.
+        """Validate a request against its session and model. Raises what a client gets as an HTTP status.
 
-        What Ollama does wrong is no reason to refuse: the user's message is worth storing all the same.
+        A failure of Ollama does not raise: the message of the user is worth storing all the same.
         """
         session = await self._store.load(session_id)
         if request.revision not in (None, session.revision):
             raise SessionConflict(session_id)
-        request = unless_said(session, request)
+        request = resolve_idempotent(session, request)
         if request.message is None and not request.continues and last_user_index(session.history) is None:
             raise EmptyHistory(session_id)
         toolbox = await self._toolboxes.of(session, interactive=request.interactive, tools=request.tools)
-        turn = Turn(session, request, request.offer(toolbox))
+        model, failure = None, None
         try:
-            turn.model = await self._client.find_model(session.model)
+            model = await self._client.find_model(session.model)
         except (OllamaUnreachable, OllamaError) as error:
-            turn.model_failure = error
-        if request.images and turn.model is not None and not turn.model.can("vision"):
+            failure = error
+        if request.images and model is not None and not model.can("vision"):
             raise ValidationFailed(f"images: model {session.model!r} cannot see images.", model=session.model)
-        return turn
+        return Turn(session, request, request.wrap_toolbox(toolbox), model, failure)
 
-    async def run(self, turn: Turn) -> AsyncGenerator[list[ChatEvent], None]:
-        """The turn's events. Failures are events, too, and remembered in ``turn.failure``.
+    async def run(self, turn: Turn, publish: Publish, is_stopped: Callable[[], bool] = lambda: False) -> TurnResult:
+        """Run a turn, push its events to ``publish`` and return its result. A failure is in the result, not raised.
 
-        When the turn is cancelled, what the model said so far is stored before the cancellation goes on.
+        A turn that is cancelled stores its partial answer, and its result is ``cancelled``. ``is_stopped`` returns
+        whether a client has stopped the turn.
         """
-        transcript = Transcript(self._store, turn, self._checkpoints, self._retry)
+        writer = TurnWriter(self._store, turn.session, turn.request, schedule=self._schedule, retry=self._retry)
+        scope = anyio.CancelScope()
+        gate = _Gate(publish, scope)
+        model = self._model_call(turn, writer, gate.publish)
+        result, failure, cancelled = TurnResult(), None, False
         try:
-            transcript.begin()
-            instead = turn.request.instead
-            async with aclosing(instead(turn) if instead else self._answer(turn, transcript)) as batches:
-                async for batch in batches:
-                    await transcript.begun()
-                    yield batch
+            with scope:
+                writer.begin(turn.request.images, gate.open)
+                if turn.request.responder is not None:
+                    result = await turn.request.responder(gate.publish)
+                else:
+                    await self._answer(turn, writer, model, gate.publish)
+            await writer.begun()
+            failure = result.failure
+        except asyncio.CancelledError:
+            cancelled = True
         except Exception as error:
-            turn.failure = _known(error)
-            await _interrupt(turn, transcript)
-            yield [TurnError.of(turn.failure)]
-        except (asyncio.CancelledError, GeneratorExit):
-            await _interrupt(turn, transcript)
-            raise
+            failure = _known(error)
+        if cancelled or failure is not None:
+            failure = await _interrupt(writer, turn.session, stopped=is_stopped()) or failure
+        return replace(_result(writer, model, result), failure=failure, cancelled=cancelled)
 
-    async def _answer(self, turn: Turn, transcript: Transcript) -> AsyncGenerator[list[ChatEvent], None]:
-        session = turn.session
-        info = _model_of(turn)
-        model = ChatModel(
-            self._client, self._windows, self._store, info=info, session=session, wishes=turn.request.wishes
+    def _model_call(self, turn: Turn, writer: TurnWriter, publish: Publish) -> ModelCall | None:
+        if turn.model is None:
+            return None
+        return ModelCall(
+            self._client,
+            self._windows,
+            self._store,
+            publish,
+            model=turn.model,
+            session=turn.session,
+            history=writer.history,
+            generation=turn.request.generation,
         )
-        if warnings := model.warnings(turn.toolbox.schemas()):
-            yield warnings
-        if turn.request.images:
-            await transcript.begun()  # the model is sent them as they are stored
-        conversation = Conversation(model, transcript, turn.toolbox, self._limits)
-        turn.outcomes, turn.handed_back = conversation.outcomes, conversation.handed_back
-        try:
-            async with aclosing(conversation.events()) as batches:
-                async for batch in batches:
-                    yield batch
-        finally:
-            turn.window = model.window
-        if turn.window is not None:
-            await self._remember_window(turn, turn.window)
-        yield [turn.completed()]
 
-    async def _remember_window(self, turn: Turn, decision: WindowDecision) -> None:
-        before = turn.session.metadata.context_window_config
+    async def _answer(self, turn: Turn, writer: TurnWriter, model: ModelCall | None, publish: Publish) -> None:
+        if model is None:
+            raise turn.model_failure or ModelNotFound(turn.session.model)
+        if warnings := model.warnings(turn.toolbox.schemas()):
+            publish(warnings)
+        if turn.request.images:
+            await writer.begun()  # the model receives them as they are stored
+        await ToolLoop(model, writer, turn.toolbox, self._limits, publish).run()
+        if model.window.decision is not None:
+            await self._store_window(turn.session, model.window.decision)
+        publish([_result(writer, model).completed()])
+
+    async def _store_window(self, session: ChatSession, decision: WindowDecision) -> None:
+        before = session.metadata.context_window_config
         after = self._windows.adjusted(before, decision, now())
         if after == before:
             return
-        session = await self._store.load(turn.session.session_id)
-        if session.metadata.context_window_config == before:  # else somebody set it during the turn, and that stays
+        stored = await self._store.load(session.session_id)
+        if stored.metadata.context_window_config == before:  # a window that a client set during the turn stays
             await self._store.patch(session.session_id, {"context_window_config": after})
 
 
-async def _interrupt(turn: Turn, transcript: Transcript) -> None:
-    """Store what there is of a turn. If that fails, the failure is what the client has to know."""
+class _Gate:
+    """Holds events back until the message of the user is stored. If it cannot be stored, the turn is cancelled."""
+
+    def __init__(self, publish: Publish, scope: anyio.CancelScope) -> None:
+        self._publish = publish
+        self._scope = scope
+        self._is_open = False
+        self._held: list[ChatEvent] = []
+
+    def publish(self, events: list[ChatEvent]) -> None:
+        if self._is_open:
+            self._publish(events)
+        else:
+            self._held += events
+
+    def open(self, is_stored: bool) -> None:
+        if not is_stored:
+            self._scope.cancel()
+            return
+        self._is_open = True
+        if self._held:
+            self._publish(self._held)
+
+
+def _result(writer: TurnWriter, model: ModelCall | None, result: TurnResult = TurnResult()) -> TurnResult:  # noqa: B008 - frozen
+    """Add what the turn has stored so far to the result of a responder."""
+    return replace(
+        result,
+        stored=[*writer.stored, *result.stored],
+        outcomes=writer.outcomes,
+        handed_back=writer.handed_back,
+        window=model.window.decision if model is not None else None,
+    )
+
+
+async def _interrupt(writer: TurnWriter, session: ChatSession, *, stopped: bool) -> MochiError | None:
+    """Store the partial turn. Return the error if that fails: it is what the client has to know."""
     try:
-        await transcript.interrupt()
+        with suppress(asyncio.CancelledError):  # cancelled again: the partial turn is stored all the same
+            await writer.interrupt(stopped=stopped)
     except MochiError as error:
-        logger.error("The answer could not be stored session_id=%s: %s", turn.session.session_id, error.message)
-        turn.failure = error
-
-
-def _model_of(turn: Turn) -> ModelInfo:
-    if turn.model is None:
-        raise turn.model_failure or ModelNotFound(turn.session.model)
-    return turn.model
+        logger.error("Partial answer not stored session_id=%s: %s", session.session_id, error.message)
+        return error
+    return None
 
 
 def _known(error: Exception) -> MochiError:

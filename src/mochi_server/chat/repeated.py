@@ -1,26 +1,29 @@
-"""A message that comes again after its run is forgotten, as after a restart: the session knows it by its key."""
+"""Repeated messages whose run is no longer in memory, as after a restart: the session knows them by their key."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha256
 
-from mochi_server.chat.history import last_user_index
-from mochi_server.chat.turn import Turn, TurnRequest
+from mochi_server.chat.prompt_messages import last_user_index
+from mochi_server.chat.turn import Responder, TurnRequest, TurnResult
 from mochi_server.errors import IdempotencyKeyReused
-from mochi_server.events import ChatEvent, ContentDelta, ThinkingDelta
+from mochi_server.events import ChatEvent, ContentDelta, Publish, ThinkingDelta
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import Message
 
 
 def digest(session_id: str, key: str) -> str:
-    """What messages keep of an idempotency key: it means nothing in the copies of a session."""
+    """Return what a message stores of an idempotency key: it has no meaning in copies of the session."""
     return sha256(f"{session_id} {key}".encode()).hexdigest()[:32]
 
 
-def unless_said(session: ChatSession, request: TurnRequest) -> TurnRequest:
-    """The request, or what is left of it where its message is the last that was said: the answer, or to tell it again.
+def resolve_idempotent(session: ChatSession, request: TurnRequest) -> TurnRequest:
+    """Return the request, or what is left to do if its message is the last one of the session.
 
-    Raises ``IdempotencyKeyReused``.
+    That is to answer the message, or to send its stored answer again.
+
+    Raises:
+        IdempotencyKeyReused: The key belongs to another message.
     """
     position = None if request.key is None or request.message is None else last_user_index(session.history)
     if request.key is None or position is None:
@@ -32,24 +35,24 @@ def unless_said(session: ChatSession, request: TurnRequest) -> TurnRequest:
     if asked["content"] != request.message or asked.get("images", []) != shown:
         raise IdempotencyKeyReused(request.key)
     left = replace(request, message=None, images=())
-    return replace(left, instead=_Retelling(rest)) if rest and _is_whole(rest[-1]) else left
+    return replace(left, responder=_repeat(rest)) if rest and _is_complete(rest[-1]) else left
 
 
-def _is_whole(message: Message) -> bool:
+def _is_complete(message: Message) -> bool:
     return message["role"] == "assistant" and not (message.get("interrupted") or message.get("tool_calls"))
 
 
-class _Retelling:
-    """The texts of an earlier turn, and how it ended."""
+def _repeat(messages: Sequence[Message]) -> Responder:
+    """Send the texts of an earlier turn again."""
 
-    def __init__(self, messages: Sequence[Message]) -> None:
-        self._messages = messages
-
-    async def __call__(self, turn: Turn) -> AsyncGenerator[list[ChatEvent], None]:
-        turn.retold = self._messages
+    async def respond(publish: Publish) -> TurnResult:
+        result = TurnResult(repeated=messages)
         events: list[ChatEvent] = []
-        for message in self._messages:
+        for message in messages:
             if message["role"] == "assistant":
                 events += [ThinkingDelta(message["thinking"])] if message.get("thinking") else []
                 events += [ContentDelta(message["content"])] if message["content"] else []
-        yield [*events, turn.completed()]
+        publish([*events, result.completed()])
+        return result
+
+    return respond

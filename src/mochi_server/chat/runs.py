@@ -1,9 +1,9 @@
-"""Running turns: each its own task, with its listeners, and the ways it can end early."""
+"""Registry of runs: each turn is a task of its own; here are the ways in which it can end early."""
 
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterator
-from contextlib import AsyncExitStack, aclosing, contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
 from typing import Protocol
 
@@ -12,7 +12,7 @@ import anyio
 from mochi_server.chat.engine import ChatEngine
 from mochi_server.chat.run import Run, RunState
 from mochi_server.chat.shelf import KEPT_SECONDS, RunShelf
-from mochi_server.chat.turn import TurnRequest
+from mochi_server.chat.turn import Turn, TurnRequest, TurnResult
 from mochi_server.errors import InternalError, MochiError, SessionTaken, ShuttingDown
 from mochi_server.events import Done, TurnError
 from mochi_server.sessions.session import new_id
@@ -86,12 +86,13 @@ class RunRegistry:
         run_id = new_id()
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._store.hold(session_id, run_id=run_id, wait=request.if_busy == "wait"))
-            run = Run(await self._engine.prepare(session_id, request), run_id)
+            turn = await self._engine.prepare(session_id, request)
             self._refuse_at_shutdown()
+            run = Run(session_id, request.without_data(), turn.model_failure, run_id)
             self._bystander.turn_begins(session_id)
             hold = stack.pop_all()
         self._shelf.add(run)
-        run.task = asyncio.get_running_loop().create_task(self._drive(run, hold))
+        run.task = asyncio.get_running_loop().create_task(self._drive(run, turn, hold))
         return run
 
     async def find(self, session_id: str, run_id: str | None = None) -> Run | None:
@@ -130,7 +131,7 @@ class RunRegistry:
             yield
         finally:
             run.listeners -= 1
-            if run.listeners == 0 and run.running and run.turn.request.on_disconnect == "cancel":
+            if run.listeners == 0 and run.running and run.request.on_disconnect == "cancel":
                 run.leaving = asyncio.get_running_loop().call_later(self._disconnect_grace, self._leave, run)
 
     def running(self) -> list[Run]:
@@ -149,14 +150,14 @@ class RunRegistry:
         self._engine.stop_retrying()
         running = self._shelf.running()
         for run in running:
-            run.turn.failure = ShuttingDown()
+            run.ended_by = ShuttingDown()
         await asyncio.gather(*(_cancel(run) for run in running))
 
     def lose(self, session_ids: Collection[str]) -> None:
         """End the running turns of these sessions, because other servers have taken them over."""
         for run in self._shelf.running():
             if run.session_id in session_ids:
-                run.turn.failure = SessionTaken(run.session_id)
+                run.ended_by = SessionTaken(run.session_id)
                 run.cancel()
 
     async def aclose(self) -> None:
@@ -166,24 +167,26 @@ class RunRegistry:
             self._draining.cancel()
         await self.end_all()
 
-    async def _drive(self, run: Run, hold: AsyncExitStack) -> None:
+    async def _drive(self, run: Run, turn: Turn, hold: AsyncExitStack) -> None:
+        result = TurnResult(cancelled=True)
         try:
             async with hold:
                 run.begin()
-                async with aclosing(self._engine.run(run.turn)) as batches:
-                    async for batch in batches:
-                        run.publish(batch)
+                result = await self._engine.run(turn, run.publish, lambda: run.stopped)
         except asyncio.CancelledError:
-            if run.turn.failure is not None:
-                run.publish([TurnError.of(run.turn.failure)])
-            self._end(run, "stopped" if run.turn.stopped else "cancelled")
+            pass  # before it began
         except Exception as error:
-            run.turn.failure = error if isinstance(error, MochiError) else InternalError()
-            logger.exception("Run %s did not end well", run.run_id)
-            run.publish([TurnError.of(run.turn.failure)])
-            self._end(run, "failed")
+            logger.exception("Run failed at its end run_id=%s", run.run_id)
+            result = replace(result, failure=error if isinstance(error, MochiError) else InternalError())
+        run.result = result
+        if run.failure is not None:
+            run.publish([TurnError.of(run.failure)])
+        if run.stopped and result.cancelled:
+            self._end(run, "stopped")
+        elif result.cancelled:
+            self._end(run, "cancelled")
         else:
-            self._end(run, "failed" if run.turn.failure else "completed")
+            self._end(run, "failed" if run.failure else "completed")
 
     def _end(self, run: Run, state: RunState) -> None:
         # The session is free by now: whoever reads `done` may begin the next turn at once.
@@ -208,7 +211,7 @@ class RunRegistry:
 
 
 async def _stop(run: Run) -> None:
-    run.turn.stopped = True
+    run.stopped = True
     await _cancel(run)
 
 

@@ -44,7 +44,7 @@ class RunShelf:
 
     def ended(self, run: Run) -> None:
         """Keep an ended run for a while, unless there are too many."""
-        run.let_go()
+        run.task = None  # it keeps everything that the turn worked with
         size = run.log.size + _RUN_BYTES
         loop = asyncio.get_running_loop()
         until = loop.time() + self._kept_seconds
@@ -66,13 +66,13 @@ class RunShelf:
         while (starting := self._starting.get(place)) is not None:
             await asyncio.wait([starting])
         if (run := self._keys.get(place)) is not None:
-            if run.asked is None or not run.asked.asks_the_same_as(request):
+            if not run.request.asks_the_same_as(request):
                 raise IdempotencyKeyReused(key, run.run_id)
             return run
         self._starting[place] = asyncio.get_running_loop().create_future()
         try:
             run = self._keys[place] = await start()
-            run.key, run.asked = key, request.without_data()
+            run.key = key
             return run
         finally:
             self._starting.pop(place).set_result(None)

@@ -5,11 +5,9 @@ from typing import Annotated, Any, Literal
 from fastapi import Header, Query
 from pydantic import BaseModel, ConfigDict, Field
 
-from mochi_server.chat.collect import ChatOutcome
 from mochi_server.chat.images import read_images
-from mochi_server.chat.model import Wishes
 from mochi_server.chat.run import Run
-from mochi_server.chat.turn import TurnRequest
+from mochi_server.chat.turn import GenerationOptions, TurnRequest, TurnResult
 from mochi_server.constants import KEY_PATTERN, MAX_IMAGES
 from mochi_server.errors import ValidationFailed
 from mochi_server.models.common import Format, KeepAlive, NonBlank, Options, StrictBody, ThinkLevel
@@ -82,7 +80,7 @@ class ChatRequest(StrictBody):
         return TurnRequest(
             message=self.message,
             images=await read_images(self.images or ()),
-            wishes=Wishes(self.think, self.options, self.format, self.keep_alive),
+            generation=GenerationOptions(self.think, self.options, self.format, self.keep_alive),
             if_busy=self.if_busy,
             on_disconnect=self.on_disconnect,
             interactive=streaming or self.wait_for_confirmation,
@@ -119,12 +117,12 @@ class ChatResponse(BaseModel):
     context_window: ContextWindow
 
     @classmethod
-    def of(cls, outcome: ChatOutcome) -> "ChatResponse":
+    def of(cls, session_id: str, result: TurnResult) -> "ChatResponse":
         return cls(
-            session_id=outcome.session_id,
-            message=None if outcome.message is None else dict(outcome.message),
-            tool_calls_executed=[ToolCallExecuted(**tool.executed()) for tool in outcome.tool_calls],
-            context_window=ContextWindow(**outcome.context_window),
+            session_id=session_id,
+            message=None if result.answer is None else dict(result.answer),
+            tool_calls_executed=[ToolCallExecuted(**outcome.executed()) for outcome in result.outcomes],
+            context_window=ContextWindow(**result.window_object),
         )
 
 

@@ -11,7 +11,7 @@ from fastapi import Header
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from mochi_server.chat.images import read_images
-from mochi_server.chat.model import Wishes
+from mochi_server.chat.turn import GenerationOptions
 from mochi_server.constants import MAX_IMAGES
 from mochi_server.errors import SessionNotFound, ValidationFailed
 from mochi_server.models.common import Body
@@ -223,7 +223,7 @@ class CompletionRequest(Body):
             model=self.model,
             messages=[message.stored(names) for message in self.messages],
             images=await self._images(),
-            wishes=Wishes(
+            generation=GenerationOptions(
                 think=None if self.reasoning_effort is None else _THINK[self.reasoning_effort],
                 options=self._options() or None,
                 format=self._format(),

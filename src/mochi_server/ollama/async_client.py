@@ -14,7 +14,7 @@ from mochi_server.errors import MochiError, ModelNotFound, OllamaError, OllamaUn
 from mochi_server.ollama.errors import translated
 from mochi_server.ollama.models import ModelShelf, details_of
 from mochi_server.ollama.requests import chat_payload, endpoint, merge, read_loaded, read_response
-from mochi_server.ollama.stream import Line, Transport
+from mochi_server.ollama.stream import Line, OnLines, Transport
 from mochi_server.ollama.traffic import Traffic
 from mochi_server.ollama.types import ChatMessage, ChatResponse, ModelDetails, ModelInfo
 
@@ -112,10 +112,28 @@ class AsyncOllamaClient:
             self._looking.add(self._asking)
             self._asking.add_done_callback(self._looking.discard)
 
-    def chat_lines(self, payload: Mapping[str, Any]) -> AsyncGenerator[list[Line], None]:
-        """Post a payload of ``chat_payload``; yields batches of parsed lines, unvalidated. Close it to stop Ollama."""
+    async def post_chat(self, payload: Mapping[str, Any], on_lines: OnLines) -> None:
+        """Post a payload of ``chat_payload`` and pass the lines of each read to ``on_lines``. Cancel it to stop Ollama.
+
+        Raises:
+            OllamaUnreachable: The connection was refused.
+            OllamaError: Ollama refused the request, broke off, or sent nothing for the stall timeout.
+        """
         self._windows, self._asking = (float("-inf"), {}), None  # what is loaded changes with what is asked
-        return self._transport.stream("/api/chat", payload)
+        await self._transport.post("/api/chat", payload, on_lines)
+
+    async def chat_lines(self, payload: Mapping[str, Any]) -> AsyncGenerator[list[Line], None]:
+        """Yield what ``post_chat`` passes on. Close the generator to stop Ollama."""
+        batches: asyncio.Queue[list[Line] | None] = asyncio.Queue()
+        posting = asyncio.get_running_loop().create_task(self.post_chat(payload, batches.put_nowait))
+        posting.add_done_callback(lambda _: batches.put_nowait(None))
+        try:
+            while (lines := await batches.get()) is not None:
+                yield lines
+            await posting
+        finally:
+            posting.cancel()
+            await asyncio.gather(posting, return_exceptions=True)
 
     async def chat_stream(
         self,
@@ -128,8 +146,8 @@ class AsyncOllamaClient:
         """A chat, piece by piece. ``context_window`` is in tokens. Close the generator to stop Ollama."""
         payload = chat_payload(model, messages, tools=tools, think=think, context_window=context_window)
         async with aclosing(self.chat_lines(payload)) as batches:
-            async for batch in batches:
-                for line in batch:
+            async for lines in batches:
+                for line in lines:
                     yield read_response(line)
 
     async def chat(

@@ -6,22 +6,24 @@ when a line said ``done``. What one read of the socket brought stays together as
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-from contextlib import aclosing, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from http import HTTPStatus
 from io import BytesIO
 from typing import Any
 
 import aiohttp
+import anyio
 import orjson
 
 from mochi_server.errors import MochiError, OllamaError
 from mochi_server.ollama.errors import error_text, not_json, redirected, refused, translated
 from mochi_server.ollama.requests import Endpoint
-from mochi_server.ollama.response_body import ResponseBody
 from mochi_server.turns import Turns
 
 Line = dict[str, Any]
+OnLines = Callable[[list[Line]], None]
+"""Receives the parsed lines of one read. What it raises ends the request."""
 
 MAX_LINE_BYTES = 8 * 1024 * 1024
 _SHORT_CALL_SECONDS = 5
@@ -37,18 +39,23 @@ class LineReader:
     def __init__(self) -> None:
         self.done = False
         self.failure: MochiError | None = None
-        self._rest = b""
+        self._rest = bytearray()
 
     def feed(self, data: bytes) -> list[Line]:
         """The whole lines that ``data`` completes. Lines behind a failure or behind ``done`` are dropped."""
-        *lines, self._rest = (self._rest + data).split(b"\n")
+        end = data.rfind(b"\n")
+        lines: list[bytes] = []
+        if end >= 0:
+            lines = bytes(self._rest + data[:end]).split(b"\n")
+            self._rest.clear()
+        self._rest += data[end + 1 :]
         if len(self._rest) > MAX_LINE_BYTES:
             self.failure = OllamaError(f"Ollama sent a line of more than {MAX_LINE_BYTES} bytes.")
         return self._read(lines)
 
     def end(self) -> list[Line]:
         """What is left when the stream has ended; ``failure`` is set unless some line said ``done``."""
-        lines = self._read([self._rest])
+        lines = self._read([bytes(self._rest)])
         if not self.done and self.failure is None:
             self.failure = OllamaError("Ollama's answer ended before it was done.")
         return lines
@@ -73,6 +80,34 @@ class LineReader:
                 self.done = True
                 break
         return parsed
+
+
+class StallTimer:
+    """Cancel a scope when ``seconds`` have passed since the last progress.
+
+    One timer that fires now and then costs less than one that is set anew with each line.
+    """
+
+    def __init__(self, seconds: float, scope: anyio.CancelScope) -> None:
+        self._seconds = seconds
+        self._scope = scope
+        self._progress = time.monotonic()
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._check)
+
+    def note_progress(self) -> None:
+        """Count from now on."""
+        self._progress = time.monotonic()
+
+    def close(self) -> None:
+        """Stop counting."""
+        self._timer.cancel()
+
+    def _check(self) -> None:
+        left = self._progress + self._seconds - time.monotonic()
+        if left <= 0:
+            self._scope.cancel()
+        else:
+            self._timer = asyncio.get_running_loop().call_later(left, self._check)
 
 
 class Transport:
@@ -119,31 +154,62 @@ class Transport:
                     raise refused(response.status, body, (payload or {}).get("model"))
                 return orjson.loads(body)
 
-    async def stream(self, path: str, payload: Mapping[str, Any]) -> AsyncGenerator[list[Line], None]:
-        """Post and yield the answer in batches of parsed lines. Close the generator to make Ollama stop."""
+    async def post(self, path: str, payload: Mapping[str, Any], on_lines: OnLines) -> None:
+        """Post and pass the lines of each read to ``on_lines``. Cancel it to make Ollama stop.
 
-        async def check(response: aiohttp.ClientResponse) -> None:
-            _refuse_redirect(response)
-            if response.status >= HTTPStatus.BAD_REQUEST:
-                raise refused(response.status, await response.content.read(64 * 1024), payload.get("model"))
+        Raises:
+            OllamaUnreachable: The connection was refused.
+            OllamaError: Ollama refused the request, broke off, or sent nothing for the stall timeout.
+        """
+        reader = LineReader()
+        with self._streaming(), translated(self.endpoint.url), self._stall_timeout() as stall:
 
-        with self._streaming(), translated(self.endpoint.url):
-            request = self._request("POST", path, payload, self._connect)
-            async with aclosing(ResponseBody(request, check, self._stall_seconds)) as body:
-                reader = LineReader()
-                while not reader.done:
-                    data = await body.read(_PORTION_BYTES)
-                    if batch := reader.feed(data) if data else reader.end():
-                        self._heard = time.monotonic()
-                        if reader.done:
-                            self._answered(batch[-1])
-                        yield batch
-                        body.note_progress()
-                    if reader.failure is not None:
-                        raise reader.failure
-                    if len(data) == _PORTION_BYTES:  # there is more, and others speak as well
-                        await self._turns.mine()
-                await body.wait_for_end(_DRAIN_SECONDS)
+            def feed(data: bytes) -> None:
+                if lines := reader.feed(data) if data else reader.end():
+                    self._heard = time.monotonic()
+                    stall.note_progress()
+                    if reader.done:
+                        self._answered(lines[-1])
+                    on_lines(lines)
+                if reader.failure is not None:
+                    raise reader.failure
+
+            async with self._request("POST", path, payload, self._connect) as response:
+                with closing(response):
+                    _refuse_redirect(response)
+                    if response.status >= HTTPStatus.BAD_REQUEST:
+                        raise refused(response.status, await response.content.read(64 * 1024), payload.get("model"))
+                    while not reader.done:
+                        data = await response.content.readany()
+                        if len(data) <= _PORTION_BYTES:
+                            feed(data)
+                        else:
+                            await self._feed_slowly(response, data, feed)
+                    # The connection can be used again once the response has ended.
+                    with anyio.move_on_after(_DRAIN_SECONDS), suppress(aiohttp.ClientError):
+                        await response.content.read()
+
+    async def _feed_slowly(self, response: aiohttp.ClientResponse, data: bytes, feed: Callable[[bytes], None]) -> None:
+        """Feed much data in portions, and let other tasks run in between.
+
+        The connection is paused meanwhile: aiohttp raises the error of a lost connection before it returns the data
+        that it has buffered, so without the pause that data could be lost.
+        """
+        with _paused(response):
+            for start in range(0, len(data), _PORTION_BYTES):
+                feed(data[start : start + _PORTION_BYTES])
+                await self._turns.mine()
+
+    @contextmanager
+    def _stall_timeout(self) -> Iterator[StallTimer]:
+        with anyio.CancelScope() as scope:
+            timer = StallTimer(self._stall_seconds, scope)
+            try:
+                yield timer
+            finally:
+                timer.close()
+        if scope.cancelled_caught:
+            raise TimeoutError
 
     @contextmanager
     def _streaming(self) -> Iterator[None]:
@@ -180,3 +246,18 @@ class Transport:
 def _refuse_redirect(response: aiohttp.ClientResponse) -> None:
     if HTTPStatus.MULTIPLE_CHOICES <= response.status < HTTPStatus.BAD_REQUEST:
         raise redirected(response.status, response.headers.get("Location", ""))
+
+
+@contextmanager
+def _paused(response: aiohttp.ClientResponse) -> Iterator[None]:
+    """Stop reading from the connection. A paused transport does not report a lost connection either."""
+    transport = response.connection.transport if response.connection is not None else None
+    if transport is None or transport.is_closing():
+        yield
+        return
+    transport.pause_reading()
+    try:
+        yield
+    finally:
+        if not transport.is_closing():
+            transport.resume_reading()

@@ -1,14 +1,11 @@
 """Agents in the place of models: one answers a whole conversation, in a session of its own."""
 
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
-
 from mochi_server.agents.config import AgentDefinition
 from mochi_server.agents.execution import AgentExecutionService
-from mochi_server.agents.task import AgentResult, AgentTask
-from mochi_server.chat.turn import Turn
+from mochi_server.agents.task import AgentTask
+from mochi_server.chat.turn import Responder, TurnResult
 from mochi_server.errors import SessionNotFound
-from mochi_server.events import ChatEvent
+from mochi_server.events import Publish
 from mochi_server.openai.asking import Ask
 from mochi_server.openai.errors import invalid
 from mochi_server.sessions.session import OWNER, ChatSession, new_id
@@ -47,17 +44,11 @@ async def check_conversation(chats: SessionStore, agent: AgentDefinition, sessio
         pass
 
 
-def at_work(service: AgentExecutionService, task: AgentTask) -> Callable[[Turn], AsyncGenerator[list[ChatEvent], None]]:
-    """The agent, for the place of a turn's model."""
+def responder_of(service: AgentExecutionService, task: AgentTask) -> Responder:
+    """Return the agent as the responder of a turn."""
 
-    async def batches(turn: Turn) -> AsyncGenerator[list[ChatEvent], None]:
-        async with aclosing(service.run(task)) as steps:
-            async for step in steps:
-                if not isinstance(step, AgentResult):
-                    yield [step]
-                    continue
-                turn.stored.extend(step.messages)
-                if step.failure is not None:
-                    raise step.failure
+    async def respond(publish: Publish) -> TurnResult:
+        result = await service.execute(task, publish)
+        return TurnResult(stored=result.messages, failure=result.failure)
 
-    return batches
+    return respond

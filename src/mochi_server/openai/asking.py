@@ -5,9 +5,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from mochi_server.chat.history import last_user_index
-from mochi_server.chat.model import Wishes
-from mochi_server.chat.turn import TurnRequest
+from mochi_server.chat.prompt_messages import last_user_index
+from mochi_server.chat.turn import GenerationOptions, TurnRequest
 from mochi_server.openai.errors import invalid
 from mochi_server.sessions.images import Image, images_of
 from mochi_server.sessions.session import ChatSession, new_id, now
@@ -23,7 +22,7 @@ class Ask:
     messages: list[Message]
     images: Mapping[int, tuple[Image, ...]] = field(default_factory=dict)
     """Of messages, by their position."""
-    wishes: Wishes = field(default_factory=Wishes)
+    generation: GenerationOptions = field(default_factory=GenerationOptions)
     client_tools: Sequence[dict[str, Any]] = ()
     """As Ollama takes them."""
     may_call: bool = True
@@ -60,9 +59,11 @@ def session_of(ask: Ask) -> ChatSession:
 
 def turn_of(ask: Ask) -> TurnRequest:
     """The turn that answers the whole of a request."""
-    offer = partial(_offered, ask.client_tools, ask.may_call)  # the whole request would be remembered with the turn
+    wrap = partial(_offered, ask.client_tools, ask.may_call)  # the whole request would be remembered with the turn
     names = frozenset(tool["function"]["name"] for tool in ask.client_tools) if ask.may_call else frozenset()
-    return TurnRequest(wishes=ask.wishes, interactive=False, continues=True, client_tools=names, offer=offer)
+    return TurnRequest(
+        generation=ask.generation, interactive=False, continues=True, client_tools=names, wrap_toolbox=wrap
+    )
 
 
 def turn_in(session: ChatSession, ask: Ask) -> TurnRequest:

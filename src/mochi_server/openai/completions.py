@@ -15,7 +15,7 @@ from mochi_server.errors import AgentNotFound, ModelNotFound, OllamaError, Ollam
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.requests import qualified
 from mochi_server.ollama.types import ModelInfo
-from mochi_server.openai.agents import PREFIX, at_work, check_conversation, conversation_with, instruction_of
+from mochi_server.openai.agents import PREFIX, check_conversation, conversation_with, instruction_of, responder_of
 from mochi_server.openai.asking import Ask, session_of, turn_in, turn_of
 from mochi_server.openai.errors import invalid
 from mochi_server.services.sessions import SessionService
@@ -146,7 +146,7 @@ class Completions:
             session_id=ask.session_id or session.session_id,
             policy=ask.policy or ToolExecutionPolicy.CONFIRM_DESTRUCTIVE,
         )
-        turn = TurnRequest(interactive=False, continues=True, instead=at_work(place.agents, task))
+        turn = TurnRequest(interactive=False, continues=True, responder=responder_of(place.agents, task))
         return await self._begin(session, turn)
 
     async def _begin(

@@ -7,7 +7,8 @@ from typing import Any, Literal
 import orjson
 
 from mochi_server.chat.eventlog import Batch
-from mochi_server.chat.turn import Turn
+from mochi_server.chat.run import Run
+from mochi_server.chat.turn import TurnResult
 from mochi_server.events import (
     AgentExecution,
     AgentPlanning,
@@ -49,9 +50,9 @@ class Telling:
     """Whose text was the last of its kind, by the type of the event; nobody's behind the end of a round."""
 
     @classmethod
-    def of(cls, turn: Turn) -> "Telling":
-        """For the run of a turn."""
-        return cls(agent_answers=turn.request.instead is not None)
+    def of(cls, run: Run) -> "Telling":
+        """For a run."""
+        return cls(agent_answers=run.request.responder is not None)
 
     def pieces(self, batch: Batch) -> Iterator[Piece]:
         """What the batch says."""
@@ -93,7 +94,7 @@ class Telling:
         yield kind, f"\n\n{text}" if apart else text
 
 
-def finish_reason(turn: Turn) -> str:
+def finish_reason(turn: TurnResult) -> str:
     """Why the answer ended, in OpenAI's words."""
     if turn.handed_back:
         return "tool_calls"
@@ -101,7 +102,7 @@ def finish_reason(turn: Turn) -> str:
     return "length" if answer is not None and answer.get("done_reason") == "length" else "stop"
 
 
-def tool_calls(turn: Turn) -> list[dict[str, Any]]:
+def tool_calls(turn: TurnResult) -> list[dict[str, Any]]:
     """The calls that the client is to carry out."""
     return [
         {
@@ -113,7 +114,7 @@ def tool_calls(turn: Turn) -> list[dict[str, Any]]:
     ]
 
 
-def usage(turn: Turn) -> dict[str, int]:
+def usage(turn: TurnResult) -> dict[str, int]:
     """Tokens as Ollama counted them, of all requests that the turn took."""
     answers = [message for message in turn.stored if message["role"] == "assistant"]
     prompt = sum(answer.get("prompt_eval_count", 0) for answer in answers)
@@ -121,7 +122,7 @@ def usage(turn: Turn) -> dict[str, int]:
     return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
 
-def besides(turn: Turn, telling: Telling) -> dict[str, Any]:
+def besides(turn: TurnResult, telling: Telling) -> dict[str, Any]:
     """What OpenAI's API has no place for; clients skip it."""
     executed = [outcome.executed() for outcome in turn.outcomes]
     return {"context_window": turn.window_object, "tool_calls_executed": executed, "notices": telling.notices}

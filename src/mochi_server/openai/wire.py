@@ -9,7 +9,7 @@ import orjson
 
 from mochi_server.chat.eventlog import Batch
 from mochi_server.chat.run import Run
-from mochi_server.chat.turn import Turn
+from mochi_server.chat.turn import TurnResult
 from mochi_server.openai.errors import openai_error
 from mochi_server.openai.telling import Kind, Telling, besides, finish_reason, tool_calls, usage
 
@@ -50,16 +50,16 @@ class Chunks:
         for kind, text in self.telling.pieces(batch):
             yield self._chunk(_delta(kind, text))
 
-    def closing(self, turn: Turn) -> Iterator[bytes]:
+    def closing(self, run: Run) -> Iterator[bytes]:
         """When the run has ended."""
-        if turn.failure is not None:
-            yield orjson.dumps(openai_error(turn.failure), default=str)
+        if run.failure is not None:
+            yield orjson.dumps(openai_error(run.failure), default=str)
         else:
-            for index, call in enumerate(tool_calls(turn)):
+            for index, call in enumerate(tool_calls(run.result)):
                 yield self._chunk({"tool_calls": [{"index": index, **call}]})
-            yield self._chunk({}, finish_reason(turn), mochi=besides(turn, self.telling))
+            yield self._chunk({}, finish_reason(run.result), mochi=besides(run.result, self.telling))
             if self.wants_usage:
-                yield orjson.dumps(self._shown([]) | {"usage": usage(turn)})
+                yield orjson.dumps(self._shown([]) | {"usage": usage(run.result)})
         yield DONE
 
     def _chunk(self, delta: dict[str, Any], finish: str | None = None, **more: Any) -> bytes:
@@ -72,24 +72,24 @@ class Chunks:
 
 async def whole(run: Run, head: Head) -> bytes:
     """Wait for a run's end; the completion as JSON. Raises the error that ended the run, if one did."""
-    telling = Telling.of(run.turn)
+    telling = Telling.of(run)
     said: dict[Kind, list[str]] = {"content": [], "reasoning": []}
     async for batch in run.listen():
         for kind, text in telling.pieces(batch) if batch is not None else ():
             said[kind].append(text)
-    if run.turn.failure is not None:
-        raise run.turn.failure
+    if run.failure is not None:
+        raise run.failure
     choice = {
         "index": 0,
-        "message": _message(run.turn, "".join(said["content"]), "".join(said["reasoning"])),
+        "message": _message(run.result, "".join(said["content"]), "".join(said["reasoning"])),
         "logprobs": None,
-        "finish_reason": finish_reason(run.turn),
+        "finish_reason": finish_reason(run.result),
     }
-    ending = {"choices": [choice], "usage": usage(run.turn), "mochi": besides(run.turn, telling)}
+    ending = {"choices": [choice], "usage": usage(run.result), "mochi": besides(run.result, telling)}
     return orjson.dumps(head.shown("chat.completion") | ending)
 
 
-def _message(turn: Turn, content: str, reasoning: str) -> dict[str, Any]:
+def _message(turn: TurnResult, content: str, reasoning: str) -> dict[str, Any]:
     calls = tool_calls(turn)
     message: dict[str, Any] = {"role": "assistant", "content": content or (None if calls else ""), "refusal": None}
     if reasoning:

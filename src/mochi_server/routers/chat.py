@@ -58,7 +58,7 @@ async def chat(
     turn = await (body or ChatRequest()).turn_request(streaming=False)
     run = await until_disconnect(request, runs.start(session_id, turn, key=key))
     with runs.listening(run):
-        return ChatResponse.of(await until_disconnect(request, collect(run)))
+        return ChatResponse.of(session_id, await until_disconnect(request, collect(run)))
 
 
 @router.post("/stream", response_class=Response, responses=_STREAM | responses(*_REFUSES, StorageFailed, StorageBusy))

@@ -1,9 +1,10 @@
-"""Waiting for something only as long as the client does."""
+"""Work that lasts only as long as the client is connected."""
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Awaitable
+from typing import TypeVar
 
+import anyio
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
@@ -12,28 +13,28 @@ T = TypeVar("T")
 
 
 class ClientGone(Exception):
-    """The client closed the connection; nobody reads an answer."""
+    """The client closed the connection; no response is read any more."""
 
 
-async def until_disconnect(request: Request | Receive, work: Coroutine[Any, Any, T]) -> T:
-    """The result of ``work``, or its error; it is cancelled when the client leaves, and ``ClientGone`` raised."""
-    receive = request.receive if isinstance(request, Request) else request
-    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_disconnect(receive))
-    leaving.add_done_callback(lambda _: working.cancel())  # `asyncio.wait` takes more memory, for each open stream
-    try:
-        return await working
-    except asyncio.CancelledError:
-        if leaving.done():
-            raise ClientGone from None
-        raise
-    finally:
-        for task in (working, leaving):
-            task.cancel()
-        await asyncio.gather(working, leaving, return_exceptions=True)
+async def until_disconnect(request: Request | Receive, work: Awaitable[T]) -> T:
+    """Return the result of ``work``. Cancel it and raise ``ClientGone`` when the client disconnects."""
+    with anyio.CancelScope() as scope:
+
+        def cancel(watching: "asyncio.Future[None]") -> None:
+            if not watching.cancelled():
+                scope.cancel()
+
+        watching = asyncio.ensure_future(_disconnect(request.receive if isinstance(request, Request) else request))
+        watching.add_done_callback(cancel)
+        try:
+            return await work
+        finally:
+            watching.cancel()
+    raise ClientGone
 
 
 async def whole_body(request: Request) -> bytes:
-    """The bytes of a body. Raises ``ClientGone`` when the client leaves before its end."""
+    """Return the bytes of a body. Raises ``ClientGone`` when the client disconnects before its end."""
     try:
         return await request.body()
     except ClientDisconnect as error:

@@ -97,8 +97,8 @@ async def create_chat_completion(
     """Answer a conversation, whole or streamed: without a session nothing is stored."""
     begun = await until_disconnect(request, completions.start(await body.ask(headers)))
     head = Head.of(begun.run, body.model)
-    if body.stream and begun.run.turn.model_failure is None:
-        return CompletionResponse(begun.runs, begun.run, Chunks(head, Telling.of(begun.run.turn), body.wants_usage))
+    if body.stream and begun.run.model_failure is None:
+        return CompletionResponse(begun.runs, begun.run, Chunks(head, Telling.of(begun.run), body.wants_usage))
     with begun.runs.listening(begun.run):
         answer = await until_disconnect(request, whole(begun.run, head))
     return Response(answer, media_type="application/json")

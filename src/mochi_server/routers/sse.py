@@ -13,7 +13,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from mochi_server.asgi import send_tail
 from mochi_server.chat.eventlog import Batch
 from mochi_server.chat.run import Run
 from mochi_server.chat.runs import RunRegistry
@@ -52,49 +51,36 @@ class EventsResponse(EventSourceResponse):
         super().__init__(_written(events), ping=PING_SECONDS, sep=_SEPARATOR)
 
 
-class _Stream(Response):
-    """A start that is sent at once, and events behind it."""
+class RunResponse(Response):
+    """The events of a run after a position, sent for as long as the client stays.
+
+    A loop of our own, because it runs with every token, and an open stream has to be small.
+    """
 
     media_type = "text/event-stream"
 
-    def __init__(self, runs: RunRegistry) -> None:
+    def __init__(self, runs: RunRegistry, run: Run, after: int = 0) -> None:
         super().__init__(headers=_HEADERS)
         del self.headers["content-length"]
         self._runs = runs
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        await send_tail(self.send_tail, scope, receive, send)
-
-    async def send_tail(self, receive: Receive, send: Send) -> None:
-        """Send the events, behind a start that has been sent."""
-        raise NotImplementedError
-
-
-class RunResponse(_Stream):
-    """The events of a run behind a position, and a listener of it for as long as the client stays.
-
-    A loop of our own: what is sent with every token has to be little, and an open stream has to be small.
-    """
-
-    def __init__(self, runs: RunRegistry, run: Run, after: int = 0) -> None:
-        super().__init__(runs)
         self._run = run
         self._after = after
         self._prefix = b"id: %s:" % run.run_id.encode()
 
-    async def send_tail(self, receive: Receive, send: Send) -> None:
+    async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:
         with self._runs.listening(self._run), suppress(ClientGone):
-            await until_disconnect(receive, self._send(send))
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            await until_disconnect(receive, self.send_events(send))
 
-    async def _send(self, send: Send) -> None:
+    async def send_events(self, send: Send) -> None:
+        """Send the events, after a start that has been sent."""
         if opening := self._opening():
-            await send({"type": "http.response.body", "body": opening, "more_body": True})
+            await _send_body(send, opening)
         async with aclosing(self._run.listen(self._after, idle=PING_SECONDS)) as batches:
             async for batch in batches:
                 if body := _PING if batch is None else self._encoded(batch):
-                    await send({"type": "http.response.body", "body": body, "more_body": True})
-        await send({"type": "http.response.body", "body": self._closing(), "more_body": False})
+                    await _send_body(send, body)
+        await _send_body(send, self._closing(), more=False)
 
     def _opening(self) -> bytes:
         return b""
@@ -106,33 +92,42 @@ class RunResponse(_Stream):
         return b""
 
 
-class WaitingResponse(_Stream):
-    """A stream that is open before its run begins, because that waits for the session: comments, then the events."""
+class WaitingResponse(Response):
+    """A stream that begins before its run does, because that waits for the session: comments, then the events."""
+
+    media_type = "text/event-stream"
 
     def __init__(self, runs: RunRegistry, session_id: str, starting: "asyncio.Future[Run]") -> None:
-        super().__init__(runs)
+        super().__init__(headers=_HEADERS)
+        del self.headers["content-length"]
+        self._runs = runs
         self._session_id = session_id
         self._starting = starting
 
-    async def send_tail(self, receive: Receive, send: Send) -> None:
+    async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:
         try:
-            await until_disconnect(receive, self._pings(send))
-            run = self._starting.result()
-        except ClientGone:
-            return
-        except MochiError as error:
-            never_begun = b"%s:0" % new_id().encode()
-            body = broken_off(self._session_id, error, never_begun)
-            await send({"type": "http.response.body", "body": body, "more_body": False})
-        else:
-            await RunResponse(self._runs, run).send_tail(receive, send)
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            with suppress(ClientGone):
+                await until_disconnect(receive, self._send(send))
         finally:
             await give_up(self._runs, self._starting)
 
-    async def _pings(self, send: Send) -> None:
+    async def _send(self, send: Send) -> None:
         while not self._starting.done():
-            await send({"type": "http.response.body", "body": _PING, "more_body": True})
+            await _send_body(send, _PING)
             await asyncio.wait([self._starting], timeout=PING_SECONDS)
+        try:
+            run = self._starting.result()
+        except MochiError as error:
+            never_begun = b"%s:0" % new_id().encode()
+            await _send_body(send, broken_off(self._session_id, error, never_begun), more=False)
+        else:
+            with self._runs.listening(run):
+                await RunResponse(self._runs, run).send_events(send)
+
+
+async def _send_body(send: Send, body: bytes, *, more: bool = True) -> None:
+    await send({"type": "http.response.body", "body": body, "more_body": more})
 
 
 async def begun_in_time(
@@ -151,7 +146,7 @@ async def begun_in_time(
 
 
 async def give_up(runs: RunRegistry, starting: "asyncio.Future[Run]") -> None:
-    """Nobody waits for a run any more: it does not begin, or goes the way of those that nobody listens to."""
+    """Give up a run that no client waits for: it does not begin, or it ends as a run without listeners does."""
     starting.cancel()
     (run,) = await asyncio.gather(starting, return_exceptions=True)
     if isinstance(run, Run):
@@ -177,7 +172,7 @@ class CompletionResponse(RunResponse):
         return _data(self._chunks.of(batch))
 
     def _closing(self) -> bytes:
-        return _data(self._chunks.closing(self._run.turn))
+        return _data(self._chunks.closing(self._run))
 
 
 @dataclass(frozen=True, slots=True)

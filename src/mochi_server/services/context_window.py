@@ -16,6 +16,9 @@ from mochi_server.ollama.types import ModelInfo
 _GROWTH = 2
 """A window grows when it is less than this many times what a conversation takes up, and by this factor."""
 
+_REFUSAL_MARGIN = 1.5
+"""A window grows to this many times a prompt that Ollama refused."""
+
 _SMALLEST_WINDOW = 512
 _LARGEST_UNKNOWN = 131_072
 """Up to here windows grow for models that do not say what they can."""
@@ -148,6 +151,10 @@ class WindowRegistry:
         window = entry.window or self._first(entry, model)
         entry.window = max(window, self._rung(entry, model, max(need, window + 1)))
         return entry.window > window
+
+    def grow_after_refusal(self, model: ModelInfo, tokens: int) -> bool:
+        """Grow for a prompt of so many tokens that Ollama refused; return whether the window has grown."""
+        return self.grow(model, int(tokens * _REFUSAL_MARGIN))
 
     def step_down(self, model: ModelInfo) -> bool:
         """Loading ran out of memory: take half the window and remember; whether there was any smaller one."""

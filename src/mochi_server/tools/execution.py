@@ -71,14 +71,22 @@ class ToolExecutionService:
 
     async def execute(self, tool: Tool, arguments: dict[str, Any]) -> ToolExecutionResult:
         """Check the arguments and run the tool. Whatever the tool does wrong is in the result, never raised."""
+        try:
+            return await self.execute_bound(tool, tool.schema.bind(arguments))
+        except WrongArguments as wrong:
+            return self._record(tool, None, f"Wrong arguments for {tool.name}: {wrong}", 0.0)
+
+    async def execute_bound(self, tool: Tool, arguments: inspect.BoundArguments) -> ToolExecutionResult:
+        """Run the tool with validated arguments. Whatever the tool does wrong is in the result, never raised."""
         started = time.monotonic()
         try:
-            text, error = await self._run(tool, tool.schema.bind(arguments)), None
-        except WrongArguments as wrong:
-            text, error = None, f"Wrong arguments for {tool.name}: {wrong}"
+            text, error = await self._run(tool, arguments), None
         except Raised as raised:
             text, error = None, shortened(f"{tool.name} failed: {raised}", self._limit)
-        result = ToolExecutionResult(error is None, text, error, round(time.monotonic() - started, 6), tool.name)
+        return self._record(tool, text, error, round(time.monotonic() - started, 6))
+
+    def _record(self, tool: Tool, text: str | None, error: str | None, seconds: float) -> ToolExecutionResult:
+        result = ToolExecutionResult(error is None, text, error, seconds, tool.name)
         self._history.append(result)
         return result
 

@@ -50,11 +50,11 @@ class ToolSchema:
         function = {"name": self.name, "description": self.description, "parameters": self.parameters}
         return {"type": "function", "function": function}
 
-    def check(self, arguments: dict[str, Any]) -> None:
-        """Raises ``WrongArguments`` unless arguments fit."""
+    def check(self, arguments: dict[str, Any]) -> inspect.BoundArguments:
+        """Return the arguments as the function takes them. Raises ``WrongArguments``, also for too many levels."""
         if is_nested_deeper(arguments, MAX_ARGUMENT_LEVELS):
             raise WrongArguments(TOO_DEEP)
-        self.bind(arguments)
+        return self.bind(arguments)
 
 
 class ToolSchemaService:

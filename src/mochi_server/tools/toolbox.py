@@ -1,17 +1,17 @@
-"""The seam between a conversation and what a model may call in it: one protocol, and what wraps what.
+"""Toolboxes: what a model may call in a turn, and the policy under which it runs.
 
-Knows no session, no store and no wire; who approves is somebody else's business, too.
+A toolbox knows no session, store or wire format.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 import orjson
 
 from mochi_server.errors import ConfirmationTimeout, ToolExecutionDenied, ToolExecutionFailed, ToolNotFound
-from mochi_server.events import ChatEvent, ToolCalled, ToolConfirmationRequired, ToolResult
+from mochi_server.events import Publish, ToolCalled, ToolConfirmationRequired, ToolResult
 from mochi_server.sessions.types import ToolExecutionPolicy
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.execution import ToolExecutionService
@@ -22,7 +22,7 @@ DecidedBy = Literal["policy", "user", "timeout"]
 
 @dataclass(slots=True)
 class Progress:
-    """How far a call has come. It decides what is stored when the turn ends before the call does."""
+    """Progress of a call. It decides what is stored when the turn ends before the call does."""
 
     decided_by: DecidedBy = "policy"
     running: "Call | None" = None
@@ -31,20 +31,20 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call that a model asked for; ``index`` counts the calls of a turn."""
+    """One tool call of a model. ``index`` counts the calls of a turn."""
 
     index: int
     id: str
     name: str
     arguments: dict[str, Any]
     defect: str | None = None
-    """What was wrong with the call as the model wrote it."""
+    """The fault of a call that the model wrote badly."""
     progress: Progress = field(default_factory=Progress, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class ToolOutcome:
-    """How a call ended. ``content`` is what the model is told; ``execution_time`` is in seconds."""
+    """How a call ended. ``content`` is the text for the model; ``execution_time`` is in seconds."""
 
     call: Call
     content: str
@@ -52,15 +52,15 @@ class ToolOutcome:
     error_code: str | None = None
     execution_time: float = 0.0
     decided_by: DecidedBy = "policy"
-    told: bool = False
-    """Whether clients know already, by other events: then it has none of its own."""
+    has_own_events: bool = False
+    """Whether other events have shown the outcome to clients, so that it needs no ``tool_result``."""
     result: str | None = None
-    """What the tool gave, where the model is told more than that."""
+    """The result of the tool, where ``content`` says more than that."""
     handed_back: bool = False
-    """Whether the client carries the call out: it has no result yet, and the turn ends."""
+    """Whether the client runs the call: it has no result yet, and the turn ends."""
 
     def event(self) -> ToolResult:
-        """The outcome as clients see it."""
+        """Return the ``tool_result`` event."""
         return ToolResult(
             tool_name=self.call.name,
             success=self.success,
@@ -71,7 +71,7 @@ class ToolOutcome:
         )
 
     def executed(self) -> dict[str, Any]:
-        """The call and how it ended, for those who get no events; ``execution_time`` is in seconds."""
+        """Return the entry of ``tool_calls_executed``; ``execution_time`` is in seconds."""
         event = self.event()
         return {
             "call_index": event.call_index,
@@ -85,20 +85,40 @@ class ToolOutcome:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class BoundCall:
+    """A call with its tool and its validated arguments, or with the outcome of a call that cannot run."""
+
+    call: Call
+    tool: Tool | None = None
+    arguments: inspect.BoundArguments | None = None
+    refusal: ToolOutcome | None = None
+
+    @classmethod
+    def of(cls, call: Call, tool: Tool) -> "BoundCall":
+        """Validate the arguments of a call against the signature of its tool."""
+        if call.defect is not None:
+            return cls(call, tool, refusal=failed(call, call.defect))
+        try:
+            return cls(call, tool, tool.schema.check(call.arguments))
+        except WrongArguments as wrong:
+            return cls(call, tool, refusal=failed(call, f"Wrong arguments for {call.name}: {wrong}"))
+
+
 class Toolbox(Protocol):
-    """Some tools. ``run`` yields what clients should see and ends in exactly one ``ToolOutcome``."""
+    """Some tools."""
 
     def schemas(self) -> list[dict[str, Any]]:
-        """The tools as Ollama takes them; empty when there are none."""
+        """Return the tools as Ollama takes them; empty when there are none."""
         ...
 
-    def run(self, call: Call) -> AsyncGenerator[ChatEvent | ToolOutcome, None]:
-        """Carry out a call. Never raises for what a model, a person or a tool does wrong."""
+    async def run(self, call: Call, publish: Publish) -> ToolOutcome:
+        """Run a call and publish the events that show it. Faults of the model, the user or the tool never raise."""
         ...
 
 
 class JoinedToolbox:
-    """Several toolboxes as one. Of tools with the same name the first one is meant; others cannot be called."""
+    """Several toolboxes as one. Of tools with the same name the first one is used; others cannot be called."""
 
     def __init__(self, *toolboxes: Toolbox) -> None:
         self._toolboxes = toolboxes
@@ -109,13 +129,10 @@ class JoinedToolbox:
             named = {schema["function"]["name"]: schema for schema in toolbox.schemas()} | named
         return list(named.values())
 
-    def run(self, call: Call) -> AsyncGenerator[ChatEvent | ToolOutcome, None]:
-        """Carry out a call; one that nobody knows is refused by the last."""
-        return next((t for t in self._toolboxes if _offers(t, call.name)), self._toolboxes[-1]).run(call)
-
-
-NO_TOOLS = JoinedToolbox()
-"""Nothing to call."""
+    async def run(self, call: Call, publish: Publish) -> ToolOutcome:
+        """Run a call. The last toolbox refuses a name that none of them offers."""
+        toolbox = next((t for t in self._toolboxes if _offers(t, call.name)), self._toolboxes[-1])
+        return await toolbox.run(call, publish)
 
 
 def _offers(toolbox: Toolbox, name: str) -> bool:
@@ -123,7 +140,7 @@ def _offers(toolbox: Toolbox, name: str) -> bool:
 
 
 class ClientToolbox:
-    """Tools that the client carries out: their calls are handed back to it. ``schemas`` are as Ollama takes them."""
+    """Tools that the client runs: their calls are handed back to it. ``schemas`` are as Ollama takes them."""
 
     def __init__(self, schemas: Sequence[dict[str, Any]]) -> None:
         self._schemas = list(schemas)
@@ -131,22 +148,22 @@ class ClientToolbox:
     def schemas(self) -> list[dict[str, Any]]:
         return self._schemas
 
-    async def run(self, call: Call) -> AsyncGenerator[ChatEvent | ToolOutcome, None]:
-        yield ToolOutcome(call, content="", success=True, handed_back=True)
+    async def run(self, call: Call, _: Publish) -> ToolOutcome:
+        return ToolOutcome(call, content="", success=True, handed_back=True)
 
 
 class ClosedToolbox:
-    """No tools: a call that a model makes all the same is refused."""
+    """No tools: each call is refused."""
 
     def schemas(self) -> list[dict[str, Any]]:
         return []
 
-    async def run(self, call: Call) -> AsyncGenerator[ChatEvent | ToolOutcome, None]:
-        yield failed(call, "No tools may be called now.", ToolNotFound.code)
+    async def run(self, call: Call, _: Publish) -> ToolOutcome:
+        return failed(call, "No tools may be called now.", ToolNotFound.code)
 
 
 class FunctionToolbox:
-    """Functions, run as they are. ``current`` returns those that are enabled now."""
+    """Functions. ``current`` returns those that are enabled now."""
 
     def __init__(
         self,
@@ -154,38 +171,35 @@ class FunctionToolbox:
         execution: ToolExecutionService,
         current: Callable[[], Awaitable[Mapping[str, Tool]]] | None = None,
     ) -> None:
-        self.tools = tools
+        self._tools = tools
         self._execution = execution
         self._current = current
 
-    async def refresh(self) -> None:
-        """Read which tools are enabled now."""
-        if self._current is not None:
-            self.tools = await self._current()
-
     def schemas(self) -> list[dict[str, Any]]:
-        return [tool.schema.definition() for tool in self.tools.values()]
+        return [tool.schema.definition() for tool in self._tools.values()]
 
-    def refusal(self, call: Call) -> ToolOutcome | None:
-        """The outcome of a call that cannot be carried out as it is, whoever would approve of it."""
-        if call.name not in self.tools:
-            known = ", ".join(self.tools) or "none"
-            return failed(call, f"There is no tool named {call.name!r}; there are: {known}.", ToolNotFound.code)
-        if call.defect is not None:
-            return failed(call, call.defect)
-        try:
-            self.tools[call.name].schema.bind(call.arguments)
-        except WrongArguments as wrong:
-            return failed(call, f"Wrong arguments for {call.name}: {wrong}")
-        return None
+    async def bind(self, call: Call) -> BoundCall:
+        """Look the tool of a call up among those that are enabled now, and validate the arguments."""
+        await self._refresh()
+        if (tool := self._tools.get(call.name)) is not None:
+            return BoundCall.of(call, tool)
+        known = ", ".join(self._tools) or "none"
+        refusal = failed(call, f"There is no tool named {call.name!r}; there are: {known}.", ToolNotFound.code)
+        return BoundCall(call, refusal=refusal)
 
-    async def run(self, call: Call) -> AsyncGenerator[ChatEvent | ToolOutcome, None]:
-        if (refusal := self.refusal(call)) is not None:
-            yield refusal
-            return
+    async def is_current(self, bound: BoundCall) -> bool:
+        """Return whether the tool of a call is still enabled and the same."""
+        await self._refresh()
+        return bound.tool is not None and self._tools.get(bound.call.name) is bound.tool
+
+    async def execute(self, bound: BoundCall) -> ToolOutcome:
+        """Run a validated call; return the refusal of one that cannot run."""
+        call = bound.call
+        if bound.refusal is not None or bound.tool is None or bound.arguments is None:
+            return bound.refusal or failed(call, "The call cannot run.")
         call.progress.running = call
-        result = await self._execution.execute(self.tools[call.name], call.arguments)
-        yield ToolOutcome(
+        result = await self._execution.execute_bound(bound.tool, bound.arguments)
+        return ToolOutcome(
             call,
             content=result.result if result.success and result.result is not None else str(result.error_message),
             success=result.success,
@@ -193,10 +207,14 @@ class FunctionToolbox:
             execution_time=result.execution_time,
         )
 
+    async def _refresh(self) -> None:
+        if self._current is not None:
+            self._tools = await self._current()
+
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What somebody decided about a call. ``arguments`` are edited ones; ``reason`` is told to the model."""
+    """A decision about a call. ``arguments`` are edited ones; ``reason`` is passed to the model."""
 
     approved: bool
     arguments: dict[str, Any] | None = None
@@ -204,32 +222,31 @@ class Decision:
     remember: Literal["once", "session"] = "once"
 
 
-class Question(Protocol):
-    """A call put to somebody who may approve of it."""
+class PendingApproval(Protocol):
+    """A call that waits for a decision."""
 
     confirmation_id: str
+    bound: BoundCall
+    """The call to run, with the arguments that the user may have edited."""
 
     async def decision(self) -> Decision | None:
-        """What was decided; None when nobody did in time."""
+        """Wait for the decision; None after the timeout."""
         ...
 
     def close(self) -> None:
-        """Nobody waits for the decision any more."""
+        """Stop waiting for the decision."""
         ...
 
 
 class Approver(Protocol):
-    """Whoever is asked about calls."""
+    """Decides which calls need approval, and obtains it."""
 
-    def ask(self, call: Call, check: Callable[[dict[str, Any]], None]) -> Question | None:
-        """Put a call to somebody; None when there is nobody to be asked.
-
-        ``check`` raises ``WrongArguments`` for edited arguments that do not fit.
-        """
+    def ask(self, bound: BoundCall) -> PendingApproval | None:
+        """Request approval of a call; None when no client can decide."""
         ...
 
     async def must_ask(self, tool: Tool) -> bool:
-        """Whether a call of this tool needs approval by the settings of now."""
+        """Return whether a call of this tool needs approval by the settings of now."""
         ...
 
     async def remember(self, tool: Tool) -> None:
@@ -238,7 +255,7 @@ class Approver(Protocol):
 
 
 def needs_approval(policy: ToolExecutionPolicy, tool: Tool) -> bool:
-    """Whether a policy requires approval for a tool."""
+    """Return whether a policy requires approval for a tool."""
     return policy is ToolExecutionPolicy.ALWAYS_CONFIRM or (
         policy is ToolExecutionPolicy.CONFIRM_DESTRUCTIVE and tool.destructive
     )
@@ -250,73 +267,58 @@ class ConfirmingToolbox:
     Tools, policy and approvals are read before each call, so a change applies to the next call of the same turn.
     """
 
-    def __init__(self, wrapped: FunctionToolbox, approver: Approver) -> None:
-        self._wrapped = wrapped
+    def __init__(self, tools: FunctionToolbox, approver: Approver) -> None:
+        self._tools = tools
         self._approver = approver
 
     def schemas(self) -> list[dict[str, Any]]:
-        return self._wrapped.schemas()
+        return self._tools.schemas()
 
-    async def run(self, call: Call) -> AsyncGenerator[ChatEvent | ToolOutcome, None]:
-        await self._wrapped.refresh()
-        if self._wrapped.refusal(call) is not None or not await self._approver.must_ask(self._wrapped.tools[call.name]):
-            yield ToolCalled(call.name, call.arguments, call.index)
-            async with aclosing(self._wrapped.run(call)) as events:
-                async for event in events:
-                    yield event
-            return
-        question = self._approver.ask(call, self._wrapped.tools[call.name].schema.check)
-        if question is None:
-            yield failed(call, _NOBODY, ToolExecutionDenied.code)
-            return
+    async def run(self, call: Call, publish: Publish) -> ToolOutcome:
+        bound = await self._tools.bind(call)
+        if bound.refusal is not None or bound.tool is None or not await self._approver.must_ask(bound.tool):
+            publish([ToolCalled(call.name, call.arguments, call.index)])
+            return await self._tools.execute(bound)
+        pending = self._approver.ask(bound)
+        if pending is None:
+            return failed(call, _NOT_INTERACTIVE, ToolExecutionDenied.code)
         try:
-            yield ToolConfirmationRequired(call.name, call.arguments, call.index, question.confirmation_id)
-            decision = await question.decision()
+            publish([ToolConfirmationRequired(call.name, call.arguments, call.index, pending.confirmation_id)])
+            decision = await pending.decision()
         finally:
-            question.close()
-        async with aclosing(self._decided(call, decision)) as outcomes:
-            async for outcome in outcomes:
-                yield outcome
-
-    async def _decided(self, call: Call, decision: Decision | None) -> AsyncGenerator[ChatEvent | ToolOutcome, None]:
+            pending.close()
         if decision is None:
-            yield failed(call, _TOO_LATE, ConfirmationTimeout.code, "timeout")
-            return
+            return failed(call, _TIMED_OUT, ConfirmationTimeout.code, "timeout")
         if not decision.approved:
             reason = f" Reason: {decision.reason}" if decision.reason else ""
-            yield failed(call, f"The user did not approve of this call.{reason}", ToolExecutionDenied.code, "user")
-            return
-        await self._wrapped.refresh()
-        if decision.remember == "session" and call.name in self._wrapped.tools:
-            await self._approver.remember(self._wrapped.tools[call.name])
-        edited = decision.arguments is not None and decision.arguments != call.arguments
-        final = replace(call, arguments=decision.arguments) if decision.arguments is not None else call
-        async with aclosing(self._wrapped.run(final)) as events:
-            async for event in events:
-                yield _by_the_user(event, decision, edited) if isinstance(event, ToolOutcome) else event
+            return failed(call, f"The user did not approve of this call.{reason}", ToolExecutionDenied.code, "user")
+        return await self._run_approved(pending.bound, decision, edited=pending.bound.call != call)
+
+    async def _run_approved(self, bound: BoundCall, decision: Decision, *, edited: bool) -> ToolOutcome:
+        if not await self._tools.is_current(bound):  # the settings or the file changed while the call waited
+            bound = await self._tools.bind(bound.call)
+        if decision.remember == "session" and bound.tool is not None:
+            await self._approver.remember(bound.tool)
+        outcome = await self._tools.execute(bound)
+        notes = []
+        if edited:
+            notes.append(f"The user changed the arguments to {orjson.dumps(decision.arguments).decode()}.")
+        if decision.reason:
+            notes.append(f"The user said: {decision.reason}")
+        content = "\n".join([*notes, outcome.content])
+        return replace(outcome, decided_by="user", content=content, result=outcome.content)
 
 
 def failed(
     call: Call, content: str, error_code: str = ToolExecutionFailed.code, decided_by: DecidedBy = "policy"
 ) -> ToolOutcome:
-    """The outcome of a call that did not run, or not well."""
+    """Return the outcome of a call that did not run, or failed."""
     return ToolOutcome(call, content, success=False, error_code=error_code, decided_by=decided_by)
 
 
-_NOBODY = (
+_NOT_INTERACTIVE = (
     "This call needs the user's approval, and nobody can be asked in this request: it was denied. To decide about such "
     "calls, stream the answer from /api/v1/chat/{session_id}/stream, or send wait_for_confirmation to "
     "/api/v1/chat/{session_id}."
 )
-_TOO_LATE = "The user did not decide about this call in time: it was denied."
-
-
-def _by_the_user(outcome: ToolOutcome, decision: Decision, edited: bool) -> ToolOutcome:
-    """An approved call's outcome, preceded by what the user changed or said."""
-    notes = []
-    if edited:
-        notes.append(f"The user changed the arguments to {orjson.dumps(decision.arguments).decode()}.")
-    if decision.reason:
-        notes.append(f"The user said: {decision.reason}")
-    told = "\n".join([*notes, outcome.content])
-    return replace(outcome, decided_by="user", content=told, result=outcome.content)
+_TIMED_OUT = "The user did not decide about this call in time: it was denied."

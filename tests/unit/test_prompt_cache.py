@@ -7,9 +7,9 @@ from typing import Any
 import orjson
 import pytest
 
-from mochi_server.chat.compaction import TRIMMED_CHARS, Checkpoint, Prompt
-from mochi_server.chat.history import wire_messages
-from mochi_server.chat.told import shows_images, size
+from mochi_server.chat.prompt_cache import PromptSize, shows_images
+from mochi_server.chat.prompt_fitting import TRIMMED_CHARS, Checkpoint, Prompt
+from mochi_server.chat.prompt_messages import wire_messages
 from mochi_server.ollama.requests import chat_payload
 from mochi_server.ollama.types import Encoded
 from mochi_server.sessions import Message
@@ -66,7 +66,7 @@ def test_cached_blocks_equal_their_messages(seed: int) -> None:
     messages = conversation(seed)
     prompt, plain = Prompt(History.of(messages), begins(messages)), wire_messages(messages, begins(messages))
     assert sent(prompt) == plain
-    assert prompt.size_with([]) == size(plain, ())
+    assert prompt.size_with([]) == PromptSize.of(plain)
     assert any(isinstance(part, Encoded) for part in prompt.messages)
     assert shows_images(prompt.history) == any("images" in message for message in plain)
 
@@ -79,7 +79,7 @@ def test_model_without_vision_gets_no_images(seed: int) -> None:
     for message in plain:
         message.pop("images", None)
     assert sent(blind) == plain
-    assert blind.size_with([]) == size(plain, ())
+    assert blind.size_with([]) == PromptSize.of(plain)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -91,7 +91,7 @@ def test_trimming_shortens_old_tool_results(seed: int) -> None:
     assert trimmed.trimmed == len(old) > 0
     assert whole.size_with([]).characters - trimmed.size_with([]).characters > len(old) * TRIMMED_CHARS
     assert [m["role"] for m in sent(trimmed)] == [m["role"] for m in sent(whole)]
-    assert trimmed.size_with([]) == size(sent(trimmed), ())
+    assert trimmed.size_with([]) == PromptSize.of(sent(trimmed))
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -106,4 +106,4 @@ def test_checkpoint_replaces_the_messages_it_covers(seed: int) -> None:
         found = sent(prompt)
         assert "what was said" in found[system]["content"]
         assert found[system + 2 :] == wire_messages(messages[end:], begins(messages) - end)
-        assert prompt.size_with([]) == size(found, ())
+        assert prompt.size_with([]) == PromptSize.of(found)

@@ -1,4 +1,4 @@
-"""One answer of a model, as it comes: lines in, events out, and at any time the message it would be stored as."""
+"""Builds the message of an answer from the lines of the model, and publishes its events."""
 
 from io import StringIO
 from typing import Any
@@ -7,7 +7,7 @@ import orjson
 
 from mochi_server.constants import MAX_ARGUMENT_LEVELS
 from mochi_server.errors import OllamaError
-from mochi_server.events import ChatEvent, ContentDelta, ThinkingDelta
+from mochi_server.events import ChatEvent, ContentDelta, Publish, ThinkingDelta
 from mochi_server.ollama.stream import Line
 from mochi_server.sessions.encoding import is_nested_deeper
 from mochi_server.sessions.session import new_id, now
@@ -25,46 +25,49 @@ _COUNTERS = (
 )
 
 
-class Answer:
-    """Collects what a model says. Tool calls are taken from any line, the last included.
+class ResponseBuilder:
+    """One answer of a model. Tool calls are taken from any line, the last included.
 
     Of more than ``max_calls`` calls only the first are taken; ``left_out`` counts the others.
     """
 
-    def __init__(self, model: str, max_calls: int = 128) -> None:
+    def __init__(self, model: str, publish: Publish, max_calls: int) -> None:
         self.model = model
         self.left_out = 0
+        self._publish = publish
         self._max_calls = max_calls
         self.message_id = new_id()
         self.tool_calls: list[ToolCall] = []
-        self.failure: OllamaError | None = None
         self._content = StringIO()
         self._thinking = StringIO()
         self._last: Line = {}
         self._defects: dict[int, str] = {}
 
     @property
-    def said_something(self) -> bool:
-        """Whether there is any text worth keeping."""
+    def has_text(self) -> bool:
+        """Whether there is any text to store."""
         return bool(self._content.tell() or self._thinking.tell())
 
-    def feed(self, lines: list[Line]) -> list[ChatEvent]:
-        """Take a batch of lines; one event for each piece of text in it, never merged. Then look at ``failure``."""
+    def feed(self, lines: list[Line]) -> None:
+        """Take the lines of one read; publish one event for each piece of text, never merged.
+
+        Raises:
+            OllamaError: A line has a tool call that cannot be read. The events before it are published.
+        """
         events: list[ChatEvent] = []
-        for line in lines:
-            message = line.get("message")
-            if type(message) is dict:
-                try:
+        try:
+            for line in lines:
+                message = line.get("message")
+                if type(message) is dict:
                     self._take(message, events)
-                except OllamaError as error:
-                    self.failure = error
-                    return events
-        if lines and lines[-1].get("done") is True:  # none follows it
+        finally:
+            if events:
+                self._publish(events)
+        if lines[-1].get("done") is True:  # no line follows it
             self._last = lines[-1]
-        return events
 
     def message(self, *, interrupted: bool = False) -> Message:
-        """The answer so far, as it is stored."""
+        """Return the answer so far as it is stored."""
         message: Message = {
             "role": "assistant",
             "content": self._content.getvalue(),
@@ -84,7 +87,7 @@ class Answer:
         return message
 
     def calls(self, first_index: int) -> list[Call]:
-        """The calls it asks for, numbered through the turn."""
+        """Return the tool calls, numbered through the turn."""
         return [
             Call(first_index + i, c["id"], c["function"]["name"], c["function"]["arguments"], self._defects.get(i))
             for i, c in enumerate(self.tool_calls)
@@ -103,7 +106,7 @@ class Answer:
                 self._take_call(call, len(self.tool_calls))
 
     def _take_call(self, call: Any, index: int) -> None:
-        """A call in Ollama's shape, with an id of ours where the server gave none. Raises ``OllamaError``."""
+        """Take a call in Ollama's shape; give it an ID where it has none. Raises ``OllamaError``."""
         function = call.get("function") if isinstance(call, dict) else None
         if not isinstance(function, dict) or not function.get("name"):
             raise OllamaError("Ollama sent a tool call without a function's name.")
@@ -125,7 +128,7 @@ class Answer:
 
 
 def _arguments(given: object) -> dict[str, Any] | None:
-    """Arguments as an object; some models write it as a string of JSON. None for anything else."""
+    """Return arguments as an object; some models write it as a string of JSON. None for anything else."""
     if isinstance(given, str):
         try:
             given = orjson.loads(given or "{}")

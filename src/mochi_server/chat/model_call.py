@@ -1,0 +1,197 @@
+"""The model call of a turn: fit the prompt, send it, and send it in another way if Ollama refuses it.
+
+Nothing is ever cut silently. Requests forbid truncation, and a refused prompt gets a larger window, a compacted history
+or an error.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from mochi_server.chat.compaction import Compactor
+from mochi_server.chat.first_token import FirstTokenWait
+from mochi_server.chat.images import with_images
+from mochi_server.chat.prompt_cache import shows_images
+from mochi_server.chat.prompt_fitting import Budget, Checkpoint, Prompt
+from mochi_server.chat.turn import GenerationOptions
+from mochi_server.chat.turn_window import TurnWindow
+from mochi_server.constants import RELOADING_OPTIONS
+from mochi_server.errors import ContextOverflow, OllamaError
+from mochi_server.events import ChatEvent, ContextCompacted, Publish, Status, TurnWarning
+from mochi_server.ollama.async_client import AsyncOllamaClient
+from mochi_server.ollama.errors import is_context_refusal, is_out_of_memory
+from mochi_server.ollama.requests import chat_payload
+from mochi_server.ollama.stream import Line, OnLines
+from mochi_server.ollama.traffic import Request
+from mochi_server.ollama.types import ModelInfo
+from mochi_server.services.context_window import WindowRegistry
+from mochi_server.sessions.history import History
+from mochi_server.sessions.session import ChatSession
+from mochi_server.sessions.store import SessionStore
+
+_TRIES = 8
+"""How often a refused prompt is sent in another way; each try has a larger window or a shorter prompt."""
+
+
+class _Refused(Exception):
+    """Ollama refused a prompt before it answered, and another try may succeed."""
+
+    def __init__(self, error: OllamaError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+class ModelCall:
+    """The model of a session, for one turn. ``history`` is the session's, with the new message."""
+
+    def __init__(
+        self,
+        client: AsyncOllamaClient,
+        windows: WindowRegistry,
+        store: SessionStore,
+        publish: Publish,
+        *,
+        model: ModelInfo,
+        session: ChatSession,
+        history: History,
+        generation: GenerationOptions,
+    ) -> None:
+        defaults = session.metadata
+        self.name = session.model
+        self.window = TurnWindow(windows, model, session, history)
+        self._client = client
+        self._watch = windows.watch
+        self._store = store
+        self._publish = publish
+        self._model = model
+        self._session_id = session.session_id
+        self._history = history
+        self._think = generation.think if generation.think is not None else defaults.think
+        options = {**(defaults.options or {}), **(generation.options or {})}
+        self._options = {name: value for name, value in options.items() if name not in RELOADING_OPTIONS}  # of files
+        self._format = generation.format if generation.format is not None else defaults.format
+        self._keep_alive = generation.keep_alive if generation.keep_alive is not None else defaults.keep_alive
+        self._compactor = Compactor(client, model, self.window, self._keep_alive)
+        self._checkpoint = Checkpoint.from_dict(defaults.compaction)
+        self._published: tuple[int, int] = (0, 0)
+        """Messages dropped and results trimmed, as of the latest event."""
+        self._reported_missing = False
+        self._began = time.monotonic()
+
+    def warnings(self, tools: Sequence[Any]) -> list[ChatEvent]:
+        """Return warnings about requested features that the model lacks."""
+        found: list[ChatEvent] = []
+        if self._think and not self._model.can("thinking"):
+            found.append(
+                TurnWarning("THINKING_NOT_SUPPORTED", f"Model {self.name!r} cannot think; it answers without.")
+            )
+        if tools and not self._model.can("tools"):
+            found.append(
+                TurnWarning("TOOLS_NOT_SUPPORTED", f"Model {self.name!r} cannot use tools; it answers without.")
+            )
+        if not self._model.can("vision") and shows_images(self._history):
+            found.append(
+                TurnWarning("IMAGES_NOT_SUPPORTED", f"Model {self.name!r} cannot see images; it answers without.")
+            )
+        return found
+
+    async def ask(self, history: History, tools: list[dict[str, Any]], turn_begins: int, on_lines: OnLines) -> None:
+        """Send a history and pass the lines of the answer to ``on_lines``.
+
+        ``turn_begins`` is the position of the user message being answered.
+
+        Raises:
+            ContextOverflow: Even the shortest prompt does not fit.
+            OllamaError: Ollama failed.
+            OllamaUnreachable: Ollama did not accept the connection.
+        """
+        tools = tools if self._model.can("tools") else []
+        prompt = Prompt(history, turn_begins, self._checkpoint, shows_images=self._model.can("vision"))
+        await self.window.decide(prompt.size_with(tools))
+        must_shorten = False
+        for _ in range(_TRIES):
+            prompt = await self._fitted(prompt, tools, forced=must_shorten)
+            self._publish_compaction(prompt)
+            try:
+                return await self._send(prompt, tools, on_lines)
+            except _Refused as refused:
+                must_shorten = not self.window.adapt(refused.error, prompt.size_with(tools))
+        raise ContextOverflow(self.window.size, self.window.estimate(prompt.size_with(tools)))
+
+    async def _fitted(self, prompt: Prompt, tools: list[dict[str, Any]], *, forced: bool) -> Prompt:
+        """Shorten a prompt as little as possible so that it fits; ``forced`` shortens it in any case."""
+        if self.window.size is None:
+            return prompt
+        budget = Budget(self.window.size, lambda prompt: self.window.estimate(prompt.size_with(tools)))
+        if not forced and not budget.is_exceeded_by(prompt):
+            return prompt
+        prompt = replace(prompt, trim=True)
+        if (forced or budget.is_exceeded_by(prompt)) and budget.boundary(prompt) is not None:
+            prompt, forced = replace(prompt, checkpoint=await self._compact(prompt, budget)), False
+        return budget.fit(prompt, forced=forced)
+
+    async def _compact(self, prompt: Prompt, budget: Budget) -> Checkpoint:
+        self._publish([Status("compacting", round(time.monotonic() - self._began, 3))])
+        self._checkpoint = await self._compactor.checkpoint(prompt, budget)
+        await self._store.patch(self._session_id, {"compaction": self._checkpoint.to_dict()})
+        self._watch.compacted()
+        return self._checkpoint
+
+    async def _send(self, prompt: Prompt, tools: list[dict[str, Any]], on_lines: OnLines) -> None:
+        """Post a prompt. Raises ``_Refused`` where another try may succeed."""
+        size = prompt.size_with(tools)
+        limit = self.window.answer_limit(size, self._options.get("num_predict"))
+        messages, missing = await with_images(prompt.messages, self._store)
+        if missing and not self._reported_missing:
+            self._reported_missing = True
+            text = f"Images that are not stored any more are left out: {missing}."
+            self._publish([TurnWarning("IMAGE_NOT_FOUND", text)])
+        payload = chat_payload(
+            self.name,
+            messages,
+            tools=tools,
+            think=(self._think or False) if self._model.can("thinking") else None,
+            context_window=self.window.size,
+            options=self._options | ({} if limit is None else {"num_predict": limit}),
+            format=self._format,
+            keep_alive=self._keep_alive,
+        )
+        with (
+            self._client.traffic.request(self.name) as request,
+            FirstTokenWait(lambda: self._state_of(request), self._publish, self._began) as waiting,
+        ):
+
+            def receive(lines: list[Line]) -> None:
+                if not request.answering:
+                    waiting.end()
+                    self._client.traffic.answers(request)
+                on_lines(lines)
+                if lines[-1].get("done") and (events := self.window.record_usage(lines[-1], size, limit)):
+                    self._publish(events)
+
+            try:
+                await self._client.post_chat(payload, receive)
+            except OllamaError as error:
+                if request.answering or not (is_context_refusal(error) or is_out_of_memory(error)):
+                    raise
+                raise _Refused(error) from error
+
+    async def _state_of(self, request: Request) -> str:
+        """Return what a request waits for; a model that had to be loaded is loading until it answers.
+
+        Ollama lists a model as soon as it begins to load it, so a request for a listed model is not queued any more.
+        """
+        if not self._client.traffic.stands_in_line(request, loaded=self.window.is_loaded):
+            return "processing_prompt" if self.window.is_loaded else "loading_model"
+        if self.window.is_loaded:
+            return "queued"
+        listed = (await self._client.loaded_windows()).get(request.model)
+        return "queued" if listed is None or self.window.size not in (None, listed) else "loading_model"
+
+    def _publish_compaction(self, prompt: Prompt) -> None:
+        """Publish what is left out, once for each change of it in a turn."""
+        left_out = (prompt.dropped, prompt.trimmed)
+        if left_out != self._published:
+            self._published = left_out
+            self._publish([ContextCompacted(prompt.dropped, prompt.trimmed, summary_used=prompt.dropped > 0)])

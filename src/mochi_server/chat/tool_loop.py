@@ -1,0 +1,132 @@
+"""The tool loop: ask the model, run its tool calls, ask again, until there is an answer."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mochi_server.chat.model_call import ModelCall
+from mochi_server.chat.response_builder import ResponseBuilder
+from mochi_server.chat.turn_writer import TurnWriter
+from mochi_server.events import ChatEvent, ContentDelta, Publish, ToolContinuationStart, TurnWarning
+from mochi_server.sessions.types import Message
+from mochi_server.tools.toolbox import Call, Toolbox, ToolOutcome, failed
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits after which a model has to answer without tools."""
+
+    rounds: int = 50
+    identical_calls: int = 3
+    calls_per_round: int = 128
+
+
+class ToolLoop:
+    """The rounds of one turn. Each message is stored when it is complete, each event is pushed to ``publish``.
+
+    With ``may_announce`` a first answer without calls does not end the loop: some models announce what they will do
+    before they do it.
+    """
+
+    def __init__(
+        self,
+        model: ModelCall,
+        writer: TurnWriter,
+        toolbox: Toolbox,
+        limits: Limits,
+        publish: Publish,
+        *,
+        may_announce: bool = False,
+    ) -> None:
+        self._model = model
+        self._writer = writer
+        self._toolbox = toolbox
+        self._limits = limits
+        self._publish = publish
+        self._may_announce = may_announce
+        self._previous: Call | None = None
+        self._repeated = 0
+
+    async def run(self, reminders: Sequence[Message] = ()) -> None:
+        """Run until the model has answered, or has called tools that the client runs.
+
+        ``reminders`` are sent after the history with every request and never stored. At a limit the model is asked
+        once more, without tools, so that the user gets an answer.
+        """
+        for rounds_left in reversed(range(self._limits.rounds)):
+            calls = await self._ask(reminders)
+            if not calls:
+                if self._only_announced(rounds_left):
+                    self._publish([ContentDelta("")])
+                    continue
+                return
+            is_shown = await self._run_calls(calls)
+            if self._writer.handed_back:
+                return
+            if not is_shown:
+                self._publish([ToolContinuationStart()])
+            if self._repeated >= self._limits.identical_calls:
+                break
+        self._publish(
+            [TurnWarning("TOOL_LIMIT_REACHED", "The model called tools for too long; it answers without them now.")]
+        )
+        await self.answer(reminders)
+
+    async def answer(self, reminders: Sequence[Message] = ()) -> None:
+        """Ask for one answer without tools; ignore calls."""
+        await self._ask(reminders, offers_tools=False)
+
+    def _only_announced(self, rounds_left: int) -> bool:
+        """Return whether another answer follows one without calls; that happens once, after the first answer."""
+        first, self._may_announce = self._may_announce and not self._writer.outcomes, False
+        return first and rounds_left > 0
+
+    async def _ask(self, reminders: Sequence[Message], *, offers_tools: bool = True) -> list[Call]:
+        """Ask the model once and store its message. Return the calls to run."""
+        answer = ResponseBuilder(self._model.name, self._receive, self._limits.calls_per_round)
+        self._writer.expect(answer)
+        schemas = self._toolbox.schemas() if offers_tools else []
+        messages = self._writer.messages.plus(reminders)
+        await self._model.ask(messages, schemas, self._writer.turn_begins, answer.feed)
+        if not offers_tools:
+            answer.tool_calls.clear()
+        elif answer.left_out:
+            self._publish([_left_out(answer.left_out, self._limits.calls_per_round)])
+        # Before the calls are stored: from then on each of them needs a result.
+        calls = answer.calls(len(self._writer.outcomes))
+        self._writer.expect_results(calls)
+        await self._writer.add(answer.message(), last=not answer.tool_calls)
+        return calls
+
+    def _receive(self, events: list[ChatEvent]) -> None:
+        self._writer.progressed()
+        self._publish(events)
+
+    async def _run_calls(self, calls: list[Call]) -> bool:
+        """Run calls in order. Return whether events of their own have shown all outcomes."""
+        is_shown = True
+        for call in calls:
+            outcome = await self._run_call(call)
+            if outcome.handed_back:
+                self._writer.hand_back(call)
+                continue
+            await self._writer.add_result(call, outcome)
+            if not outcome.has_own_events:
+                self._publish([outcome.event()])
+                is_shown = False
+        return is_shown
+
+    async def _run_call(self, call: Call) -> ToolOutcome:
+        previous, self._previous = self._previous, call
+        is_same = previous is not None and (previous.name, previous.arguments) == (call.name, call.arguments)
+        self._repeated = self._repeated + 1 if is_same else 1
+        if self._repeated > self._limits.identical_calls:
+            return failed(call, "The same call was made again and again; it was not run once more.")
+        return await self._toolbox.run(call, self._publish)
+
+
+def _left_out(count: int, limit: int) -> TurnWarning:
+    message = (
+        f"The model made {limit + count} tool calls in one round; the last {count} are left out. "
+        "Raise the limit with MOCHI_MAX_TOOL_CALLS_PER_ROUND."
+    )
+    return TurnWarning("TOOL_CALLS_LEFT_OUT", message)
