@@ -49,9 +49,10 @@ class LineReader:
             lines = bytes(self._rest + data[:end]).split(b"\n")
             self._rest.clear()
         self._rest += data[end + 1 :]
-        if len(self._rest) > MAX_LINE_BYTES:
-            self.failure = OllamaError(f"Ollama sent a line of more than {MAX_LINE_BYTES} bytes.")
-        return self._read(lines)
+        parsed = self._read(lines)
+        if len(self._rest) > MAX_LINE_BYTES and not self.done:
+            self.failure = self.failure or OllamaError(f"Ollama sent a line of more than {MAX_LINE_BYTES} bytes.")
+        return parsed
 
     def end(self) -> list[Line]:
         """What is left when the stream has ended; ``failure`` is set unless some line said ``done``."""
