@@ -11,7 +11,7 @@ import orjson
 from sse_starlette.sse import EventSourceResponse
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from mochi_server.chat.eventlog import Batch
 from mochi_server.chat.run import Run
@@ -75,12 +75,12 @@ class RunResponse(Response):
     async def send_events(self, send: Send) -> None:
         """Send the events, after a start that has been sent."""
         if opening := self._opening():
-            await _send_body(send, opening)
+            await send(_body(opening))
         async with aclosing(self._run.listen(self._after, idle=PING_SECONDS)) as batches:
             async for batch in batches:
                 if body := _PING if batch is None else self._encoded(batch):
-                    await _send_body(send, body)
-        await _send_body(send, self._closing(), more=False)
+                    await send(_body(body))
+        await send(_body(self._closing(), more=False))
 
     def _opening(self) -> bytes:
         return b""
@@ -114,20 +114,20 @@ class WaitingResponse(Response):
 
     async def _send(self, send: Send) -> None:
         while not self._starting.done():
-            await _send_body(send, _PING)
+            await send(_body(_PING))
             await asyncio.wait([self._starting], timeout=PING_SECONDS)
         try:
             run = self._starting.result()
         except MochiError as error:
             never_begun = b"%s:0" % new_id().encode()
-            await _send_body(send, broken_off(self._session_id, error, never_begun), more=False)
+            await send(_body(broken_off(self._session_id, error, never_begun), more=False))
         else:
             with self._runs.listening(run):
                 await RunResponse(self._runs, run).send_events(send)
 
 
-async def _send_body(send: Send, body: bytes, *, more: bool = True) -> None:
-    await send({"type": "http.response.body", "body": body, "more_body": more})
+def _body(data: bytes, *, more: bool = True) -> Message:
+    return {"type": "http.response.body", "body": data, "more_body": more}
 
 
 async def begun_in_time(
