@@ -20,8 +20,8 @@ from mochi_server.errors import MochiError, ModelNotFound
 from mochi_server.events import ChatEvent, Publish, TurnWarning
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.types import ModelInfo
-from mochi_server.services.context_window import WindowDecision, WindowRegistry
-from mochi_server.sessions.session import ChatSession, now, user_message
+from mochi_server.services.context_window import WindowRegistry
+from mochi_server.sessions.session import ChatSession, user_message
 from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.types import Message
 from mochi_server.tools.execution import ToolExecutionService
@@ -107,16 +107,11 @@ class AgentExecutionService:
             await planning.answer(await _reminder(self._prompts.planning))
             execution = ToolLoop(model, writer, toolbox, self._limits, events.execution, may_announce=True)
             await execution.run(await _reminder(self._prompts.execution))
-            await self._store_window(session, model.window.decision)
+            await model.window.save(self._chats.store)
         except BaseException:
             # However it ends early, what the agent has done is stored, with a result for each of its calls.
             await _interrupt(writer)
             raise
-
-    async def _store_window(self, session: ChatSession, decision: WindowDecision | None) -> None:
-        if decision is not None:
-            config = self._windows.adjusted(session.metadata.context_window_config, decision, now())
-            await self._chats.store.patch(session.session_id, {"context_window_config": config})
 
     async def _find_model(self, task: AgentTask) -> tuple[str, ModelInfo]:
         """Return the agent's model and its name as written, or those of the calling session."""

@@ -29,8 +29,8 @@ from mochi_server.errors import (
 )
 from mochi_server.events import ChatEvent, Publish
 from mochi_server.ollama.async_client import AsyncOllamaClient
-from mochi_server.services.context_window import WindowDecision, WindowRegistry
-from mochi_server.sessions.session import ChatSession, now
+from mochi_server.services.context_window import WindowRegistry
+from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionStore
 
 logger = logging.getLogger(__name__)
@@ -136,18 +136,8 @@ class ChatEngine:
         if turn.request.images:
             await writer.begun()  # the model receives them as they are stored
         await ToolLoop(model, writer, turn.toolbox, self._limits, publish).run()
-        if model.window.decision is not None:
-            await self._store_window(turn.session, model.window.decision)
+        await model.window.save(self._store)
         publish([_result(writer, model).completed()])
-
-    async def _store_window(self, session: ChatSession, decision: WindowDecision) -> None:
-        before = session.metadata.context_window_config
-        after = self._windows.adjusted(before, decision, now())
-        if after == before:
-            return
-        stored = await self._store.load(session.session_id)
-        if stored.metadata.context_window_config == before:  # a window that a client set during the turn stays
-            await self._store.patch(session.session_id, {"context_window_config": after})
 
 
 class _Gate:

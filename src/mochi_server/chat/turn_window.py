@@ -9,7 +9,8 @@ from mochi_server.ollama.stream import Line
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.services.context_window import WindowDecision, WindowRegistry
 from mochi_server.sessions.history import History
-from mochi_server.sessions.session import ChatSession, last_answer, previous_model, usage_tokens
+from mochi_server.sessions.session import ChatSession, last_answer, now, previous_model, usage_tokens
+from mochi_server.sessions.store import SessionStore
 
 _LONG_CHARS = 4000
 _MOST_CHARS_PER_TOKEN = 8
@@ -96,7 +97,7 @@ class TurnWindow:
             if self._stepped_down or not self._windows.step_down(self._model):
                 raise refusal
             self._stepped_down = True
-            self.decision = self._windows.stepped_down(self._model)
+            self.decision = self._windows.current(self._model, "load_failed_step_down")
             return True
         tokens = self.observe_refusal(refusal, prompt)
         if self.decision is None or self.size is None:
@@ -110,6 +111,16 @@ class TurnWindow:
         tokens = refused_tokens(refusal) or self.estimate(prompt) * 2
         self._windows.observe(self._model, prompt.characters, tokens, prompt.images)
         return tokens
+
+    async def save(self, store: SessionStore) -> None:
+        """Store the window with the session, unless a client has set another one during the turn."""
+        before = self._session.metadata.context_window_config
+        after = before if self.decision is None else self._windows.adjusted(before, self.decision, now())
+        if after == before:
+            return
+        stored = await store.load(self._session.session_id)
+        if stored.metadata.context_window_config == before:
+            await store.patch(stored.session_id, {"context_window_config": after})
 
     def _is_full(self, counted: object, answered: object, limit: int) -> bool:
         """Return whether an answer has used up its room; some models end earlier with the same reason."""

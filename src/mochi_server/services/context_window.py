@@ -175,10 +175,6 @@ class WindowRegistry:
             entry.window, entry.ceiling = entry.before_step
             entry.before_step = None
 
-    def stepped_down(self, model: ModelInfo) -> WindowDecision:
-        """The decision after ``step_down``."""
-        return WindowDecision(self._entry(model.name).window, "load_failed_step_down", model.context_length)
-
     def current(self, model: ModelInfo, reason: str) -> WindowDecision:
         """The window as it is now."""
         entry = self._entry(model.name)
