@@ -98,7 +98,7 @@ async def test_out_of_memory_lowers_the_window_once() -> None:
     registry, info = WindowRegistry(), model(40960)
     await decide(registry, info, need=12000)
     assert registry.step_down(info)
-    assert registry.stepped_down(info) == WindowDecision(16384, "load_failed_step_down", 40960)
+    assert registry.current(info, "load_failed_step_down") == WindowDecision(16384, "load_failed_step_down", 40960)
     assert (await decide(registry, info, need=30000)).window == 16384
 
 
