@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from starlette.requests import Request
 
 from mochi_stub import StubServer
+from mochi_stub.reply import Gate, Reply, Text
 from tests.support.api import Api
 from tests.support.server import RunningServer
 
@@ -80,3 +82,17 @@ def test_ended_turn_keeps_messages_but_no_task(tmp_path: Path, stub: StubServer)
         before = _census()
         _stream_messages(api)
         assert _grown_since(before, _RUN | _SESSION | _SUMMARY) == set()
+
+
+def test_open_stream_does_not_keep_the_body_of_its_request(tmp_path: Path) -> None:
+    gate = Gate()
+    reply = Reply([Text(["Hi "]), gate, Text(["there."])])
+    with StubServer(speed=0, resolve=lambda _: reply) as stub, RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        session_id = api.create_session("mochi")["session_id"]
+        with api.open_stream(session_id, "Hello " * 1000) as events:
+            assert next(iter(events)).type == "content_delta"
+            bodies = [len(vars(thing).get("_body", b"")) for thing in gc.get_objects() if isinstance(thing, Request)]
+            gate.open()
+    assert bodies
+    assert max(bodies) < 1000

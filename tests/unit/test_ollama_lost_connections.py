@@ -82,3 +82,13 @@ def test_lost_connection_keeps_the_lines_received(
         finally:
             running.close()
     assert answers == {"".join(WORDS)}
+
+
+async def test_error_of_the_consumer_is_not_one_of_the_connection() -> None:
+    def fail(_: list[dict[str, Any]]) -> None:
+        raise KeyError("a fault of the consumer")
+
+    payload = chat_payload("raw", [{"role": "user", "content": "Hello!"}])
+    with RawOllama(closes(CHUNKED)) as ollama, pytest.raises(KeyError):
+        async with aclosing(AsyncOllamaClient(ollama.url)) as client:
+            await client.post_chat(payload, fail)

@@ -119,12 +119,12 @@ class AgentExecutionService:
             try:
                 return task.agent.model, await self._client.find_model(task.agent.model)
             except ModelNotFound:
-                logger.info("Agent %s wants a model that is not there: %s", task.agent.name, task.agent.model)
+                logger.info("Agent model not found agent=%s model=%s", task.agent.name, task.agent.model)
         return task.model, await self._client.find_model(task.model)
 
 
 class _Events:
-    """Where the events of an agent go: those of the agent itself, and those of its phases, which are mapped."""
+    """Publish functions for an agent and its two phases."""
 
     def __init__(self, mapper: AgentEventMapper, publish: Publish) -> None:
         self.publish = publish

@@ -59,7 +59,7 @@ class AgentToolboxes:
 
 
 class AgentToolbox:
-    """Runs agents for one turn. It never asks: what agents do with their tools is asked about."""
+    """Runs agents for one turn. It needs no approval; the tools that agents call do."""
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.errors import is_context_refusal
 from mochi_server.ollama.requests import chat_payload
 from mochi_server.ollama.stream import Line
-from mochi_server.ollama.types import ChatMessage, ModelInfo
+from mochi_server.ollama.types import ChatMessage
 from mochi_server.sessions.images import images_of
 from mochi_server.sessions.types import Message
 
@@ -27,21 +27,28 @@ INSTRUCTION = (
 
 
 class Compactor:
-    """Asks a model for checkpoints. ``keep_alive`` is that of the turn."""
+    """Asks the model of a turn for checkpoints. ``name`` is the model's name as the session has it."""
 
     def __init__(
-        self, client: AsyncOllamaClient, model: ModelInfo, window: TurnWindow, keep_alive: str | float | None
+        self,
+        client: AsyncOllamaClient,
+        window: TurnWindow,
+        name: str,
+        *,
+        can_think: bool,
+        keep_alive: str | float | None,
     ) -> None:
         self._client = client
-        self._model = model
         self._window = window
+        self._name = name
+        self._can_think = can_think
         self._keep_alive = keep_alive
 
     async def checkpoint(self, prompt: Prompt, budget: Budget) -> Checkpoint:
         """Return the checkpoint that makes a prompt fit.
 
         Raises:
-            ContextOverflow: No checkpoint does.
+            ContextOverflow: No checkpoint makes the prompt fit.
             OllamaError: The model could not write it.
         """
         for _ in range(_TRIES):
@@ -65,13 +72,13 @@ class Compactor:
 
         for part in _slices(prompt.history, start, end, fits):
             text = await self._ask(_request(part, text), window, length)
-        return Checkpoint(text or "-", prompt.history[end - 1]["message_id"], self._model.name)
+        return Checkpoint(text or "-", prompt.history[end - 1]["message_id"], self._name)
 
     async def _ask(self, messages: list[ChatMessage], window: int, length: int) -> str:
         payload = chat_payload(
-            self._model.name,
+            self._name,
             messages,
-            think=False if self._model.can("thinking") else None,
+            think=False if self._can_think else None,
             context_window=window,
             options={"num_predict": length},
             keep_alive=self._keep_alive,

@@ -41,7 +41,7 @@ class Confirmation:
         """Wait for the decision; None after the timeout."""
         with anyio.move_on_after(self.timeout):
             return await asyncio.shield(self._decided)
-        # A decision that came with the last tick counts.
+        # A decision made in the same iteration of the event loop as the timeout counts.
         if self._decided.done():
             return self._decided.result()
         self.state = "timed_out"
@@ -72,7 +72,7 @@ class ConfirmationBroker:
         self._ended: OrderedDict[str, Confirmation] = OrderedDict()
 
     def open(self, session_id: str, bound: BoundCall, agent_name: str | None = None) -> Confirmation:
-        """Let a call wait for a decision of the session's clients."""
+        """Register a call that needs approval."""
         confirmation = Confirmation(session_id, bound, self._timeout, self, agent_name)
         self._waiting[confirmation.confirmation_id] = confirmation
         return confirmation
@@ -101,7 +101,7 @@ class ConfirmationBroker:
         return confirmation
 
     def close(self, confirmation: Confirmation) -> None:
-        """Stop waiting. Ended ones are kept for a while, so that a late decision gets a telling error."""
+        """Stop waiting. Ended ones are kept for a while, so that a late decision gets a specific error."""
         self._waiting.pop(confirmation.confirmation_id, None)
         if confirmation.state != "waiting":
             self._ended[confirmation.confirmation_id] = confirmation

@@ -1,4 +1,4 @@
-"""Runs turns. ``prepare`` may raise and writes nothing; ``run`` writes."""
+"""Engine that validates and runs turns. ``prepare`` may raise and writes nothing; ``run`` writes."""
 
 import asyncio
 import logging
@@ -58,7 +58,7 @@ class ChatEngine:
         self._retry = retry or WriteRetry()
 
     def stop_retrying(self) -> None:
-        """Repeat no write from now on, because the process ends."""
+        """Stop retrying failed writes, because the process is shutting down."""
         self._retry.close()
 
     def expect(self) -> None:
@@ -68,7 +68,7 @@ class ChatEngine:
     async def prepare(self, session_id: str, request: TurnRequest) -> Turn:
         """Validate a request against its session and model. Raises what a client gets as an HTTP status.
 
-        A failure of Ollama does not raise: the message of the user is worth storing all the same.
+        A failure of Ollama does not raise: the message of the user is stored even then.
         """
         session = await self._store.load(session_id)
         if request.revision not in (None, session.revision):
@@ -95,28 +95,30 @@ class ChatEngine:
         writer = TurnWriter(self._store, turn.session, turn.request, schedule=self._schedule, retry=self._retry)
         scope = anyio.CancelScope()
         gate = _Gate(publish, scope)
-        model = self._model_call(turn, writer, gate.publish)
+        model: ModelCall | None = None
         result, failure, cancelled = TurnResult(), None, False
         try:
             with scope:
                 writer.begin(turn.request.images, gate.open)
+                turn = replace(turn, request=turn.request.without_data())  # a turn may take minutes
                 if turn.request.responder is not None:
                     result = await turn.request.responder(gate.publish)
                 else:
+                    model = self._model_call(turn, writer, gate.publish)
                     await self._answer(turn, writer, model, gate.publish)
             await writer.begun()
             failure = result.failure
         except asyncio.CancelledError:
             cancelled = True
         except Exception as error:
-            failure = _known(error)
+            failure = _as_mochi_error(error)
         if cancelled or failure is not None:
-            failure = await _interrupt(writer, turn.session, stopped=is_stopped()) or failure
+            failure = await _interrupt(writer, turn.session, is_stopped) or failure
         return replace(_result(writer, model, result), failure=failure, cancelled=cancelled)
 
-    def _model_call(self, turn: Turn, writer: TurnWriter, publish: Publish) -> ModelCall | None:
+    def _model_call(self, turn: Turn, writer: TurnWriter, publish: Publish) -> ModelCall:
         if turn.model is None:
-            return None
+            raise turn.model_failure or ModelNotFound(turn.session.model)
         return ModelCall(
             self._client,
             self._windows,
@@ -128,13 +130,11 @@ class ChatEngine:
             generation=turn.request.generation,
         )
 
-    async def _answer(self, turn: Turn, writer: TurnWriter, model: ModelCall | None, publish: Publish) -> None:
-        if model is None:
-            raise turn.model_failure or ModelNotFound(turn.session.model)
+    async def _answer(self, turn: Turn, writer: TurnWriter, model: ModelCall, publish: Publish) -> None:
         if warnings := model.warnings(turn.toolbox.schemas()):
             publish(warnings)
         if turn.request.images:
-            await writer.begun()  # the model receives them as they are stored
+            await writer.begun()  # the prompt is built from the stored images
         await ToolLoop(model, writer, turn.toolbox, self._limits, publish).run()
         await model.window.save(self._store)
         publish([_result(writer, model).completed()])
@@ -175,18 +175,18 @@ def _result(writer: TurnWriter, model: ModelCall | None, result: TurnResult = Tu
     )
 
 
-async def _interrupt(writer: TurnWriter, session: ChatSession, *, stopped: bool) -> MochiError | None:
+async def _interrupt(writer: TurnWriter, session: ChatSession, is_stopped: Callable[[], bool]) -> MochiError | None:
     """Store the partial turn. Return the error if that fails: it is what the client has to know."""
     try:
         with suppress(asyncio.CancelledError):  # cancelled again: the partial turn is stored all the same
-            await writer.interrupt(stopped=stopped)
+            await writer.interrupt(is_stopped)
     except MochiError as error:
         logger.error("Partial answer not stored session_id=%s: %s", session.session_id, error.message)
         return error
     return None
 
 
-def _known(error: Exception) -> MochiError:
+def _as_mochi_error(error: Exception) -> MochiError:
     if isinstance(error, MochiError):
         return error
     logger.error("A turn failed unexpectedly", exc_info=error)

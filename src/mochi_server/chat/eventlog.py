@@ -63,10 +63,11 @@ class EventLog:
 
     def add(self, events: list[ChatEvent]) -> None:
         """Number the events and keep them."""
-        for event in events:
-            self._lines += b"%s%s\n" % (_KINDS[event.type], orjson.dumps(event))
+        lines = [b"%s%s\n" % (_KINDS[event.type], orjson.dumps(event)) for event in events]
+        for line in lines:
+            self._lines += line
             self._ends.append(len(self._lines))
-        self.last += len(events)
+        self.last += len(lines)
         if self.size > MAX_BYTES:
             self._forget()
 

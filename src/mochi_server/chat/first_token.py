@@ -8,7 +8,7 @@ from mochi_server.events import Publish, Status
 
 FIRST_SECONDS = 1.0
 """An answer that begins within this time needs no status."""
-_LOOK_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 _REPEAT_SECONDS = 5.0
 
 
@@ -52,4 +52,4 @@ class FirstTokenWait:
             if found != state or now - published >= _REPEAT_SECONDS:
                 state, published = found, now
                 self._publish([Status(state, round(now - self._began, 3))])
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)

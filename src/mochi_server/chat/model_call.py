@@ -69,12 +69,15 @@ class ModelCall:
         self._history = history
         self._think = generation.think if generation.think is not None else defaults.think
         options = {**(defaults.options or {}), **(generation.options or {})}
-        self._options = {name: value for name, value in options.items() if name not in RELOADING_OPTIONS}  # of files
+        # Imported sessions may have options that would reload the model.
+        self._options = {name: value for name, value in options.items() if name not in RELOADING_OPTIONS}
         self._format = generation.format if generation.format is not None else defaults.format
         self._keep_alive = generation.keep_alive if generation.keep_alive is not None else defaults.keep_alive
-        self._compactor = Compactor(client, model, self.window, self._keep_alive)
+        self._compactor = Compactor(
+            client, self.window, self.name, can_think=model.can("thinking"), keep_alive=self._keep_alive
+        )
         self._checkpoint = Checkpoint.from_dict(defaults.compaction)
-        self._published: tuple[int, int] = (0, 0)
+        self._last_compaction: tuple[int, int] = (0, 0)
         """Messages dropped and results trimmed, as of the latest event."""
         self._reported_missing = False
         self._began = time.monotonic()
@@ -178,7 +181,7 @@ class ModelCall:
                 raise _Refused(error) from error
 
     async def _state_of(self, request: Request) -> str:
-        """Return what a request waits for; a model that had to be loaded is loading until it answers.
+        """Return what a request waits for. A model that was not loaded counts as loading until its first token.
 
         Ollama lists a model as soon as it begins to load it, so a request for a listed model is not queued any more.
         """
@@ -192,6 +195,6 @@ class ModelCall:
     def _publish_compaction(self, prompt: Prompt) -> None:
         """Publish what is left out, once for each change of it in a turn."""
         left_out = (prompt.dropped, prompt.trimmed)
-        if left_out != self._published:
-            self._published = left_out
+        if left_out != self._last_compaction:
+            self._last_compaction = left_out
             self._publish([ContextCompacted(prompt.dropped, prompt.trimmed, summary_used=prompt.dropped > 0)])

@@ -60,7 +60,7 @@ class Prompt:
     trim: bool = False
     """Whether long tool results of earlier turns are trimmed."""
     trim_turn: bool = False
-    """Whether those of this turn are trimmed, too, except in the latest round."""
+    """Whether long tool results of this turn are trimmed, too, except in the latest round."""
     shows_images: bool = True
     """Whether the model can see images."""
 
@@ -188,7 +188,7 @@ class Budget:
         """Return the position up to which a checkpoint has to cover the history, so that the rest fits.
 
         It is always the end of a turn, so that no call is separated from its result. None when there is nothing to
-        cover; the last possible position when the rest never fits.
+        cover. If nothing makes the rest fit, it is the end of the last complete turn.
         """
         ends = [
             i

@@ -1,4 +1,4 @@
-"""Repeated messages whose run is no longer in memory, as after a restart: the session knows them by their key."""
+"""Repeated messages whose run is no longer in memory, as after a restart. They are found by the stored key."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,14 +13,12 @@ from mochi_server.sessions.types import Message
 
 
 def digest(session_id: str, key: str) -> str:
-    """Return what a message stores of an idempotency key: it has no meaning in copies of the session."""
+    """Return the digest of an idempotency key, which a message stores. It is useless in a copy of the session."""
     return sha256(f"{session_id} {key}".encode()).hexdigest()[:32]
 
 
 def resolve_idempotent(session: ChatSession, request: TurnRequest) -> TurnRequest:
-    """Return the request, or what is left to do if its message is the last one of the session.
-
-    That is to answer the message, or to send its stored answer again.
+    """Return the request unchanged, or one that answers or replays the last message of the session.
 
     Raises:
         IdempotencyKeyReused: The key belongs to another message.

@@ -53,7 +53,7 @@ class Run:
     @property
     def failure(self) -> MochiError | None:
         """The error of a run that has ended."""
-        return self.ended_by or self.result.failure
+        return self.result.failure or self.ended_by
 
     def cancel(self) -> None:
         """End the run early. A task that has not begun would never run its cleanup, so it begins first."""

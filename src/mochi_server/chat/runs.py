@@ -168,25 +168,29 @@ class RunRegistry:
         await self.end_all()
 
     async def _drive(self, run: Run, turn: Turn, hold: AsyncExitStack) -> None:
-        result = TurnResult(cancelled=True)
+        result: TurnResult | None = None
         try:
             async with hold:
                 run.begin()
-                result = await self._engine.run(turn, run.publish, lambda: run.stopped)
+                running = self._engine.run(turn, run.publish, lambda: run.stopped)
+                del turn  # so that the engine can free the data of its images
+                result = await running
         except asyncio.CancelledError:
-            pass  # before it began
+            result = result or TurnResult(cancelled=True)
         except Exception as error:
             logger.exception("Run failed at its end run_id=%s", run.run_id)
-            result = replace(result, failure=error if isinstance(error, MochiError) else InternalError())
+            failure = error if isinstance(error, MochiError) else InternalError()
+            result = replace(result or TurnResult(), failure=failure)
         run.result = result
         if run.failure is not None:
             run.publish([TurnError.of(run.failure)])
-        if run.stopped and result.cancelled:
-            self._end(run, "stopped")
-        elif result.cancelled:
-            self._end(run, "cancelled")
+        if result.cancelled:
+            self._end(run, "stopped" if run.stopped else "cancelled")
         else:
             self._end(run, "failed" if run.failure else "completed")
+        for kept in (run.failure, run.model_failure):
+            if kept is not None:  # its frames keep everything that the turn worked with
+                kept.__traceback__ = kept.__cause__ = kept.__context__ = None
 
     def _end(self, run: Run, state: RunState) -> None:
         # The session is free by now: whoever reads `done` may begin the next turn at once.

@@ -76,7 +76,7 @@ class ToolLoop:
         await self._ask(reminders, offers_tools=False)
 
     def _only_announced(self, rounds_left: int) -> bool:
-        """Return whether another answer follows one without calls; that happens once, after the first answer."""
+        """Return whether to ask again after a first answer without calls."""
         first, self._may_announce = self._may_announce and not self._writer.outcomes, False
         return first and rounds_left > 0
 
@@ -91,7 +91,7 @@ class ToolLoop:
             answer.tool_calls.clear()
         elif answer.left_out:
             self._publish([_left_out(answer.left_out, self._limits.calls_per_round)])
-        # Before the calls are stored: from then on each of them needs a result.
+        # Register the calls first: a stored call must get a result.
         calls = answer.calls(len(self._writer.outcomes))
         self._writer.expect_results(calls)
         await self._writer.add(answer.message(), last=not answer.tool_calls)
@@ -102,7 +102,7 @@ class ToolLoop:
         self._publish(events)
 
     async def _run_calls(self, calls: list[Call]) -> bool:
-        """Run calls in order. Return whether events of their own have shown all outcomes."""
+        """Run calls in order. Return True if all of them published their own events, so no ``tool_result`` was sent."""
         is_shown = True
         for call in calls:
             outcome = await self._run_call(call)

@@ -30,7 +30,7 @@ class TurnWindow:
         self._session = session
         self._previous_model = previous_model(history)
         self._counted = 0
-        """Tokens of the conversation at the latest count, unless something was left out of it since."""
+        """Tokens of the conversation at the latest count; 0 if messages have been left out since."""
         if Checkpoint.from_dict(session.metadata.compaction) is None and self._previous_model == session.model:
             self._counted = usage_tokens(last_answer(history)) or 0
         self._stepped_down = False
@@ -49,7 +49,7 @@ class TurnWindow:
             previous_model=self._previous_model,
             need=max(self.estimate(prompt), self._counted),
         )
-        # Within a turn the reason that changed the window says more than that it has not changed since.
+        # Keep the reason of the decision that changed the window: later ones report `no_adjustment`.
         if self.decision is None or decision.window != self.decision.window:
             self.decision = decision
         self.is_loaded = decision.is_loaded
@@ -89,7 +89,7 @@ class TurnWindow:
 
         Raises:
             OllamaError: No window helps.
-            ContextOverflow: The window is not chosen here.
+            ContextOverflow: The server does not set ``num_ctx``.
         """
         if is_out_of_memory(refusal):
             if self._stepped_down:

@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class TurnWriter:
-    """Writer of one turn, whose session must be held.
+    """Writer of one turn. The caller must hold the lock of its session.
 
     A regenerated answer replaces the old one only when it is complete. Until then the messages of such a turn are kept
     here.
@@ -50,7 +50,7 @@ class TurnWriter:
         self._client_tools = request.client_tools
         self._answer: ResponseBuilder | None = None
         self._open_calls: dict[int, tuple[Call, ToolOutcome | None]] = {}
-        """By index, the calls whose results are not stored, with outcomes that are known already."""
+        """Calls without a stored result by index, with their outcome if it is known."""
         self._timer: asyncio.TimerHandle | None = None
         self._flushing: asyncio.Task[None] | None = None
         self._storing: asyncio.Future[ChatSession] | None = None
@@ -125,15 +125,15 @@ class TurnWriter:
         self.handed_back.append(call)
         del self._open_calls[call.index]
 
-    async def interrupt(self, *, stopped: bool = False) -> None:
+    async def interrupt(self, is_stopped: Callable[[], bool] = lambda: False) -> None:
         """Store what there is of the turn: the answer in progress, marked as interrupted, and results for its calls.
 
-        A partial answer replaces the earlier one only if a client ``stopped`` the turn. Raises what went wrong with
+        A partial answer replaces the earlier one only if a client has stopped the turn. Raises what went wrong with
         storing; if it was the message of the user, there is nothing to answer.
         """
-        await finished(self._interrupt(stopped))
+        await finished(self._interrupt(is_stopped))
 
-    async def _interrupt(self, stopped: bool) -> None:
+    async def _interrupt(self, is_stopped: Callable[[], bool]) -> None:
         await self._settle()
         answer, self._answer = self._answer, None
         if answer is not None:  # calls need results only if the answer that made them is stored
@@ -141,7 +141,7 @@ class TurnWriter:
         messages = self._results_of_open_calls()
         if answer is not None and answer.has_text:
             messages.append(answer.message(interrupted=True))
-        if self._replaces and not stopped:
+        if self._replaces and not is_stopped():
             return
         self.stored.extend(messages)
         if self._replaces and self.stored:
@@ -163,7 +163,7 @@ class TurnWriter:
 
     async def _add(self, message: Message, *, last: bool = False, result_of: Call | None = None) -> None:
         if not self._replaces:
-            # With the calls, so that a crash never leaves one without a result.
+            # Store the unfinished results with the calls, so that a crash never leaves a call without a result.
             await self._append([message], ends_turn=last, unfinished=self._unfinished_calls(result_of))
         elif last:
             await self._replace([*self.stored, message])
@@ -177,7 +177,7 @@ class TurnWriter:
         return await self._retry.run(lambda: self._store.append(self._id, messages, **options))
 
     async def _replace(self, messages: Sequence[Message]) -> ChatSession:
-        # What another process has added meanwhile is not for this turn to replace.
+        # The revision makes this fail instead of replacing messages that another process has added.
         replace = partial(self._store.replace_tail, self._id, self._begins + 1, messages, revision=self._revision)
         return await self._retry.run(replace)
 
@@ -190,7 +190,7 @@ class TurnWriter:
             self._flushing = asyncio.get_running_loop().create_task(self._store_partial(message))
 
     def _unfinished_calls(self, ended: Call | None) -> Message | None:
-        """Return what a crash leaves of the other open calls: an interrupted result that names the calls after it."""
+        """Return the message that stands for the other open calls after a crash."""
         left = [call for call, _ in self._open_calls.values() if call is not ended]
         if not left:
             return None

@@ -123,7 +123,7 @@ class AsyncOllamaClient:
         await self._transport.post("/api/chat", payload, on_lines)
 
     async def chat_lines(self, payload: Mapping[str, Any]) -> AsyncGenerator[list[Line], None]:
-        """Yield what ``post_chat`` passes on. Close the generator to stop Ollama."""
+        """Yield what ``post_chat`` passes on, buffered without a limit. Close the generator to stop Ollama."""
         batches: asyncio.Queue[list[Line] | None] = asyncio.Queue()
         posting = asyncio.get_running_loop().create_task(self.post_chat(payload, batches.put_nowait))
         posting.add_done_callback(lambda _: batches.put_nowait(None))

@@ -162,33 +162,47 @@ class Transport:
             OllamaUnreachable: The connection was refused.
             OllamaError: Ollama refused the request, broke off, or sent nothing for the stall timeout.
         """
-        reader = LineReader()
-        with self._streaming(), translated(self.endpoint.url), self._stall_timeout() as stall:
+        reader, consumer_errors = LineReader(), list[Exception]()
 
-            def feed(data: bytes) -> None:
-                if lines := reader.feed(data) if data else reader.end():
-                    self._heard = time.monotonic()
-                    stall.note_progress()
-                    if reader.done:
-                        self._answered(lines[-1])
+        def feed(data: bytes) -> None:
+            if lines := reader.feed(data) if data else reader.end():
+                self._heard = time.monotonic()
+                stall.note_progress()
+                if reader.done:
+                    self._answered(lines[-1])
+                try:
                     on_lines(lines)
-                if reader.failure is not None:
-                    raise reader.failure
+                except Exception as error:  # an error of our own must not look like one of the connection
+                    consumer_errors.append(error)
+                    raise
+            if reader.failure is not None:
+                raise reader.failure
 
-            async with self._request("POST", path, payload, self._connect) as response:
-                with closing(response):
-                    _refuse_redirect(response)
-                    if response.status >= HTTPStatus.BAD_REQUEST:
-                        raise refused(response.status, await response.content.read(64 * 1024), payload.get("model"))
-                    while not reader.done:
-                        data = await response.content.readany()
-                        if len(data) <= _PORTION_BYTES:
-                            feed(data)
-                        else:
-                            await self._feed_slowly(response, data, feed)
-                    # The connection can be used again once the response has ended.
-                    with anyio.move_on_after(_DRAIN_SECONDS), suppress(aiohttp.ClientError):
-                        await response.content.read()
+        try:
+            with self._streaming(), translated(self.endpoint.url), self._stall_timeout() as stall:
+                await self._stream(path, payload, reader, feed)
+        except MochiError:
+            if consumer_errors:
+                raise consumer_errors[0] from None
+            raise
+
+    async def _stream(
+        self, path: str, payload: Mapping[str, Any], reader: LineReader, feed: Callable[[bytes], None]
+    ) -> None:
+        async with self._request("POST", path, payload, self._connect) as response:
+            with closing(response):
+                _refuse_redirect(response)
+                if response.status >= HTTPStatus.BAD_REQUEST:
+                    raise refused(response.status, await response.content.read(64 * 1024), payload.get("model"))
+                while not reader.done:
+                    data = await response.content.readany()
+                    if len(data) <= _PORTION_BYTES:
+                        feed(data)
+                    else:
+                        await self._feed_slowly(response, data, feed)
+                # The connection can be used again once the response has ended.
+                with anyio.move_on_after(_DRAIN_SECONDS), suppress(Exception):
+                    await response.content.read()
 
     async def _feed_slowly(self, response: aiohttp.ClientResponse, data: bytes, feed: Callable[[bytes], None]) -> None:
         """Feed much data in portions, and let other tasks run in between.
@@ -251,7 +265,7 @@ def _refuse_redirect(response: aiohttp.ClientResponse) -> None:
 
 @contextmanager
 def _paused(response: aiohttp.ClientResponse) -> Iterator[None]:
-    """Stop reading from the connection. A paused transport does not report a lost connection either."""
+    """Stop reading from the connection. A paused TCP transport does not report a lost connection either."""
     transport = response.connection.transport if response.connection is not None else None
     if transport is None or transport.is_closing():
         yield

@@ -26,11 +26,11 @@ from mochi_server.errors import (
 from mochi_server.models.chat import AfterQuery, ChatRequest, ChatResponse, KeyHeader, LastEventIdHeader, RunStatus
 from mochi_server.models.events import CHAT_EVENTS
 from mochi_server.models.tools import PendingConfirmations, ToolDecided, ToolDecision
-from mochi_server.routers.connection import until_disconnect
+from mochi_server.routers.connection import BodyReleasingRoute, until_disconnect
 from mochi_server.routers.errors import responses
 from mochi_server.routers.sse import Position, RunResponse, attached, begun_in_time, streams
 
-router = APIRouter(prefix="/chat/{session_id}", tags=["chat"])
+router = APIRouter(prefix="/chat/{session_id}", tags=["chat"], route_class=BodyReleasingRoute)
 
 _STREAM = streams(
     CHAT_EVENTS,

@@ -1,11 +1,12 @@
 """Work that lasts only as long as the client is connected."""
 
 import asyncio
-from collections.abc import Awaitable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
 
 import anyio
-from fastapi import Request
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
@@ -22,6 +23,7 @@ async def until_disconnect(request: Request | Receive, work: Awaitable[T]) -> T:
 
         def cancel(watching: "asyncio.Future[None]") -> None:
             if not watching.cancelled():
+                watching.exception()  # a broken connection is a closed one
                 scope.cancel()
 
         watching = asyncio.ensure_future(_disconnect(request.receive if isinstance(request, Request) else request))
@@ -31,6 +33,18 @@ async def until_disconnect(request: Request | Receive, work: Awaitable[T]) -> T:
         finally:
             watching.cancel()
     raise ClientGone
+
+
+class BodyReleasingRoute(APIRoute):
+    """Route that frees the body of a request when its handler returns, although the response may last for minutes."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handler = super().get_route_handler()
+
+        async def handle(request: Request) -> Response:
+            return await handler(Request(request.scope, request.receive))  # a copy reads, and keeps, the body
+
+        return handle
 
 
 async def whole_body(request: Request) -> bytes:

@@ -28,7 +28,7 @@ from mochi_server.models.openai import (
 from mochi_server.models.openai_answers import Completion, OpenAIModel, OpenAIModelList
 from mochi_server.openai.telling import Telling
 from mochi_server.openai.wire import Chunks, Head, whole
-from mochi_server.routers.connection import until_disconnect
+from mochi_server.routers.connection import BodyReleasingRoute, until_disconnect
 from mochi_server.routers.errors import ANY_ERROR, ANY_ROUTE, openai_described, openai_responses
 from mochi_server.routers.sse import CompletionResponse
 
@@ -49,7 +49,10 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
 }
 
 router = APIRouter(
-    prefix=OPENAI_PREFIX, tags=["OpenAI"], responses={"default": openai_described(*ANY_ROUTE, description=ANY_ERROR)}
+    prefix=OPENAI_PREFIX,
+    tags=["OpenAI"],
+    route_class=BodyReleasingRoute,
+    responses={"default": openai_described(*ANY_ROUTE, description=ANY_ERROR)},
 )
 
 

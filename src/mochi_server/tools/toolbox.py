@@ -106,7 +106,7 @@ class BoundCall:
 
 
 class Toolbox(Protocol):
-    """Some tools."""
+    """Set of tools offered to a model."""
 
     def schemas(self) -> list[dict[str, Any]]:
         """Return the tools as Ollama takes them; empty when there are none."""
@@ -246,7 +246,7 @@ class Approver(Protocol):
         ...
 
     async def must_ask(self, tool: Tool) -> bool:
-        """Return whether a call of this tool needs approval by the settings of now."""
+        """Return whether a call of this tool needs approval by the current settings."""
         ...
 
     async def remember(self, tool: Tool) -> None:
@@ -317,7 +317,7 @@ def failed(
 
 
 _NOT_INTERACTIVE = (
-    "This call needs the user's approval, and nobody can be asked in this request: it was denied. To decide about such "
+    "This call needs the user's approval, and this request cannot ask the user: it was denied. To decide about such "
     "calls, stream the answer from /api/v1/chat/{session_id}/stream, or send wait_for_confirmation to "
     "/api/v1/chat/{session_id}."
 )
