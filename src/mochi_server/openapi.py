@@ -9,7 +9,6 @@ from fastapi.encoders import jsonable_encoder
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
-from mochi_server.models.answers import ANSWERS
 from mochi_server.models.common import ErrorEnvelope
 from mochi_server.models.events import CHAT_EVENTS, COMPARE_EVENTS, REFERENCE
 from mochi_server.models.messages import SHOWN, StoredMessage
@@ -56,27 +55,7 @@ def document(app: FastAPI) -> dict[str, Any]:
     made["security"] = [{}, {"apiKey": []}]
     for operation in _operations(made):
         operation["summary"] = operation["summary"].capitalize().replace("openai", "OpenAI")
-        _show(operation, components["schemas"])
     return made
-
-
-def _show(operation: dict[str, Any], schemas: dict[str, Any]) -> None:
-    """Put examples where readers of the document look for them: beside the schemas of bodies and of answers."""
-    for content in operation.get("requestBody", {}).get("content", {}).values():
-        examples = next(each for name in _named(content["schema"]) if (each := schemas[name].get("examples")))
-        content["examples"] = {f"example-{number}": {"value": value} for number, value in enumerate(examples, 1)}
-    for answer in operation["responses"].values():
-        for content in answer.get("content", {}).values():
-            for name in _named(content["schema"]):
-                if name in ANSWERS:
-                    content["examples"] = {"example": {"value": ANSWERS[name]}}
-
-
-def _named(schema: dict[str, Any]) -> Iterator[str]:
-    """Names of the schemas that one refers to."""
-    for each in (schema, *schema.get("anyOf", ())):
-        if "$ref" in each:
-            yield each["$ref"].rpartition("/")[2]
 
 
 def _with_messages(schema: Any) -> Any:

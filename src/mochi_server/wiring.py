@@ -21,7 +21,6 @@ from mochi_server.chat.write_retry import WriteRetry
 from mochi_server.config import MochiServerSettings
 from mochi_server.errors import NotReady, ShuttingDown, StorageFailed
 from mochi_server.mcp.servers import McpServers
-from mochi_server.observing import turn_ended
 from mochi_server.ollama.async_client import AsyncInstructorOllamaClient, AsyncOllamaClient
 from mochi_server.ollama.traffic import Traffic
 from mochi_server.openai.completions import Completions, Passing, Place
@@ -38,6 +37,7 @@ from mochi_server.sessions.store import SessionStore, Stores
 from mochi_server.tools.discovery import ToolDiscoveryService
 from mochi_server.tools.execution import ToolExecutionService
 from mochi_server.tools.library import ToolLibrary
+from mochi_server.tracing import turn_ended
 
 
 @dataclass(frozen=True)

@@ -43,20 +43,13 @@ Images = Annotated[
 class ChatRequest(StrictBody):
     """What to say, and how to answer. Without a message the last user message is answered again."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {"message": "What is the capital of France?"},
-                {"message": "Throw two dice.", "think": "low", "options": {"temperature": 0.2, "seed": 1}},
-            ]
-        }
-    )
+    model_config = ConfigDict(json_schema_extra={"examples": [{"message": "What is the capital of France?"}]})
 
-    message: NonBlank | None = Field(default=None, examples=["What is the capital of France?"])
+    message: NonBlank | None = None
     """What the user says. Without it, the last user message is answered again."""
     think: ThinkLevel | None = None
     """Whether, or how much, a model that can think does so."""
-    options: Options | None = Field(default=None, examples=[{"temperature": 0.2, "seed": 1}])
+    options: Options | None = None
     """Ollama's options, such as `temperature`, `seed` or `num_predict`; they go before the session's."""
     format: Format | None = None
     """The form of the answer: `json`, or a JSON schema."""

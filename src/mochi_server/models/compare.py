@@ -16,14 +16,12 @@ _MODEL_IDS = {
     "minItems": 1,
     "maxItems": MAX_MODELS,
     "items": {"anyOf": [{"type": "string"}, {"type": "integer", "minimum": 1}]},
-    "examples": [["qwen3:14b", 2]],
 }
 _MESSAGE = {
     "description": "What each of them is asked.",
     "type": "string",
     "maxLength": MAX_MESSAGE_CHARS,
     **SAYS_SOMETHING,
-    "examples": ["What is the capital of France?"],
 }
 
 

@@ -151,16 +151,7 @@ class CompletionRequest(Body):
     """A conversation to be answered. Null is the same as leaving a field out; unknown fields are left alone."""
 
     model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {"model": "qwen3:14b", "messages": [{"role": "user", "content": "What is the capital of France?"}]},
-                {
-                    "model": "agent:coder",
-                    "messages": [{"role": "user", "content": "List the files of your workspace."}],
-                    "stream": True,
-                },
-            ]
-        }
+        json_schema_extra={"examples": [{"model": "qwen3:14b", "messages": [{"role": "user", "content": "Hello!"}]}]}
     )
 
     model: Annotated[str, Field(min_length=1, description="A model of Ollama, or `agent:NAME`.")]

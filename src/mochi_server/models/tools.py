@@ -115,15 +115,7 @@ class ExecutionList(BaseModel):
 class ToolDecision(StrictBody):
     """Approve or deny a pending call. ``arguments`` replace those of the model; the model is told the ``reason``."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {"confirmation_id": "6f1e2d3c4b5a", "approved": True, "remember": "session"},
-                {"confirmation_id": "6f1e2d3c4b5a", "approved": True, "arguments": {"sides": 20}},
-                {"confirmation_id": "6f1e2d3c4b5a", "approved": False, "reason": "Not this file."},
-            ]
-        }
-    )
+    model_config = ConfigDict(json_schema_extra={"examples": [{"confirmation_id": "6f1e2d3c4b5a", "approved": True}]})
 
     confirmation_id: str
     """The id in the event that asks, or in the list of pending calls."""

@@ -1,10 +1,9 @@
 """/agents"""
 
-from mochi_server.dependencies import AgentChatsDep, AgentsDep
+from mochi_server.dependencies import AgentChatsDep, AgentsDep, Router
 from mochi_server.errors import AgentInvalid, AgentNotFound, SessionNotFound
 from mochi_server.models.agents import AgentChatDetail, AgentChatList, AgentDetails, AgentList
 from mochi_server.routers.errors import responses
-from mochi_server.routers.router import Router
 from mochi_server.sessions.types import SessionQuery
 
 router = Router(prefix="/agents", tags=["agents"])

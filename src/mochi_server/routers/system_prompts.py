@@ -1,10 +1,9 @@
 """/system-prompts"""
 
-from mochi_server.dependencies import PromptsDep
+from mochi_server.dependencies import PromptsDep, Router
 from mochi_server.errors import PromptExists, PromptNotFound, StorageFailed, ValidationFailed
 from mochi_server.models.system_prompts import PromptContent, PromptEntry, PromptFile, PromptList
 from mochi_server.routers.errors import responses
-from mochi_server.routers.router import Router
 
 router = Router(prefix="/system-prompts", tags=["system prompts"])
 

@@ -1,10 +1,9 @@
 """/tools"""
 
-from mochi_server.dependencies import ExecutionDep, ToolsDep
+from mochi_server.dependencies import ExecutionDep, Router, ToolsDep
 from mochi_server.errors import ToolNotFound
 from mochi_server.models.tools import ExecutionList, ToolDetails, ToolList
 from mochi_server.routers.errors import responses
-from mochi_server.routers.router import Router
 
 router = Router(prefix="/tools", tags=["tools"])
 
