@@ -1,14 +1,13 @@
 """Schemas of agents and of the sessions they keep."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from pydantic import BaseModel
 
 from mochi_server.agents.config import AgentDefinition
 from mochi_server.models.sessions import Session, SessionDetail
 from mochi_server.models.tools import ToolProblem, ToolSummary
-from mochi_server.sessions.pages import SessionPage
-from mochi_server.sessions.session import ChatSession
 
 
 class AgentSummary(BaseModel):
@@ -24,15 +23,7 @@ class AgentSummary(BaseModel):
 
     @classmethod
     def of(cls, agent: AgentDefinition) -> "AgentSummary":
-        return cls(
-            name=agent.name,
-            description=agent.description,
-            model=agent.model,
-            valid=agent.valid,
-            error_message=agent.error_message,
-            tool_count=len(agent.tools),
-            tools=list(agent.tools),
-        )
+        return cls.model_validate(_shown(agent))
 
 
 class AgentDetails(AgentSummary):
@@ -44,12 +35,12 @@ class AgentDetails(AgentSummary):
 
     @classmethod
     def of(cls, agent: AgentDefinition) -> "AgentDetails":
-        return cls(
-            **AgentSummary.of(agent).model_dump(),
-            system_prompt=agent.system_prompt,
-            tool_details={name: ToolSummary.of(tool) for name, tool in agent.catalogue.tools.items()},
-            problems=[ToolProblem(name=p.name, message=p.message) for p in agent.catalogue.problems],
-        )
+        tools = {name: ToolSummary.of(tool) for name, tool in agent.catalogue.tools.items()}
+        return cls.model_validate(_shown(agent) | {"tool_details": tools, "problems": agent.catalogue.problems})
+
+
+def _shown(agent: AgentDefinition) -> dict[str, Any]:
+    return vars(agent) | {"tool_count": len(agent.tools), "tools": list(agent.tools)}
 
 
 class AgentList(BaseModel):
@@ -73,16 +64,8 @@ class AgentChatDetail(SessionDetail):
 
     agent_name: str | None = None
 
-    @classmethod
-    def of(cls, session: ChatSession) -> "AgentChatDetail":
-        return cls.model_validate(session.summary_object() | {"messages": list(session.history)})
-
 
 class AgentChatList(BaseModel):
     """Conversations with agents, the last changed first."""
 
     sessions: list[AgentChat]
-
-    @classmethod
-    def of(cls, page: SessionPage) -> "AgentChatList":
-        return cls(sessions=[AgentChat.model_validate(entry) for entry in page.entries])

@@ -68,7 +68,7 @@ class Body(BaseModel):
     Strict: "yes" is no consent, and 0 no refusal.
     """
 
-    model_config = ConfigDict(strict=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(strict=True)
 
     @model_validator(mode="before")
     @classmethod

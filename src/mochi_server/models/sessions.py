@@ -52,6 +52,8 @@ Title = Annotated[
 class SessionDefaults(StrictBody):
     """What the session's chat requests use unless they say otherwise."""
 
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
     title: Title | None = None
     """One line; without it the session has one of its own."""
     options: Options | None = None
@@ -132,7 +134,9 @@ class SessionPatch(SessionDefaults):
 class MessageEdit(StrictBody):
     """A new text for a user message, which keeps its images."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"content": "What is the capital of Spain?"}]})
+    model_config = ConfigDict(
+        use_attribute_docstrings=True, json_schema_extra={"examples": [{"content": "What is the capital of Spain?"}]}
+    )
 
     content: NonBlank
     """The new text."""
@@ -146,10 +150,11 @@ class SystemPromptUpdate(StrictBody):
     """A new system prompt. ``source_file`` alone loads that prompt file; with a text it labels it."""
 
     model_config = ConfigDict(
+        use_attribute_docstrings=True,
         json_schema_extra={
             "anyOf": [_given("content"), _given("source_file")],
             "examples": [{"content": "Answer in one sentence."}, {"source_file": "helpful.md"}],
-        }
+        },
     )
 
     content: NonBlank | None = None
@@ -220,7 +225,7 @@ class MessageList(BaseModel):
 class SummarizeRequest(StrictBody):
     """Which model shall summarize; it is remembered as the session's ``summary_model``."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"model": "qwen3:4b"}]})
+    model_config = ConfigDict(use_attribute_docstrings=True, json_schema_extra={"examples": [{"model": "qwen3:4b"}]})
 
     model: ModelName | None = None
     """Without it, the session's `summary_model`, or its model."""

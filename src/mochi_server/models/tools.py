@@ -1,6 +1,5 @@
 """Schemas of tools, and of decisions about their calls."""
 
-from dataclasses import asdict
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -8,7 +7,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from mochi_server.chat.confirmation import Confirmation
 from mochi_server.models.common import StrictBody
 from mochi_server.tools.discovery import Tool, ToolCatalogue
-from mochi_server.tools.execution import ToolExecutionService
 from mochi_server.tools.toolbox import Decision
 
 
@@ -29,13 +27,7 @@ class ToolSummary(BaseModel):
 
     @classmethod
     def of(cls, tool: Tool) -> "ToolSummary":
-        parameters = {name: ToolParameter(**parameter) for name, parameter in tool.schema.overview.items()}
-        return cls(
-            name=tool.name,
-            description=tool.schema.description,
-            parameters=parameters,
-            destructive=tool.destructive,
-        )
+        return cls.model_validate(_shown(tool))
 
 
 class ToolDetails(ToolSummary):
@@ -45,12 +37,22 @@ class ToolDetails(ToolSummary):
 
     @classmethod
     def of(cls, tool: Tool) -> "ToolDetails":
-        summary = ToolSummary.of(tool).model_dump()
-        return cls.model_validate(summary | {"schema": tool.schema.definition()})
+        return cls.model_validate(_shown(tool) | {"schema": tool.schema.definition()})
+
+
+def _shown(tool: Tool) -> dict[str, Any]:
+    return {
+        "name": tool.name,
+        "description": tool.schema.description,
+        "parameters": tool.schema.overview,
+        "destructive": tool.destructive,
+    }
 
 
 class ToolProblem(BaseModel):
     """A tool, a file or an MCP server that cannot be used, and why."""
+
+    model_config = ConfigDict(from_attributes=True)
 
     name: str
     message: str
@@ -68,7 +70,7 @@ class ToolList(BaseModel):
         return cls(
             tools={name: ToolSummary.of(tool) for name, tool in catalogue.tools.items()},
             groups=dict(catalogue.groups),
-            problems=[ToolProblem(name=p.name, message=p.message) for p in catalogue.problems],
+            problems=[ToolProblem.model_validate(problem) for problem in catalogue.problems],
         )
 
 
@@ -104,29 +106,21 @@ class ExecutionList(BaseModel):
     executions: list[ToolExecution]
     statistics: AllExecutionStatistics
 
-    @classmethod
-    def of(cls, execution: ToolExecutionService) -> "ExecutionList":
-        return cls(
-            executions=[ToolExecution.model_validate(asdict(run)) for run in execution.history()],
-            statistics=AllExecutionStatistics.model_validate(execution.statistics()),
-        )
-
 
 class ToolDecision(StrictBody):
     """Approve or deny a pending call. ``arguments`` replace those of the model; the model is told the ``reason``."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"confirmation_id": "6f1e2d3c4b5a", "approved": True}]})
 
-    confirmation_id: str
-    """The id in the event that asks, or in the list of pending calls."""
-    approved: bool
-    """Whether the call runs."""
-    arguments: dict[str, Any] | None = None
-    """To be used in place of the model's; they are checked again."""
-    reason: str | None = Field(default=None, max_length=10_000)
-    """Told to the model."""
-    remember: Literal["once", "session"] = "once"
-    """With `session`, an approved tool is not asked about again in this session."""
+    confirmation_id: str = Field(description="The id in the event that asks, or in the list of pending calls.")
+    approved: bool = Field(description="Whether the call runs.")
+    arguments: dict[str, Any] | None = Field(
+        None, description="To be used in place of the model's; they are checked again."
+    )
+    reason: str | None = Field(None, max_length=10_000, description="Told to the model.")
+    remember: Literal["once", "session"] = Field(
+        "once", description="With `session`, an approved tool is not asked about again in this session."
+    )
 
     def decision(self) -> Decision:
         """The decision as the broker takes it."""

@@ -25,10 +25,10 @@ class SessionFork(StrictBody):
         }
     )
 
-    message_index: Annotated[int, BeforeValidator(whole)] | None = None
-    """Its position, from 0."""
-    message_id: str | None = None
-    """Its id."""
+    message_index: Annotated[int, BeforeValidator(whole)] | None = Field(
+        default=None, description="Its position, from 0."
+    )
+    message_id: str | None = Field(default=None, description="Its id.")
 
     @model_validator(mode="after")
     def _names_one(self) -> "SessionFork":

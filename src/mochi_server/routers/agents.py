@@ -1,8 +1,11 @@
 """/agents"""
 
+from typing import Any
+
 from mochi_server.dependencies import AgentChatsDep, AgentsDep, Router
 from mochi_server.errors import AgentInvalid, AgentNotFound, SessionNotFound
 from mochi_server.models.agents import AgentChatDetail, AgentChatList, AgentDetails, AgentList
+from mochi_server.models.sessions import SessionDetail
 from mochi_server.routers.errors import responses
 from mochi_server.sessions.types import SessionQuery
 
@@ -21,14 +24,14 @@ async def reload_agents(agents: AgentsDep) -> AgentList:
     return AgentList.of(await agents.reload())
 
 
-@router.get("/chats")
-async def list_agent_chats(chats: AgentChatsDep) -> AgentChatList:
+@router.get("/chats", response_model=AgentChatList)
+async def list_agent_chats(chats: AgentChatsDep) -> dict[str, Any]:
     """List the sessions of agents, the last changed first."""
-    return AgentChatList.of(await chats.list(SessionQuery()))
+    return {"sessions": (await chats.list(SessionQuery())).entries}
 
 
-@router.get("/chats/{session_id}", responses=responses(SessionNotFound))
-async def get_agent_chat(session_id: str, chats: AgentChatsDep) -> AgentChatDetail:
+@router.get("/chats/{session_id}", response_model=AgentChatDetail, responses=responses(SessionNotFound))
+async def get_agent_chat(session_id: str, chats: AgentChatsDep) -> SessionDetail:
     """Get a session of an agent with its messages."""
     return AgentChatDetail.of(await chats.load(session_id))
 

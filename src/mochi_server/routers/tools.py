@@ -1,5 +1,7 @@
 """/tools"""
 
+from typing import Any
+
 from mochi_server.dependencies import ExecutionDep, Router, ToolsDep
 from mochi_server.errors import ToolNotFound
 from mochi_server.models.tools import ExecutionList, ToolDetails, ToolList
@@ -14,10 +16,10 @@ async def list_tools(tools: ToolsDep) -> ToolList:
     return ToolList.of(await tools.catalogue())
 
 
-@router.get("/executions")
-async def list_executions(execution: ExecutionDep) -> ExecutionList:
+@router.get("/executions", response_model=ExecutionList)
+async def list_executions(execution: ExecutionDep) -> dict[str, Any]:
     """List the last hundred runs of tools, with statistics."""
-    return ExecutionList.of(execution)
+    return {"executions": execution.history(), "statistics": execution.statistics()}
 
 
 @router.post("/reload")
