@@ -234,24 +234,8 @@ class Done:
     type: ClassVar[str] = "done"
 
 
-ChatEvent = (
-    ContentDelta
-    | ThinkingDelta
-    | ToolCalled
-    | ToolConfirmationRequired
-    | ToolResult
-    | ToolContinuationStart
-    | AgentStart
-    | AgentPlanning
-    | AgentExecution
-    | AgentToolCalled
-    | AgentToolResult
-    | AgentComplete
-    | MessageComplete
-    | Status
-    | Snapshot
-    | ContextCompacted
-    | TurnWarning
-    | TurnError
-    | Done
-)
+_TextEvent = ContentDelta | ThinkingDelta
+_ToolEvent = ToolCalled | ToolConfirmationRequired | ToolResult | ToolContinuationStart
+_AgentEvent = AgentStart | AgentPlanning | AgentExecution | AgentToolCalled | AgentToolResult | AgentComplete
+_TurnEvent = MessageComplete | Status | Snapshot | ContextCompacted | TurnWarning | TurnError | Done
+ChatEvent = _TextEvent | _ToolEvent | _AgentEvent | _TurnEvent
