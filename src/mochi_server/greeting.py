@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from mochi_server.agents.config import AgentDefinition
+from mochi_server.config import MochiServerSettings
 from mochi_server.constants import API_PREFIX
 from mochi_server.errors import MochiError
 from mochi_server.mcp.config import FILE
+from mochi_server.ollama.requests import is_loopback
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.tools.discovery import ToolCatalogue
 from mochi_server.wiring import Services
@@ -29,13 +31,8 @@ class Start:
     """How a server was started. ``key`` is one that was made for this run."""
 
     address: str
-    tools_dir: Path
-    agents_dir: Path
+    settings: MochiServerSettings
     key: str | None = None
-    has_keys: bool = False
-    """Whether requests need a key that was set."""
-    is_open: bool = False
-    """Whether requests from other machines need no key."""
     test_mode: bool = False
 
 
@@ -49,17 +46,19 @@ async def greeting(start: Start, services: Services) -> str:
         unusable = None
     except MochiError as error:
         unusable = error.message
+    keys = start.settings.api_keys
+    is_open = not keys and not is_loopback(start.settings.host)
     rows = [
         ("LLM" if start.test_mode else "Ollama", _of_ollama(models, services.client.endpoint.url)),
-        *_of_directories(start, services, catalogue, agents),
+        *_of_directories(start.settings, services, catalogue, agents),
         *(("Problem", problem) for problem in services.stores.problems),
         ("Problem", unusable),
         ("API key", start.key and f"made for this run: {start.key}"),
-        ("Open", "without a key, whoever reaches this address can run every tool" if start.is_open else None),
+        ("Open", "without a key, whoever reaches this address can run every tool" if is_open else None),
     ]
     mode = " in test mode: a bundled LLM answers, sessions are forgotten at exit" if start.test_mode else ""
     model = models[0].name if isinstance(models, list) and models else "<model>"
-    curl = _curl(start.address, model, start.key or ("YOUR_KEY" if start.has_keys else None))
+    curl = _curl(start.address, model, start.key or ("YOUR_KEY" if keys else None))
     # Foreign texts, such as the page of a server that is not Ollama, may have several lines.
     lines = [f"  {name:<8} {' '.join(text.split())}" for name, text in rows if text]
     return "\n".join(
@@ -99,21 +98,25 @@ def _of_ollama(models: list[ModelInfo] | MochiError, url: str) -> str:
 
 
 def _of_directories(
-    start: Start, services: Services, catalogue: ToolCatalogue | None, agents: dict[str, AgentDefinition] | None
+    settings: MochiServerSettings,
+    services: Services,
+    catalogue: ToolCatalogue | None,
+    agents: dict[str, AgentDefinition] | None,
 ) -> Iterator[tuple[str, str]]:
     """Yield the rows of tools, MCP servers and agents, then those of their problems."""
+    tools_dir, agents_dir = settings.resolved_tools_dir, settings.resolved_agents_dir
     tools = "still importing" if catalogue is None else len(catalogue.tools)
-    yield "Tools", f"{tools} in {start.tools_dir}{_hint(start.tools_dir, 'tools')}"
+    yield "Tools", f"{tools} in {tools_dir}{_hint(tools_dir, 'tools')}"
     mcp = services.mcp.config
     if mcp.servers:
-        yield "MCP", f"{_count(len(mcp.servers), 'server')} in {start.tools_dir / FILE}; GET /tools says how they are"
+        yield "MCP", f"{_count(len(mcp.servers), 'server')} in {tools_dir / FILE}; GET /tools says how they are"
     usable = "still importing" if agents is None else sum(agent.valid for agent in agents.values())
-    yield "Agents", f"{usable} in {start.agents_dir}{_hint(start.agents_dir, 'agents')}"
+    yield "Agents", f"{usable} in {agents_dir}{_hint(agents_dir, 'agents')}"
     for problem in (*(catalogue.problems if catalogue else ()), *mcp.problems):
-        yield "Problem", f"{start.tools_dir / problem.name}: {problem.message}"
+        yield "Problem", f"{tools_dir / problem.name}: {problem.message}"
     for agent in (agents or {}).values():
         if not agent.valid:
-            yield "Problem", f"{start.agents_dir / agent.name}: {agent.error_message}"
+            yield "Problem", f"{agents_dir / agent.name}: {agent.error_message}"
 
 
 def _hint(directory: Path, sample: str) -> str:

@@ -61,19 +61,8 @@ class _Job:
         _log(self.settings)
         app = create_app(self.settings, insecure=self.insecure)
         config = uvicorn_config(app, self.settings)
-        return _Server(config, app, self._start(listener) if greets else None).serve_until_signal(listener)
-
-    def _start(self, listener: socket.socket) -> Start:
-        settings = self.settings
-        return Start(
-            address=_address(settings.host, listener),
-            tools_dir=settings.resolved_tools_dir,
-            agents_dir=settings.resolved_agents_dir,
-            key=self.key,
-            has_keys=bool(settings.api_keys),
-            is_open=not settings.api_keys and not is_loopback(settings.host),
-            test_mode=self.test_mode,
-        )
+        start = Start(_address(self.settings.host, listener), self.settings, self.key, self.test_mode)
+        return _Server(config, app, start if greets else None).serve_until_signal(listener)
 
 
 def uvicorn_config(app: FastAPI, settings: MochiServerSettings) -> uvicorn.Config:
