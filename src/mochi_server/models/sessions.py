@@ -76,19 +76,7 @@ class SessionDefaults(StrictBody):
 class SessionCreate(SessionDefaults):
     """A new session. ``system_prompt_source_file`` alone loads that prompt file; with a text it labels it."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {"model": "qwen3:14b"},
-                {
-                    "model": "qwen3:14b",
-                    "system_prompt": "Answer in one sentence.",
-                    "tool_settings": {"tool_group": "math", "execution_policy": "always_confirm"},
-                    "agent_settings": {"enabled_agents": ["coder"]},
-                },
-            ]
-        }
-    )
+    model_config = ConfigDict(json_schema_extra={"examples": [{"model": "qwen3:14b"}]})
 
     model: ModelName = Field(description="One of Ollama's models that can chat; the tag is optional.")
     system_prompt: Text | None = Field(None, description="The system message.")
@@ -146,7 +134,7 @@ class SystemPromptUpdate(StrictBody):
     model_config = ConfigDict(
         json_schema_extra={
             "anyOf": [_given("content"), _given("source_file")],
-            "examples": [{"content": "Answer in one sentence."}, {"source_file": "helpful.md"}],
+            "examples": [{"source_file": "helpful.md"}],
         },
     )
 
