@@ -57,9 +57,9 @@ class TextFormatter(logging.Formatter):
         self._secrets = secrets
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        """The line itself; control characters are escaped, so that no text can pass for another line."""
+        """Return the line with control characters escaped, so that no text looks like another line."""
         request_id = REQUEST_ID.get()
-        line = _CONTROL.sub(_escaped, super().formatMessage(record))
+        line = _CONTROL.sub(lambda found: repr(found[0])[1:-1], super().formatMessage(record))
         return f"{line} [{request_id}]" if request_id else line
 
     def format(self, record: logging.LogRecord) -> str:
@@ -95,7 +95,3 @@ def configure(level: str, form: LogFormat, secrets: Secrets) -> None:
     handler.setFormatter(JsonFormatter(secrets) if form == "json" else TextFormatter(secrets))
     logging.basicConfig(level=level, handlers=[handler])
     logging.captureWarnings(True)
-
-
-def _escaped(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape").decode()

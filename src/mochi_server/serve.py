@@ -118,8 +118,8 @@ class _Server(uvicorn.Server):
 
     def serve_until_signal(self, listener: socket.socket) -> int:
         # uvicorn raises the signal again when it is done; with a handler of our own the caller can clean up.
-        signal.signal(signal.SIGTERM, _ignore)
-        signal.signal(signal.SIGINT, _ignore)
+        signal.signal(signal.SIGTERM, lambda *_: None)
+        signal.signal(signal.SIGINT, lambda *_: None)
         self.run(sockets=[listener])
         return 0 if self.started else 1
 
@@ -127,8 +127,7 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         if self.started:
             self._loop = asyncio.get_running_loop()
-            _spare_collector()
-            _switch_threads_often()
+            _tune_interpreter()
             if self._start is not None:
                 logs.say(await greeting(self._start, self._services))
 
@@ -150,44 +149,29 @@ class _Server(uvicorn.Server):
 
     @property
     def _services(self) -> Services:
-        services = self._app.state.services
-        assert isinstance(services, Services)  # noqa: S101 - the lifespan put it there
+        services: Services = self._app.state.services
         return services
 
 
-def _spare_collector() -> None:
-    """Look for garbage seldom: everything stands still meanwhile.
-
-    A search looks at whatever is new and alive, which with a thousand streams is nearly all there is, however little
-    has come since the last one. Nearly all that a turn leaves goes by itself, so only a hundred thousand things more
-    than before are a reason to look. What was imported stays, and is not looked through at all.
-    """
-    gc.freeze()
+def _tune_interpreter() -> None:
+    """Collect garbage seldom, because every task stops meanwhile, and switch threads often."""
+    gc.freeze()  # what was imported stays
+    # A collection visits all new objects that live, which with a thousand streams is nearly all there is. Nearly all
+    # that a turn leaves is freed without it.
     gc.set_threshold(100_000, 5, 5)
     gc.enable()
-
-
-def _switch_threads_often() -> None:
-    """Let threads that store sessions wait less for the interpreter.
-
-    While the loop is busy, they wait up to this interval at each of their system calls, and tokens wait for what is
-    stored.
-    """
+    # While the loop is busy, a thread that stores a session waits up to this interval at each of its system calls.
     sys.setswitchinterval(0.0005)
 
 
-def _ignore(_: int, __: FrameType | None) -> None:
-    return
-
-
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that nobody else can take from here on. Raises ``OSError`` when somebody has."""
+    """Return a listening socket. Raises ``OSError`` if the address is taken."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
-        listener.listen(_BACKLOG)  # until somebody listens, a second process can bind the same address
+        listener.listen(_BACKLOG)  # before that, a second process could bind the same address
     except OSError:
         listener.close()
         raise
@@ -196,7 +180,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def _address(host: str, listener: socket.socket) -> str:
-    """The URL a person on this machine opens."""
+    """Return the URL for a user of this machine."""
     port = listener.getsockname()[1]
     reachable = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104 - compared, not bound
     return f"http://{reachable}:{port}"
