@@ -1,7 +1,6 @@
 """The OpenAPI document: what FastAPI makes of the routes, with the schemas of events, the tags and the API key."""
 
 from collections import ChainMap
-from collections.abc import Iterator
 from typing import Any
 
 from fastapi import FastAPI
@@ -39,7 +38,7 @@ _SECURITY = {"type": "http", "scheme": "bearer", "description": "An API key, whe
 
 
 def document(app: FastAPI) -> dict[str, Any]:
-    """The document, always in the same order."""
+    """Return the document, always in the same order."""
     made = get_openapi(
         title=app.title,
         version=app.version,
@@ -53,13 +52,13 @@ def document(app: FastAPI) -> dict[str, Any]:
     components["schemas"] = dict(sorted(ChainMap(*named, _with_messages(components["schemas"])).items()))
     components["securitySchemes"] = {"apiKey": _SECURITY}
     made["security"] = [{}, {"apiKey": []}]
-    for operation in _operations(made):
+    for operation in [operation for path in made["paths"].values() for operation in path.values()]:
         operation["summary"] = operation["summary"].capitalize().replace("openai", "OpenAI")
     return made
 
 
 def _with_messages(schema: Any) -> Any:
-    """A schema in which what stands for that of messages refers to it."""
+    """Replace each placeholder for the schema of messages by a reference to it."""
     if schema == SHOWN:
         return {"$ref": REFERENCE + StoredMessage.__name__}
     if isinstance(schema, dict):
@@ -68,13 +67,8 @@ def _with_messages(schema: Any) -> Any:
 
 
 def _unreferred() -> dict[str, Any]:
-    """What routes only name, messages and errors; defaults of null are left out, as FastAPI does."""
+    """Return the schemas that routes refer to by name: messages and errors. Like FastAPI, omit defaults of null."""
     shown = (StoredMessage, ErrorEnvelope, OpenAIErrorEnvelope)
     _, made = models_json_schema([(each, "serialization") for each in shown], ref_template=REFERENCE + "{model}")
     schemas: dict[str, Any] = jsonable_encoder(made["$defs"], exclude_none=True)
     return schemas
-
-
-def _operations(made: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    for item in made["paths"].values():
-        yield from item.values()

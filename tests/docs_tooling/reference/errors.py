@@ -1,12 +1,9 @@
 """``docs/reference/errors.md``"""
 
-import re
 from collections.abc import Iterator
 
 from mochi_server import errors
 from tests.docs_tooling.reference.markdown import page
-
-_LINE = re.compile(r"^[├└]── (\w+) +\w+ +\d+ +(.+)$", re.MULTILINE)
 
 INTRODUCTION = """
 Every error has the same body:
@@ -36,7 +33,6 @@ def _section(code: str) -> str:
 
 def _ways(code: str) -> Iterator[str]:
     """The classes with that code; they differ in status."""
-    said = dict(_LINE.findall(errors.__doc__ or ""))
     for error in errors.all_errors():
         if error.code == code:
-            yield f"- Status {int(error.status)}: {said[error.__name__].strip()}. `{error.__name__}`"
+            yield f"- Status {int(error.status)}: {error.cause}. `{error.__name__}`"
