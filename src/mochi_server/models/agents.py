@@ -1,16 +1,14 @@
 """Schemas of agents and of the sessions they keep."""
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Annotated
 
-from pydantic import BaseModel
+from pydantic import AliasPath, BaseModel, BeforeValidator, Field
 
-from mochi_server.agents.config import AgentDefinition
 from mochi_server.models.sessions import Session, SessionDetail
-from mochi_server.models.tools import ToolProblem, ToolSummary
+from mochi_server.models.tools import Shown, ToolProblem, ToolSummary
 
 
-class AgentSummary(BaseModel):
+class AgentSummary(Shown):
     """An agent. An invalid one has an ``error_message`` that names the file and what is wrong with it."""
 
     name: str
@@ -18,39 +16,22 @@ class AgentSummary(BaseModel):
     model: str | None
     valid: bool
     error_message: str | None
-    tool_count: int
-    tools: list[str]
-
-    @classmethod
-    def of(cls, agent: AgentDefinition) -> "AgentSummary":
-        return cls.model_validate(_shown(agent))
+    tool_count: Annotated[int, BeforeValidator(len)] = Field(validation_alias="tools")
+    tools: Annotated[list[str], BeforeValidator(list)]
 
 
 class AgentDetails(AgentSummary):
     """An agent with its prompt, its tools, and which of its tools cannot be used."""
 
     system_prompt: str
-    tool_details: dict[str, ToolSummary]
-    problems: list[ToolProblem]
-
-    @classmethod
-    def of(cls, agent: AgentDefinition) -> "AgentDetails":
-        tools = {name: ToolSummary.of(tool) for name, tool in agent.catalogue.tools.items()}
-        return cls.model_validate(_shown(agent) | {"tool_details": tools, "problems": agent.catalogue.problems})
-
-
-def _shown(agent: AgentDefinition) -> dict[str, Any]:
-    return vars(agent) | {"tool_count": len(agent.tools), "tools": list(agent.tools)}
+    tool_details: dict[str, ToolSummary] = Field(validation_alias=AliasPath("catalogue", "tools"))
+    problems: list[ToolProblem] = Field(validation_alias=AliasPath("catalogue", "problems"))
 
 
 class AgentList(BaseModel):
     """All agents by name, invalid ones among them."""
 
     agents: dict[str, AgentSummary]
-
-    @classmethod
-    def of(cls, agents: Mapping[str, AgentDefinition]) -> "AgentList":
-        return cls(agents={name: AgentSummary.of(agent) for name, agent in agents.items()})
 
 
 class AgentChat(Session):

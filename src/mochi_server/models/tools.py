@@ -1,13 +1,19 @@
 """Schemas of tools, and of decisions about their calls."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field
 
 from mochi_server.chat.confirmation import Confirmation
 from mochi_server.models.common import StrictBody
-from mochi_server.tools.discovery import Tool, ToolCatalogue
+from mochi_server.tools.schema import ToolSchema
 from mochi_server.tools.toolbox import Decision
+
+
+class Shown(BaseModel):
+    """Base of schemas that are read from the attributes of a service's objects."""
+
+    model_config = ConfigDict(from_attributes=True)
 
 
 class ToolParameter(BaseModel):
@@ -17,42 +23,23 @@ class ToolParameter(BaseModel):
     description: str
 
 
-class ToolSummary(BaseModel):
+class ToolSummary(Shown):
     """A tool; ``destructive`` tools are asked about under the policy ``confirm_destructive``."""
 
     name: str
-    description: str
-    parameters: dict[str, ToolParameter]
+    description: str = Field(validation_alias=AliasPath("schema", "description"))
+    parameters: dict[str, ToolParameter] = Field(validation_alias=AliasPath("schema", "overview"))
     destructive: bool
-
-    @classmethod
-    def of(cls, tool: Tool) -> "ToolSummary":
-        return cls.model_validate(_shown(tool))
 
 
 class ToolDetails(ToolSummary):
     """A tool with its JSON schema, as models get it."""
 
-    schema_: dict[str, Any] = Field(alias="schema")
-
-    @classmethod
-    def of(cls, tool: Tool) -> "ToolDetails":
-        return cls.model_validate(_shown(tool) | {"schema": tool.schema.definition()})
+    schema_: Annotated[dict[str, Any], BeforeValidator(ToolSchema.definition)] = Field(alias="schema")
 
 
-def _shown(tool: Tool) -> dict[str, Any]:
-    return {
-        "name": tool.name,
-        "description": tool.schema.description,
-        "parameters": tool.schema.overview,
-        "destructive": tool.destructive,
-    }
-
-
-class ToolProblem(BaseModel):
+class ToolProblem(Shown):
     """A tool, a file or an MCP server that cannot be used, and why."""
-
-    model_config = ConfigDict(from_attributes=True)
 
     name: str
     message: str
@@ -64,14 +51,6 @@ class ToolList(BaseModel):
     tools: dict[str, ToolSummary]
     groups: dict[str, list[str]]
     problems: list[ToolProblem]
-
-    @classmethod
-    def of(cls, catalogue: ToolCatalogue) -> "ToolList":
-        return cls(
-            tools={name: ToolSummary.of(tool) for name, tool in catalogue.tools.items()},
-            groups=dict(catalogue.groups),
-            problems=[ToolProblem.model_validate(problem) for problem in catalogue.problems],
-        )
 
 
 class ToolExecution(BaseModel):
@@ -145,13 +124,13 @@ class ToolDecided(BaseModel):
         )
 
 
-class PendingConfirmation(BaseModel):
+class PendingConfirmation(Shown):
     """A call that waits for approval; ``agent_name`` is set for calls of an agent."""
 
     confirmation_id: str
-    tool_name: str
-    arguments: dict[str, Any]
-    call_index: int
+    tool_name: str = Field(validation_alias=AliasPath("call", "name"))
+    arguments: dict[str, Any] = Field(validation_alias=AliasPath("call", "arguments"))
+    call_index: int = Field(validation_alias=AliasPath("call", "index"))
     agent_name: str | None
 
 
@@ -162,15 +141,4 @@ class PendingConfirmations(BaseModel):
 
     @classmethod
     def of(cls, waiting: list[Confirmation]) -> "PendingConfirmations":
-        return cls(
-            confirmations=[
-                PendingConfirmation(
-                    confirmation_id=c.confirmation_id,
-                    tool_name=c.call.name,
-                    arguments=c.call.arguments,
-                    call_index=c.call.index,
-                    agent_name=c.agent_name,
-                )
-                for c in waiting
-            ]
-        )
+        return cls.model_validate({"confirmations": waiting})
