@@ -4,7 +4,6 @@
 """
 
 import json
-from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Any, ClassVar
 
@@ -355,8 +354,3 @@ class InternalError(MochiError):
 
     def __init__(self) -> None:
         super().__init__("The server met an unexpected error; its log says more.")
-
-
-def all_errors() -> Iterator[type[MochiError]]:
-    """Every error class, in the order of this page."""
-    yield from MochiError.__subclasses__()

@@ -227,17 +227,13 @@ class CompletionRequest(Body):
         return {index: await _read(f"messages[{index}].content", of_message) for index, of_message in urls.items()}
 
     def _options(self) -> dict[str, Any]:
-        stop = [self.stop] if isinstance(self.stop, str) else self.stop
-        given = {
-            "num_predict": self.max_completion_tokens or self.max_tokens,
-            "temperature": self.temperature,
-            "top_p": self.top_p,
-            "frequency_penalty": self.frequency_penalty,
-            "presence_penalty": self.presence_penalty,
-            "seed": self.seed,
-            "stop": stop or None,
-        }
-        return {name: value for name, value in given.items() if value is not None}
+        same = {"temperature", "top_p", "frequency_penalty", "presence_penalty", "seed"}
+        options = self.model_dump(include=same, exclude_none=True)
+        if limit := self.max_completion_tokens or self.max_tokens:
+            options["num_predict"] = limit
+        if stop := [self.stop] if isinstance(self.stop, str) else self.stop:
+            options["stop"] = stop
+        return options
 
     def _format(self) -> str | dict[str, Any] | None:
         if isinstance(self.response_format, SchemaFormat):

@@ -24,7 +24,7 @@ def errors_page() -> str:
 
 def codes() -> list[str]:
     """Every code, once."""
-    return sorted({error.code for error in errors.all_errors()})
+    return sorted({error.code for error in errors.MochiError.__subclasses__()})
 
 
 def _section(code: str) -> str:
@@ -33,6 +33,6 @@ def _section(code: str) -> str:
 
 def _ways(code: str) -> Iterator[str]:
     """The classes with that code; they differ in status."""
-    for error in errors.all_errors():
+    for error in errors.MochiError.__subclasses__():
         if error.code == code:
             yield f"- Status {int(error.status)}: {error.cause}. `{error.__name__}`"
