@@ -8,15 +8,7 @@ from itertools import islice
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    ValidationError,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 from pydantic.config import JsonDict
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
@@ -141,11 +133,7 @@ def whole(value: object) -> object:
 
 Text = Annotated[str, StringConstraints(max_length=MAX_MESSAGE_CHARS)]
 NonBlank = Annotated[Text, AfterValidator(_not_blank), Field(json_schema_extra=SAYS_SOMETHING)]
-Options = Annotated[
-    dict[str, Any],
-    AfterValidator(_checked_options),
-    Field(json_schema_extra=_OPTIONS_SCHEMA),
-]
+Options = Annotated[dict[str, Any], AfterValidator(_checked_options), Field(json_schema_extra=_OPTIONS_SCHEMA)]
 KeepAlive = Annotated[
     Annotated[str, Field(json_schema_extra={"pattern": f"^({_DURATION})$"})]
     | Annotated[float, Field(allow_inf_nan=False)],

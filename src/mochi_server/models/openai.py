@@ -51,9 +51,7 @@ class MochiHeaders(BaseModel):
     """What this server is told beside OpenAI's request."""
 
     session: str | None = Field(
-        None,
-        alias="X-Mochi-Session",
-        description="The session whose turn this is; goes before `metadata.session_id`.",
+        None, alias="X-Mochi-Session", description="The session whose turn this is; goes before `metadata.session_id`."
     )
     tools: str | None = Field(
         None, alias="X-Mochi-Tools", description="Names of tools of this server that the model may call, with commas."

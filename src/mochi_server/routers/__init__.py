@@ -2,18 +2,7 @@
 
 from fastapi import APIRouter
 
-from mochi_server.routers import (
-    agents,
-    chat,
-    compare,
-    health,
-    metrics,
-    models,
-    openai,
-    sessions,
-    system_prompts,
-    tools,
-)
+from mochi_server.routers import agents, chat, compare, health, metrics, models, openai, sessions, system_prompts, tools
 from mochi_server.routers.errors import any_error
 
 api = APIRouter(responses=any_error())

@@ -19,14 +19,7 @@ from mochi_server.models.openai_answers import Completion, OpenAIModel, OpenAIMo
 from mochi_server.openai.telling import Telling
 from mochi_server.openai.wire import Chunks, Head, whole
 from mochi_server.routers.connection import until_disconnect
-from mochi_server.routers.errors import (
-    MODEL_ERRORS,
-    OLLAMA_ERRORS,
-    STORAGE_ERRORS,
-    Responses,
-    any_error,
-    responses,
-)
+from mochi_server.routers.errors import MODEL_ERRORS, OLLAMA_ERRORS, STORAGE_ERRORS, Responses, any_error, responses
 from mochi_server.routers.sse import CompletionResponse
 
 _CHUNKS = {

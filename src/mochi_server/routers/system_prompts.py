@@ -16,10 +16,7 @@ def list_prompts(prompts: PromptsDep) -> dict[str, list[PromptListing]]:
 
 
 @router.post(
-    "",
-    status_code=201,
-    response_model=PromptFile,
-    responses=responses(PromptExists, ValidationFailed, StorageFailed),
+    "", status_code=201, response_model=PromptFile, responses=responses(PromptExists, ValidationFailed, StorageFailed)
 )
 def create_prompt(body: PromptFile, prompts: PromptsDep) -> SystemPrompt:
     """Create a prompt file."""
@@ -33,9 +30,7 @@ def get_prompt(filename: str, prompts: PromptsDep) -> SystemPrompt:
 
 
 @router.put(
-    "/{filename}",
-    response_model=PromptFile,
-    responses=responses(PromptNotFound, ValidationFailed, StorageFailed),
+    "/{filename}", response_model=PromptFile, responses=responses(PromptNotFound, ValidationFailed, StorageFailed)
 )
 def update_prompt(filename: str, body: PromptContent, prompts: PromptsDep) -> SystemPrompt:
     """Overwrite a prompt file."""
