@@ -189,38 +189,35 @@ class MochiServerSettings(BaseSettings):
     @property
     def resolved_sessions_dir(self) -> Path:
         """Where sessions are: under ``data_dir`` unless absolute, as for every directory."""
-        return self._in_data_dir(self.sessions_dir)
+        return Path(self.data_dir, self.sessions_dir)
 
     @property
     def resolved_tools_dir(self) -> Path:
-        return self._in_data_dir(self.tools_dir)
+        return Path(self.data_dir, self.tools_dir)
 
     @property
     def resolved_agents_dir(self) -> Path:
-        return self._in_data_dir(self.agents_dir)
+        return Path(self.data_dir, self.agents_dir)
 
     @property
     def resolved_agent_chats_dir(self) -> Path:
-        return self._in_data_dir(self.agent_chats_dir)
+        return Path(self.data_dir, self.agent_chats_dir)
 
     @property
     def resolved_system_prompts_dir(self) -> Path:
-        return self._in_data_dir(self.system_prompts_dir)
+        return Path(self.data_dir, self.system_prompts_dir)
 
     @property
     def resolved_planning_prompt_path(self) -> Path:
-        return self._in_data_dir(self.planning_prompt_path)
+        return Path(self.data_dir, self.planning_prompt_path)
 
     @property
     def resolved_execution_prompt_path(self) -> Path:
-        return self._in_data_dir(self.execution_prompt_path)
+        return Path(self.data_dir, self.execution_prompt_path)
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         for name, value in super().__repr_args__():
             yield name, without_credentials(value) if name == "ollama_host" else value
-
-    def _in_data_dir(self, path: str) -> Path:
-        return Path(self.data_dir) / path
 
 
 def without_credentials(url: str) -> str:

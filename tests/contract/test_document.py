@@ -115,6 +115,15 @@ def test_responses_have_schemas(document: Document) -> None:
             assert all(content["schema"] for content in answer.get("content", {}).values()), (name, status)
 
 
+def test_fields_of_bodies_are_described(document: Document, schemas: dict[str, Any]) -> None:
+    bodies = [operation["requestBody"] for _, operation in operations(document) if "requestBody" in operation]
+    named = {name for body in bodies for name in schemas if f"/{name}'" in str(body["content"])}
+    assert {"ChatRequest", "CompletionRequest", "SessionCreate", "SessionPatch", "ToolDecision"} <= named
+    for name in named:
+        for field, schema in schemas[name].get("properties", {}).items():
+            assert schema.get("description"), f"{name}.{field}"
+
+
 def test_examples_of_bodies_are_valid(schemas: dict[str, Any], validator: Validator) -> None:
     shown = {name: schema["examples"] for name, schema in schemas.items() if "examples" in schema}
     assert {"ChatRequest", "CompareRequest", "CompletionRequest", "SessionCreate", "ToolDecision"} <= set(shown)
