@@ -1,4 +1,4 @@
-"""The application: services built once, routes, error handlers, and who may ask."""
+"""The application: services that are built once, routes, exception handlers and middleware."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -70,7 +70,7 @@ class _App(FastAPI):
         self._ours = len(middleware)
 
     def openapi(self) -> dict[str, Any]:
-        from mochi_server.openapi import document  # noqa: PLC0415 - only who asks for it needs its schemas
+        from mochi_server.openapi import document  # noqa: PLC0415 - its schemas take time to build
 
         self.openapi_schema = self.openapi_schema or document(self)
         return self.openapi_schema

@@ -1,4 +1,4 @@
-"""Every error a client can meet, once: class, code and HTTP status.
+"""Every error that a client can receive: class, code, HTTP status and cause.
 
 ``SessionTaken`` and ``StorageUnavailable`` are special cases of their parents, with the same code and status.
 """
@@ -22,7 +22,7 @@ class MochiError(Exception):
         self.details = details
 
     def body(self) -> bytes:
-        """What every error is answered with, as JSON."""
+        """Return the body of the response, as JSON."""
         envelope = {"error": {"code": self.code, "message": self.message, "details": self.details}}
         return json.dumps(envelope, default=str).encode()
 
@@ -149,14 +149,14 @@ class ToolNotFound(MochiError):
 
 
 class ToolExecutionFailed(MochiError):
-    """Inside a turn only: a result that the model is told of, not an answer of a route."""
+    """Inside a turn only: a tool result that is sent to the model, not an answer of a route."""
 
     code, status = "TOOL_EXECUTION_FAILED", HTTPStatus.INTERNAL_SERVER_ERROR
     cause = "a tool raised, took too long or got wrong arguments"
 
 
 class ToolExecutionDenied(MochiError):
-    """Inside a turn only: a result that the model is told of, not an answer of a route."""
+    """Inside a turn only: a tool result that is sent to the model, not an answer of a route."""
 
     code, status, cause = "TOOL_EXECUTION_DENIED", HTTPStatus.FORBIDDEN, "a call was not approved"
 
@@ -269,7 +269,7 @@ class ShuttingDown(MochiError):
 
 
 class NotReady(MochiError):
-    """``reason`` says what is wrong, and who asks about it may see that."""
+    """``reason`` says what is wrong. It is shown to clients without a key."""
 
     code, status, cause = "NOT_READY", HTTPStatus.SERVICE_UNAVAILABLE, "the server could not store what it is sent"
 

@@ -1,4 +1,4 @@
-"""What the log looks like: text or JSON lines, each with the id of its request, none with a secret."""
+"""Format of the log: text or JSON lines, each with the id of its request, none with a secret."""
 
 import json
 import logging
@@ -23,7 +23,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def say(text: str) -> None:
-    """Print for a person, at whatever level the log is. That nobody reads it is no reason for anything to fail."""
+    """Print a text for the user, at any log level. A closed output is ignored."""
     try:
         print(text, flush=True)  # noqa: T201 - see above
     except OSError:
@@ -31,7 +31,7 @@ def say(text: str) -> None:
 
 
 class Secrets:
-    """Strings that nobody should read."""
+    """Strings that are masked in the log."""
 
     def __init__(self, values: Iterable[str]) -> None:
         # The longest first, so that a secret within another one leaves nothing of it.
@@ -39,7 +39,7 @@ class Secrets:
         self._pattern = re.compile("|".join(map(re.escape, known))) if known else None
 
     def mask(self, value: Any) -> Any:
-        """A text, or the texts of a structure, without the secrets."""
+        """Return a text, or the texts of a structure, without the secrets."""
         if self._pattern is None:
             return value
         if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Serving the app with uvicorn: the socket, the signals, and what start-up tells a person."""
+"""Serve the app with uvicorn: the socket, the signals and the greeting."""
 
 import asyncio
 import gc
@@ -81,7 +81,7 @@ def uvicorn_config(app: FastAPI, settings: MochiServerSettings) -> uvicorn.Confi
 
 
 def _log(settings: MochiServerSettings) -> None:
-    """Set the log up; whatever lets somebody in, here or at Ollama, is masked in it."""
+    """Set up the log, which masks the keys and passwords of this server and of Ollama."""
     logs.configure(settings.log_level, settings.log_format, logs.Secrets(_secrets(settings)))
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it reports every request
     # uvicorn's own start-up lines say less than ours.
@@ -106,7 +106,7 @@ def _secrets(settings: MochiServerSettings) -> Iterator[str]:
 
 
 class _Server(uvicorn.Server):
-    """A uvicorn that tells the app of a shutdown when it begins, and a person when it is ready."""
+    """A uvicorn server that drains the app when a shutdown begins, and prints a greeting when it is ready."""
 
     def __init__(self, config: uvicorn.Config, app: FastAPI, start: Start | None) -> None:
         super().__init__(config)
@@ -132,7 +132,7 @@ class _Server(uvicorn.Server):
                 logs.say(await greeting(self._start, self._services))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """The first signal lets turns end while new ones are still told that they come too late; the next ends them."""
+        """Drain on the first signal: running turns go on and new ones are refused. The second signal ends them."""
         self._signals += 1
         if self._loop is None or self._signals > _PATIENT_SIGNALS:
             super().handle_exit(sig, frame)

@@ -1,4 +1,4 @@
-"""The services of one server, built from settings. The only reader of settings; knows no web framework."""
+"""The services of one server, built from settings. Imports no web framework."""
 
 import asyncio
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ from mochi_server.tracing import turn_ended
 
 
 class Services:
-    """Everything routes need; belongs to one event loop. Open it where it serves, close it when done."""
+    """Everything that routes need. It belongs to one event loop: open it there, and close it at the end."""
 
     def __init__(self, settings: MochiServerSettings) -> None:
         self.metrics = metrics = Metrics()
@@ -144,15 +144,15 @@ class Services:
         return self.runs.running() + self.passing_runs.running()
 
     async def open(self) -> None:
-        """Be known to others that serve the same sessions, and begin to connect to MCP servers.
+        """Open the stores and begin to connect to MCP servers.
 
-        Raises ``MochiError`` where nothing can be stored.
+        Raises ``MochiError`` if the stores cannot be used.
         """
         await self.stores.open()
         await self.mcp.open()
 
     async def check_ready(self) -> None:
-        """Raises ``ShuttingDown`` or ``NotReady`` where new turns had better go elsewhere."""
+        """Raise ``ShuttingDown`` or ``NotReady`` if new turns cannot be run or stored."""
         if self.runs.shutdown.is_set():
             raise ShuttingDown
         try:
@@ -169,7 +169,7 @@ class Services:
         await asyncio.gather(self.runs.end_all(), self.passing_runs.end_all(), self.compare.end_all())
 
     async def aclose(self) -> None:
-        """End running turns, store what they had, close files and connections."""
+        """End running turns, store their partial answers, close files and connections."""
         await asyncio.gather(self.runs.aclose(), self.passing_runs.aclose())
         await self.mcp.aclose()
         await self.summaries.aclose()
@@ -184,14 +184,14 @@ def build_services(settings: MochiServerSettings) -> Services:
 
 
 async def prepare_store(settings: MochiServerSettings) -> str:
-    """Bring what sessions are kept in up to date before anybody serves; what that is now, in words.
+    """Migrate the store before the server starts, and return its version as a text.
 
     Raises ``StorageFailed``.
     """
     if not settings.store_url:
         return "files need no migration"
     with _driver():
-        from mochi_server.postgres.migrating import prepare  # noqa: PLC0415 - whose driver not everybody installs
+        from mochi_server.postgres.migrating import prepare  # noqa: PLC0415 - its driver is optional
     return f"the database's schema is version {await prepare(settings.store_url)}"
 
 
@@ -204,7 +204,7 @@ def build_stores(settings: MochiServerSettings) -> Stores:
             wait_seconds=settings.storage_wait_seconds,
         )
     with _driver():
-        from mochi_server.postgres.stores import PostgresStores  # noqa: PLC0415 - whose driver not everybody installs
+        from mochi_server.postgres.stores import PostgresStores  # noqa: PLC0415 - its driver is optional
     return PostgresStores(settings.store_url)
 
 

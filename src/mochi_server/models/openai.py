@@ -64,7 +64,7 @@ class MochiHeaders(BaseModel):
 
     @property
     def tool_names(self) -> list[str] | None:
-        """None where nothing is said of tools."""
+        """The names in the header; None without one."""
         return None if self.tools is None else [name.strip() for name in self.tools.split(",") if name.strip()]
 
 
