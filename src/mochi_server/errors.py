@@ -38,11 +38,8 @@ class SessionBusy(MochiError):
     code, status, cause = "SESSION_BUSY", HTTPStatus.CONFLICT, "a turn is running on the session"
 
     def __init__(self, session_id: str, run_id: str) -> None:
-        super().__init__(
-            f"Session {session_id!r} is answering another message. Wait for it, or stop it.",
-            session_id=session_id,
-            run_id=run_id,
-        )
+        text = f"Session {session_id!r} is answering another message. Wait for it, or stop it."
+        super().__init__(text, session_id=session_id, run_id=run_id)
 
 
 class SessionConflict(MochiError):
@@ -97,12 +94,11 @@ class ContextOverflow(MochiError):
     cause = "what must be sent does not fit into the model's window"
 
     def __init__(self, window: int | None, estimate: int) -> None:
-        super().__init__(
+        text = (
             "The message, with the tools and what belongs to it, is too long for the model's context window. "
-            "Shorten it, enable fewer tools, or use a model with a longer context.",
-            window=window,
-            estimated_tokens=estimate,
+            "Shorten it, enable fewer tools, or use a model with a longer context."
         )
+        super().__init__(text, window=window, estimated_tokens=estimate)
 
 
 class IdempotencyKeyReused(MochiError):
@@ -110,29 +106,24 @@ class IdempotencyKeyReused(MochiError):
     cause = "the key stands for another message of the session"
 
     def __init__(self, key: str, run_id: str | None = None) -> None:
-        super().__init__(
-            f"The idempotency key {key!r} was used for another message of this session. Every message needs its own.",
-            idempotency_key=key,
-            run_id=run_id,
-        )
+        text = f"The idempotency key {key!r} was used for another message of this session. Every message needs its own."
+        super().__init__(text, idempotency_key=key, run_id=run_id)
 
 
 class ModelNotFound(MochiError):
     code, status, cause = "MODEL_NOT_FOUND", HTTPStatus.NOT_FOUND, "Ollama does not have the model"
 
     def __init__(self, model: str) -> None:
-        super().__init__(
-            f"Model {model!r} is not available in Ollama as a chat model. `ollama pull {model}` gets it.", model=model
-        )
+        text = f"Model {model!r} is not available in Ollama as a chat model. `ollama pull {model}` gets it."
+        super().__init__(text, model=model)
 
 
 class OllamaUnreachable(MochiError):
     code, status, cause = "OLLAMA_UNREACHABLE", HTTPStatus.BAD_GATEWAY, "no connection to Ollama"
 
     def __init__(self, host: str, reason: str) -> None:
-        super().__init__(
-            f"Cannot reach Ollama at {host}: {reason}. Is it running? `ollama serve` starts it.", ollama_host=host
-        )
+        text = f"Cannot reach Ollama at {host}: {reason}. Is it running? `ollama serve` starts it."
+        super().__init__(text, ollama_host=host)
 
 
 class OllamaError(MochiError):
@@ -238,9 +229,8 @@ class StorageBusy(MochiError):
     cause = "another process locks or is writing what is needed"
 
     def __init__(self, reason: str) -> None:
-        super().__init__(
-            f"{reason} Try again. MOCHI_STORAGE_WAIT_SECONDS sets how long a request waits for that.", reason=reason
-        )
+        text = f"{reason} Try again. MOCHI_STORAGE_WAIT_SECONDS sets how long a request waits for that."
+        super().__init__(text, reason=reason)
 
 
 class StorageUnavailable(StorageFailed):
@@ -281,21 +271,17 @@ class Unauthorized(MochiError):
     code, status, cause = "UNAUTHORIZED", HTTPStatus.UNAUTHORIZED, "no API key, or a wrong one"
 
     def __init__(self, *, keys_exist: bool = True) -> None:
-        hint = (
-            ""
-            if keys_exist
-            else " None is set: MOCHI_API_KEYS sets some, and create_app(insecure=True) serves without."
-        )
-        super().__init__(f"An API key is required: send `Authorization: Bearer <key>`.{hint}")
+        text = "An API key is required: send `Authorization: Bearer <key>`."
+        hint = " None is set: MOCHI_API_KEYS sets some, and create_app(insecure=True) serves without."
+        super().__init__(text if keys_exist else text + hint)
 
 
 class OriginForbidden(MochiError):
     code, status, cause = "ORIGIN_FORBIDDEN", HTTPStatus.FORBIDDEN, "a web page of a foreign origin asks"
 
     def __init__(self, origin: str) -> None:
-        super().__init__(
-            f"Web pages of {origin!r} may not use this server; MOCHI_ALLOWED_ORIGINS admits them.", origin=origin
-        )
+        text = f"Web pages of {origin!r} may not use this server; MOCHI_ALLOWED_ORIGINS admits them."
+        super().__init__(text, origin=origin)
 
 
 class HostForbidden(MochiError):
@@ -322,10 +308,8 @@ class HeadersTooLarge(MochiError):
     cause = "the request's head exceeds the limit"
 
     def __init__(self, limit: int) -> None:
-        super().__init__(
-            f"The path and headers of the request, or its trailers, exceed {limit} bytes. Send less of them.",
-            limit=limit,
-        )
+        text = f"The path and headers of the request, or its trailers, exceed {limit} bytes. Send less of them."
+        super().__init__(text, limit=limit)
 
 
 class RequestTimedOut(MochiError):
