@@ -1263,20 +1263,11 @@ export interface components {
          * @example {
          *       "message": "What is the capital of France?"
          *     }
-         * @example {
-         *       "message": "Throw two dice.",
-         *       "options": {
-         *         "seed": 1,
-         *         "temperature": 0.2
-         *       },
-         *       "think": "low"
-         *     }
          */
         ChatRequest: {
             /**
              * Message
              * @description What the user says. Without it, the last user message is answered again.
-             * @example What is the capital of France?
              */
             message?: string | null;
             /**
@@ -1287,10 +1278,6 @@ export interface components {
             /**
              * Options
              * @description Ollama's options, such as `temperature`, `seed` or `num_predict`; they go before the session's.
-             * @example {
-             *       "seed": 1,
-             *       "temperature": 0.2
-             *     }
              */
             options?: {
                 num_keep?: number | null;
@@ -1491,16 +1478,11 @@ export interface components {
             /**
              * Modelids
              * @description Names of models, or their numbers in the list of models, from 1.
-             * @example [
-             *       "qwen3:14b",
-             *       2
-             *     ]
              */
             modelIds: (string | number)[];
             /**
              * Message
              * @description What each of them is asked.
-             * @example What is the capital of France?
              */
             message: string;
             /**
@@ -1607,21 +1589,11 @@ export interface components {
          * @example {
          *       "messages": [
          *         {
-         *           "content": "What is the capital of France?",
+         *           "content": "Hello!",
          *           "role": "user"
          *         }
          *       ],
          *       "model": "qwen3:14b"
-         *     }
-         * @example {
-         *       "messages": [
-         *         {
-         *           "content": "List the files of your workspace.",
-         *           "role": "user"
-         *         }
-         *       ],
-         *       "model": "agent:coder",
-         *       "stream": true
          *     }
          */
         CompletionRequest: {
@@ -2404,9 +2376,6 @@ export interface components {
         /**
          * PromptContent
          * @description A new text for a prompt file; not blank, under 10,000 characters.
-         * @example {
-         *       "content": "Answer in one sentence."
-         *     }
          */
         PromptContent: {
             /**
@@ -2430,10 +2399,6 @@ export interface components {
         /**
          * PromptFile
          * @description A prompt file: a plain name that ends in ``.md`` or ``.txt``, and its text.
-         * @example {
-         *       "content": "Answer in one sentence.",
-         *       "filename": "helpful.md"
-         *     }
          */
         PromptFile: {
             /**
@@ -2546,19 +2511,6 @@ export interface components {
          * @description A new session. ``system_prompt_source_file`` alone loads that prompt file; with a text it labels it.
          * @example {
          *       "model": "qwen3:14b"
-         *     }
-         * @example {
-         *       "agent_settings": {
-         *         "enabled_agents": [
-         *           "coder"
-         *         ]
-         *       },
-         *       "model": "qwen3:14b",
-         *       "system_prompt": "Answer in one sentence.",
-         *       "tool_settings": {
-         *         "execution_policy": "always_confirm",
-         *         "tool_group": "math"
-         *       }
          *     }
          */
         SessionCreate: {
@@ -2696,12 +2648,6 @@ export interface components {
         /**
          * SessionFork
          * @description Which message is the last that the new session shares: its position or its id. Without either, the last one.
-         * @example {
-         *       "message_index": 3
-         *     }
-         * @example {
-         *       "message_id": "0c1d2e3f4a"
-         *     }
          */
         SessionFork: {
             /**
@@ -2718,72 +2664,6 @@ export interface components {
         /**
          * SessionImport
          * @description Exported sessions, one or many: of this server, or chats of Open WebUI; older ones are bare.
-         * @example {
-         *       "messages": [
-         *         {
-         *           "content": "Hello!",
-         *           "role": "user"
-         *         },
-         *         {
-         *           "content": "Hi.",
-         *           "model": "qwen3:14b",
-         *           "role": "assistant"
-         *         }
-         *       ],
-         *       "metadata": {
-         *         "created_at": "2026-01-01T12:00:00+00:00",
-         *         "model": "qwen3:14b",
-         *         "session_id": "a1b2c3d4e5"
-         *       }
-         *     }
-         * @example [
-         *       {
-         *         "messages": [
-         *           {
-         *             "content": "Hello!",
-         *             "role": "user"
-         *           },
-         *           {
-         *             "content": "Hi.",
-         *             "model": "qwen3:14b",
-         *             "role": "assistant"
-         *           }
-         *         ],
-         *         "metadata": {
-         *           "created_at": "2026-01-01T12:00:00+00:00",
-         *           "model": "qwen3:14b",
-         *           "session_id": "a1b2c3d4e5"
-         *         }
-         *       },
-         *       {
-         *         "chat": {
-         *           "history": {
-         *             "currentId": "b",
-         *             "messages": {
-         *               "a": {
-         *                 "childrenIds": [
-         *                   "b"
-         *                 ],
-         *                 "content": "Hello!",
-         *                 "parentId": null,
-         *                 "role": "user"
-         *               },
-         *               "b": {
-         *                 "childrenIds": [],
-         *                 "content": "Hi.",
-         *                 "model": "qwen3:14b",
-         *                 "parentId": "a",
-         *                 "role": "assistant"
-         *               }
-         *             }
-         *           },
-         *           "models": [
-         *             "qwen3:14b"
-         *           ]
-         *         },
-         *         "title": "Greetings"
-         *       }
-         *     ]
          */
         SessionImport: components["schemas"]["SessionFile"] | components["schemas"]["OpenWebUIChat"] | components["schemas"]["OpenWebUIBareChat"] | (components["schemas"]["SessionFile"] | components["schemas"]["OpenWebUIChat"] | components["schemas"]["OpenWebUIBareChat"])[];
         /**
@@ -3156,9 +3036,6 @@ export interface components {
          * SystemPromptUpdate
          * @description A new system prompt. ``source_file`` alone loads that prompt file; with a text it labels it.
          * @example {
-         *       "content": "Answer in one sentence."
-         *     }
-         * @example {
          *       "source_file": "helpful.md"
          *     }
          */
@@ -3318,20 +3195,7 @@ export interface components {
          * @description Approve or deny a pending call. ``arguments`` replace those of the model; the model is told the ``reason``.
          * @example {
          *       "approved": true,
-         *       "confirmation_id": "6f1e2d3c4b5a",
-         *       "remember": "session"
-         *     }
-         * @example {
-         *       "approved": true,
-         *       "arguments": {
-         *         "sides": 20
-         *       },
          *       "confirmation_id": "6f1e2d3c4b5a"
-         *     }
-         * @example {
-         *       "approved": false,
-         *       "confirmation_id": "6f1e2d3c4b5a",
-         *       "reason": "Not this file."
          *     }
          */
         ToolDecision: {
@@ -3637,7 +3501,10 @@ export interface components {
             last_adjustment_reason: string | null;
             /** Manual Override */
             manual_override: boolean;
-            /** Manual Override Session Id */
+            /**
+             * Manual Override Session Id
+             * @description The session in which the model's window was set by hand.
+             */
             manual_override_session_id: string | null;
             /** Usage Tokens */
             usage_tokens: number | null;
@@ -3764,11 +3631,6 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    /**
-                     * @example # HELP mochi_running_turns Turns under way.
-                     *     # TYPE mochi_running_turns gauge
-                     *     mochi_running_turns 1.0
-                     */
                     "text/plain": string;
                 };
             };
@@ -4417,13 +4279,6 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["SessionFile"];
-                    /**
-                     * @example # Paris
-                     *
-                     *     ## User
-                     *
-                     *     Hello!
-                     */
                     "text/markdown": string;
                 };
             };
@@ -6172,11 +6027,6 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Completion"];
-                    /**
-                     * @example data: {"id":"chatcmpl-1f0c5e7a9b","object":"chat.completion.chunk","created":1790000000,"model":"qwen3:14b","choices":[{"index":0,"delta":{"content":"Paris"},"finish_reason":null}]}
-                     *
-                     *     data: [DONE]
-                     */
                     "text/event-stream": {
                         data: string;
                     };

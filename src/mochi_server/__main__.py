@@ -29,34 +29,38 @@ _FLAGS = {
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """One line, without the usage."""
+        """Exit with one line, without the usage."""
         self.exit(2, f"{self.prog}: {message}\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit code."""
+    """Run the command and return its exit code."""
     arguments = _parser().parse_args(argv)
     given = {name: value for name in _FLAGS if (value := getattr(arguments, name)) is not None}
     if arguments.command == "init":
         return _init(arguments.directory, given)
+    from pydantic import ValidationError
+
+    from mochi_server.errors import MochiError
+
+    try:
+        return _run(arguments, given)
+    except ValidationError as error:
+        return _wrong_setting(error, given)
+    except MochiError as error:
+        return _complain(error.message, code=1)
+
+
+def _run(arguments: argparse.Namespace, given: dict[str, Any]) -> int:
+    from mochi_server.config import MochiServerSettings
+
     if arguments.command == "openapi":
         return _openapi()
     if arguments.command == "store":
         return _copy(arguments.source, arguments.target)
-    from pydantic import ValidationError
-
-    from mochi_server.config import MochiServerSettings
-
-    try:
-        settings = MochiServerSettings(**given)
-        if arguments.command == "migrate":
-            return _migrate(settings)
-        return _serve_as_asked(arguments, settings, given)
-    except ValidationError as error:
-        return _wrong_setting(error, given)
-
-
-def _serve_as_asked(arguments: argparse.Namespace, settings: "MochiServerSettings", given: dict[str, Any]) -> int:
+    settings = MochiServerSettings(**given)
+    if arguments.command == "migrate":
+        return _migrate(settings)
     if arguments.test_mode or settings.env == "test":
         return _test_mode(given, insecure=arguments.insecure, stub_speed=arguments.stub_speed)
     if arguments.stub_speed is not None:
@@ -74,18 +78,18 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", parser_class=_Parser)
     text = "make tools, agents, system_prompts and chat_sessions in a directory, with samples; nothing is overwritten"
     init = _command(commands, "init", text)
+    init.add_argument("directory", metavar="DIR", nargs="?", default=".", help="default: the current directory")
     _command(commands, "migrate", "bring the database of MOCHI_STORE_URL up to date, as every start does")
     store = _command(commands, "store", "move sessions between files and a database")
     actions = store.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=_Parser)
     text = "copy all sessions; what is there already is compared, so it can be ended and begun again"
     copied = _command(actions, "copy", text)
-    for name, direction in (("source", "FROM"), ("target", "TO")):
-        copied.add_argument(name, metavar=direction, help="a data directory, or postgresql://…")
+    copied.add_argument("source", metavar="FROM", help="a data directory, or postgresql://…")
+    copied.add_argument("target", metavar="TO", help="a data directory, or postgresql://…")
     _command(commands, "openapi", "print the OpenAPI document")
-    init.add_argument("directory", metavar="DIR", nargs="?", default=".", help="default: the current directory")
     parser.add_argument("--version", action="version", version=f"mochi-server {__version__}")
     for name, (metavar, text) in _FLAGS.items():
-        parser.add_argument(f"--{name.replace('_', '-')}", metavar=metavar, help=text)
+        parser.add_argument(_flag(name), metavar=metavar, help=text)
     parser.add_argument("--test-mode", action="store_true", help="serve a bundled LLM; no Ollama, no network")
     parser.add_argument(
         "--stub-speed", metavar="X", type=_speed, help="test mode: how many times as fast as 50 words/s; 0: no waiting"
@@ -96,6 +100,10 @@ def _parser() -> argparse.ArgumentParser:
 
 def _command(commands: "argparse._SubParsersAction[_Parser]", name: str, text: str) -> _Parser:
     return commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.", allow_abbrev=False)
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _speed(value: str) -> float:
@@ -109,19 +117,18 @@ def _speed(value: str) -> float:
 
 
 def _init(directory: str, given: dict[str, Any]) -> int:
-    for name in given:
-        return _complain(f"--{name.replace('_', '-')} does not go with init")
+    if given:
+        return _complain(f"{_flag(next(iter(given)))} does not go with init")
     from pathlib import Path
 
     from mochi_server.logs import say
     from mochi_server.scaffold import scaffold
 
     try:
-        made = scaffold(Path(directory))
+        say(str(scaffold(Path(directory))))
     except OSError as error:
         reason = "a file is there" if isinstance(error, FileExistsError) else error.strerror or error
         return _complain(f"cannot make {error.filename or directory}: {reason}", code=1)
-    say(str(made))
     return 0
 
 
@@ -153,16 +160,13 @@ def _serve(settings: "MochiServerSettings", *, insecure: bool, test_mode: bool =
     from importlib import import_module
     from threading import Thread
 
-    gc.disable()  # what is imported stays, and looking through it all the while takes a tenth of the start
-    # It reads the system's certificates, for which the others need not wait.
+    gc.disable()  # imported modules stay, and scanning them again and again takes a tenth of the start
+    # aiohttp reads the system's certificates, for which other imports need not wait.
     Thread(target=import_module, args=("aiohttp",), daemon=True).start()
-    from mochi_server.errors import StorageFailed
     from mochi_server.serve import serve
 
     try:
         return serve(settings, insecure=insecure, test_mode=test_mode)
-    except StorageFailed as error:
-        return _complain(error.message, code=1)
     except OSError as error:
         return _complain(f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}", code=1)
 
@@ -170,25 +174,18 @@ def _serve(settings: "MochiServerSettings", *, insecure: bool, test_mode: bool =
 def _migrate(settings: "MochiServerSettings") -> int:
     import asyncio
 
-    from mochi_server.errors import StorageFailed
     from mochi_server.wiring import prepare_store
 
     if not settings.store_url:
         return _complain("MOCHI_STORE_URL is not set; files need no migration")
-    try:
-        print(f"mochi-server: {asyncio.run(prepare_store(settings))}")
-    except StorageFailed as error:
-        return _complain(error.message, code=1)
+    print(f"mochi-server: {asyncio.run(prepare_store(settings))}")
     return 0
 
 
 def _copy(source: str, target: str) -> int:
     import asyncio
 
-    from pydantic import ValidationError
-
     from mochi_server.copying import Copied, copy, problem_of
-    from mochi_server.errors import MochiError
 
     def show(so_far: Copied, total: int) -> None:
         done = so_far.sessions + len(so_far.different)
@@ -201,10 +198,6 @@ def _copy(source: str, target: str) -> int:
         result = asyncio.run(copy(source, target, show))
     except KeyboardInterrupt:
         return _complain("ended before everything was copied; the same command goes on from here", code=130)
-    except MochiError as error:
-        return _complain(error.message, code=1)
-    except ValidationError as error:
-        return _wrong_setting(error, {})
     print(
         f"copied {result.copied}, there already {result.there}, different {len(result.different)}; "
         f"{result.sessions} sessions with {result.messages} messages are the same in both, hash {result.hash}"
@@ -214,12 +207,25 @@ def _copy(source: str, target: str) -> int:
     return 1 if result.different else 0
 
 
+def _openapi() -> int:
+    import json
+
+    from mochi_server.app import create_app
+    from mochi_server.config import MochiServerSettings
+    from mochi_server.logs import say
+
+    # The document is the same for all settings, and invalid ones must not prevent it.
+    app = create_app(MochiServerSettings.model_construct())
+    say(json.dumps(app.openapi(), indent=2, ensure_ascii=False))
+    return 0
+
+
 def _wrong_setting(error: "ValidationError", given: dict[str, Any]) -> int:
     from mochi_server.config import without_credentials
 
     problem = error.errors(include_url=False)[0]
     name = str(problem["loc"][0]) if problem["loc"] else "settings"
-    where = f"--{name.replace('_', '-')}" if name in given else f"MOCHI_{name.upper()}"
+    where = _flag(name) if name in given else f"MOCHI_{name.upper()}"
     what = problem["msg"].removeprefix("Value error, ")
     got = problem["input"]
     return _complain(f"{where}: {what} (got {without_credentials(got) if isinstance(got, str) else got!r})")
@@ -228,19 +234,6 @@ def _wrong_setting(error: "ValidationError", given: dict[str, Any]) -> int:
 def _complain(message: str, *, code: int = 2) -> int:
     print(f"mochi-server: {message}", file=sys.stderr)
     return code
-
-
-def _openapi() -> int:
-    import json
-
-    from mochi_server.app import create_app
-    from mochi_server.config import MochiServerSettings
-    from mochi_server.logs import say
-
-    # The document is the same whatever the settings are, and wrong ones are no reason to have none.
-    app = create_app(MochiServerSettings.model_construct())
-    say(json.dumps(app.openapi(), indent=2, ensure_ascii=False))
-    return 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The application: services built once, routes, error handlers, and who may ask."""
+"""The application: services that are built once, routes, exception handlers and middleware."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -14,12 +14,12 @@ from mochi_server.access import HEADER, RequestLog
 from mochi_server.config import MochiServerSettings
 from mochi_server.constants import API_PREFIX, TOTAL_HEADER
 from mochi_server.docs import add_docs
-from mochi_server.limits import BodyLimit, HeadGuard, JsonGuard
+from mochi_server.limits import BodyLimit, Guard, head_check, json_check
 from mochi_server.ollama.requests import is_loopback
 from mochi_server.routers import aliases, api, openai_api
 from mochi_server.routers.errors import add_handlers
 from mochi_server.routers.health import WITHOUT_KEY
-from mochi_server.security import LOCAL_ORIGINS, HostGuard, KeyGuard, OriginGuard, host_of
+from mochi_server.security import LOCAL_ORIGINS, host_check, key_check, origin_check
 from mochi_server.sessions.store import Stores
 from mochi_server.wiring import build_services
 
@@ -66,7 +66,7 @@ class _App(FastAPI):
     """With our document, and the request log around everything, the answer to an unexpected error included."""
 
     def openapi(self) -> dict[str, Any]:
-        from mochi_server.openapi import document  # noqa: PLC0415 - only who asks for it needs its schemas
+        from mochi_server.openapi import document  # noqa: PLC0415 - its schemas take time to build
 
         self.openapi_schema = self.openapi_schema or document(self)
         return self.openapi_schema
@@ -88,21 +88,21 @@ def _between_servers(settings: MochiServerSettings, stores: Callable[[], Stores]
 
 def _middleware(settings: MochiServerSettings, insecure: bool) -> list[Middleware]:
     """Outermost first. Web pages learn of refusals only behind CORS, foreign ones of nothing."""
-    hosts = [host_of(origin) for origin in settings.allowed_origins]
-    host_guard = [Middleware(HostGuard, allowed_hosts=hosts)] if is_loopback(settings.host) else []
+    origins = settings.allowed_origins
+    hosts = [Middleware(Guard, check=host_check(origins))] if is_loopback(settings.host) else []
     return [
-        Middleware(HeadGuard),
-        *host_guard,
-        Middleware(OriginGuard, allowed_origins=settings.allowed_origins),
+        Middleware(Guard, check=head_check),
+        *hosts,
+        Middleware(Guard, check=origin_check(origins)),
         Middleware(
             CORSMiddleware,
-            allow_origins=settings.allowed_origins,
+            allow_origins=origins,
             allow_origin_regex=LOCAL_ORIGINS,
             allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
             allow_headers=["*"],
             expose_headers=[HEADER, TOTAL_HEADER],
         ),
-        Middleware(KeyGuard, keys=settings.api_keys, insecure=insecure, free=WITHOUT_KEY),
-        Middleware(JsonGuard),
+        Middleware(Guard, check=key_check(settings.api_keys, insecure=insecure, free=WITHOUT_KEY)),
+        Middleware(Guard, check=json_check),
         Middleware(BodyLimit, max_bytes=settings.max_body_bytes),
     ]

@@ -7,16 +7,28 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import BeforeValidator, Field, StringConstraints, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from mochi_server.addresses import full_url
 from mochi_server.constants import SUMMARY_UNSUPPORTED_MODELS
 from mochi_server.logs import MASK, LogFormat
 
-CommaSeparated = Annotated[tuple[str, ...], NoDecode]
-"""In the environment: values separated by commas."""
 
+def _split(value: object) -> object:
+    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+
+def _lower(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
+
+
+def _upper(value: object) -> object:
+    return value.upper() if isinstance(value, str) else value
+
+
+CommaSeparated = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
+LogLevel = Annotated[Literal["CRITICAL", "ERROR", "WARNING", "INFO", "DEBUG"], BeforeValidator(_upper)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Timeout = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -33,7 +45,9 @@ class MochiServerSettings(BaseSettings):
 
     host: str = Field("127.0.0.1", description="Server bind address.")
     port: Port = Field(8000, description="Server bind port; 0 takes a free one.")
-    env: str = Field("", description="`test` starts test mode, as `--test-mode` does.")
+    env: Annotated[str, StringConstraints(to_lower=True)] = Field(
+        "", description="`test` starts test mode, as `--test-mode` does."
+    )
 
     ollama_host: str = Field(
         "http://localhost:11434", description="Ollama server URL; a bare host means port 11434 there."
@@ -103,25 +117,10 @@ class MochiServerSettings(BaseSettings):
     disconnect_grace_seconds: Seconds = Field(0, description="How long a turn goes on after its last listener left.")
     shutdown_grace_seconds: Seconds = Field(5, description="How long running turns may go on at shutdown.")
 
-    log_level: Literal["CRITICAL", "ERROR", "WARNING", "INFO", "DEBUG"] = Field("INFO", description="Logging level.")
-    log_format: LogFormat = Field("text", description="`json` logs an object a line.")
-
-    @field_validator("api_keys", "allowed_origins", "summary_unsupported_models", mode="before")
-    @classmethod
-    def _split(cls, value: object) -> object:
-        if isinstance(value, str):
-            return tuple(part.strip() for part in value.split(",") if part.strip())
-        return value
-
-    @field_validator("env", "log_format", mode="before")
-    @classmethod
-    def _lower(cls, value: object) -> object:
-        return value.lower() if isinstance(value, str) else value
-
-    @field_validator("log_level", mode="before")
-    @classmethod
-    def _upper(cls, value: object) -> object:
-        return value.upper() if isinstance(value, str) else value
+    log_level: LogLevel = Field("INFO", description="Logging level.")
+    log_format: Annotated[LogFormat, BeforeValidator(_lower)] = Field(
+        "text", description="`json` logs an object a line."
+    )
 
     @field_validator("host")
     @classmethod
@@ -190,38 +189,35 @@ class MochiServerSettings(BaseSettings):
     @property
     def resolved_sessions_dir(self) -> Path:
         """Where sessions are: under ``data_dir`` unless absolute, as for every directory."""
-        return self._in_data_dir(self.sessions_dir)
+        return Path(self.data_dir, self.sessions_dir)
 
     @property
     def resolved_tools_dir(self) -> Path:
-        return self._in_data_dir(self.tools_dir)
+        return Path(self.data_dir, self.tools_dir)
 
     @property
     def resolved_agents_dir(self) -> Path:
-        return self._in_data_dir(self.agents_dir)
+        return Path(self.data_dir, self.agents_dir)
 
     @property
     def resolved_agent_chats_dir(self) -> Path:
-        return self._in_data_dir(self.agent_chats_dir)
+        return Path(self.data_dir, self.agent_chats_dir)
 
     @property
     def resolved_system_prompts_dir(self) -> Path:
-        return self._in_data_dir(self.system_prompts_dir)
+        return Path(self.data_dir, self.system_prompts_dir)
 
     @property
     def resolved_planning_prompt_path(self) -> Path:
-        return self._in_data_dir(self.planning_prompt_path)
+        return Path(self.data_dir, self.planning_prompt_path)
 
     @property
     def resolved_execution_prompt_path(self) -> Path:
-        return self._in_data_dir(self.execution_prompt_path)
+        return Path(self.data_dir, self.execution_prompt_path)
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         for name, value in super().__repr_args__():
             yield name, without_credentials(value) if name == "ollama_host" else value
-
-    def _in_data_dir(self, path: str) -> Path:
-        return Path(self.data_dir) / path
 
 
 def without_credentials(url: str) -> str:

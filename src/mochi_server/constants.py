@@ -17,7 +17,7 @@ DEFAULT_WINDOW = 8192
 """Context window, in tokens, that a conversation starts with (or less, for smaller models)."""
 
 SAFE_WINDOW_RATIO = 0.9
-"""Share of a model's maximum context that is ever chosen without being asked for."""
+"""Largest share of a model's maximum context that is chosen without a manual override."""
 
 PREVIEW_CHARS = 250
 """Length of a preview in lists, before the ``...``."""

@@ -1,11 +1,11 @@
-"""What routes are given. Only fetches: everything was built once, in ``wiring``.
+"""What routes are built from: a router, and the services that ``wiring`` has built."""
 
-All are coroutines, for FastAPI would run plain functions in threads, one after the other.
-"""
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any
 
-from typing import Annotated
-
-from fastapi import Depends, Request
+from fastapi import APIRouter, Depends, Request
+from starlette.routing import Match
+from starlette.types import Scope
 
 from mochi_server.agents.library import AgentLibrary
 from mochi_server.chat.confirmation import ConfirmationBroker
@@ -23,83 +23,38 @@ from mochi_server.tools.library import ToolLibrary
 from mochi_server.wiring import Services
 
 
+class Router(APIRouter):
+    """A router that is skipped, and its routes not even built, for paths without its prefix."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        return super().matches(scope) if self.prefix in scope["path"] else (Match.NONE, {})
+
+
 async def get_services(request: Request) -> Services:
-    """The services of the app."""
-    services = request.app.state.services
-    assert isinstance(services, Services)  # noqa: S101 - create_app put it there
+    """Return the services of the app."""
+    services: Services = request.app.state.services
     return services
 
 
+def _service(name: str) -> Callable[[Request], Awaitable[Any]]:
+    async def get(request: Request) -> Any:  # a coroutine, because FastAPI runs plain functions in threads
+        return getattr(request.app.state.services, name)
+
+    return get
+
+
 ServicesDep = Annotated[Services, Depends(get_services)]
-
-
-async def _client(services: ServicesDep) -> AsyncOllamaClient:
-    return services.client
-
-
-async def _store(services: ServicesDep) -> SessionStore:
-    return services.store
-
-
-async def _sessions(services: ServicesDep) -> SessionService:
-    return services.sessions
-
-
-async def _transfers(services: ServicesDep) -> TransferService:
-    return services.transfers
-
-
-async def _prompts(services: ServicesDep) -> SystemPromptService:
-    return services.prompts
-
-
-async def _tools(services: ServicesDep) -> ToolLibrary:
-    return services.tools
-
-
-async def _execution(services: ServicesDep) -> ToolExecutionService:
-    return services.execution
-
-
-async def _confirmations(services: ServicesDep) -> ConfirmationBroker:
-    return services.confirmations
-
-
-async def _agents(services: ServicesDep) -> AgentLibrary:
-    return services.agents
-
-
-async def _agent_chats(services: ServicesDep) -> SessionStore:
-    return services.agent_chats
-
-
-async def _summaries(services: ServicesDep) -> SummarizationService:
-    return services.summaries
-
-
-async def _compare(services: ServicesDep) -> CompareService:
-    return services.compare
-
-
-async def _completions(services: ServicesDep) -> Completions:
-    return services.completions
-
-
-async def _runs(services: ServicesDep) -> RunRegistry:
-    return services.runs
-
-
-ClientDep = Annotated[AsyncOllamaClient, Depends(_client)]
-StoreDep = Annotated[SessionStore, Depends(_store)]
-SessionsDep = Annotated[SessionService, Depends(_sessions)]
-TransfersDep = Annotated[TransferService, Depends(_transfers)]
-PromptsDep = Annotated[SystemPromptService, Depends(_prompts)]
-CompletionsDep = Annotated[Completions, Depends(_completions)]
-RunsDep = Annotated[RunRegistry, Depends(_runs)]
-ToolsDep = Annotated[ToolLibrary, Depends(_tools)]
-AgentsDep = Annotated[AgentLibrary, Depends(_agents)]
-AgentChatsDep = Annotated[SessionStore, Depends(_agent_chats)]
-ExecutionDep = Annotated[ToolExecutionService, Depends(_execution)]
-ConfirmationsDep = Annotated[ConfirmationBroker, Depends(_confirmations)]
-SummariesDep = Annotated[SummarizationService, Depends(_summaries)]
-CompareDep = Annotated[CompareService, Depends(_compare)]
+ClientDep = Annotated[AsyncOllamaClient, Depends(_service("client"))]
+StoreDep = Annotated[SessionStore, Depends(_service("store"))]
+SessionsDep = Annotated[SessionService, Depends(_service("sessions"))]
+TransfersDep = Annotated[TransferService, Depends(_service("transfers"))]
+PromptsDep = Annotated[SystemPromptService, Depends(_service("prompts"))]
+CompletionsDep = Annotated[Completions, Depends(_service("completions"))]
+RunsDep = Annotated[RunRegistry, Depends(_service("runs"))]
+ToolsDep = Annotated[ToolLibrary, Depends(_service("tools"))]
+AgentsDep = Annotated[AgentLibrary, Depends(_service("agents"))]
+AgentChatsDep = Annotated[SessionStore, Depends(_service("agent_chats"))]
+ExecutionDep = Annotated[ToolExecutionService, Depends(_service("execution"))]
+ConfirmationsDep = Annotated[ConfirmationBroker, Depends(_service("confirmations"))]
+SummariesDep = Annotated[SummarizationService, Depends(_service("summaries"))]
+CompareDep = Annotated[CompareService, Depends(_service("compare"))]

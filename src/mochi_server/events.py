@@ -235,27 +235,11 @@ class Done:
     type: ClassVar[str] = "done"
 
 
-ChatEvent = (
-    ContentDelta
-    | ThinkingDelta
-    | ToolCalled
-    | ToolConfirmationRequired
-    | ToolResult
-    | ToolContinuationStart
-    | AgentStart
-    | AgentPlanning
-    | AgentExecution
-    | AgentToolCalled
-    | AgentToolResult
-    | AgentComplete
-    | MessageComplete
-    | Status
-    | Snapshot
-    | ContextCompacted
-    | TurnWarning
-    | TurnError
-    | Done
-)
+_TextEvent = ContentDelta | ThinkingDelta
+_ToolEvent = ToolCalled | ToolConfirmationRequired | ToolResult | ToolContinuationStart
+_AgentEvent = AgentStart | AgentPlanning | AgentExecution | AgentToolCalled | AgentToolResult | AgentComplete
+_TurnEvent = MessageComplete | Status | Snapshot | ContextCompacted | TurnWarning | TurnError | Done
+ChatEvent = _TextEvent | _ToolEvent | _AgentEvent | _TurnEvent
 
 Publish = Callable[[list[ChatEvent]], None]
 """Receives a batch of events. It returns at once and never waits for a client."""

@@ -1,23 +1,25 @@
-"""What start-up tells a person: one block, whatever the log's level, ending with a command that streams an answer."""
+"""The text that the command prints when it is ready: addresses, problems, and a command that streams an answer."""
 
 import asyncio
 import logging
 import shlex
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from mochi_server.agents.config import AgentDefinition
+from mochi_server.config import MochiServerSettings
 from mochi_server.constants import API_PREFIX
 from mochi_server.errors import MochiError
-from mochi_server.mcp.config import FILE, McpConfig
+from mochi_server.mcp.config import FILE
+from mochi_server.ollama.requests import is_loopback
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.tools.discovery import ToolCatalogue
 from mochi_server.wiring import Services
 
 _PATIENCE_SECONDS = 5
-"""For tools and agents that are slow to import; they are looked for all the same."""
+"""Timeout for tools and agents that are slow to import; their import goes on."""
 
 _Found = TypeVar("_Found")
 
@@ -29,37 +31,47 @@ class Start:
     """How a server was started. ``key`` is one that was made for this run."""
 
     address: str
-    tools_dir: Path
-    agents_dir: Path
+    settings: MochiServerSettings
     key: str | None = None
-    has_keys: bool = False
-    """Whether it needs one that was set for it."""
-    is_open: bool = False
-    """Whether anybody who reaches it is served without a key."""
     test_mode: bool = False
 
 
 async def greeting(start: Start, services: Services) -> str:
-    """The block."""
+    """Return the text."""
     models, catalogue, agents = await asyncio.gather(
-        _models(services),
-        _in_time(services.tools.own()),
-        _in_time(services.agents.agents()),
+        _models(services), _in_time(services.tools.own()), _in_time(services.agents.agents())
     )
-    mode = " in test mode: a bundled LLM answers, sessions are forgotten at exit" if start.test_mode else ""
+    try:
+        await services.stores.check()
+        unusable = None
+    except MochiError as error:
+        unusable = error.message
+    keys = start.settings.api_keys
+    is_open = not keys and not is_loopback(start.settings.host)
     rows = [
         ("LLM" if start.test_mode else "Ollama", _of_ollama(models, services.client.endpoint.url)),
-        ("Tools", _of_tools(catalogue, start.tools_dir)),
-        *(("MCP", _of_mcp(services.mcp.config, start.tools_dir)) for _ in range(bool(services.mcp.config.servers))),
-        ("Agents", _of_agents(agents, start.agents_dir)),
-        *(("Problem", problem) for problem in await _problems(start, services, catalogue, agents)),
-        *(("API key", f"made for this run: {start.key}") for _ in range(start.key is not None)),
-        *(("Open", "without a key, whoever reaches this address can run every tool") for _ in range(start.is_open)),
+        *_of_directories(start.settings, services, catalogue, agents),
+        *(("Problem", problem) for problem in services.stores.problems),
+        ("Problem", unusable),
+        ("API key", start.key and f"made for this run: {start.key}"),
+        ("Open", "without a key, whoever reaches this address can run every tool" if is_open else None),
     ]
-    lines = [f"mochi-server is at {start.address}{mode}", *(f"  {name:<8} {text}" for name, text in rows)]
+    mode = " in test mode: a bundled LLM answers, sessions are forgotten at exit" if start.test_mode else ""
     model = models[0].name if isinstance(models, list) and models else "<model>"
-    curl = _curl(start.address, model, start.key or ("YOUR_KEY" if start.has_keys else None))
-    return "\n".join([*lines, "", "Create a session and stream an answer:", "", curl, ""])
+    curl = _curl(start.address, model, start.key or ("YOUR_KEY" if keys else None))
+    # Foreign texts, such as the page of a server that is not Ollama, may have several lines.
+    lines = [f"  {name:<8} {' '.join(text.split())}" for name, text in rows if text]
+    return "\n".join(
+        [
+            f"mochi-server is at {start.address}{mode}",
+            *lines,
+            "",
+            "Create a session and stream an answer:",
+            "",
+            curl,
+            "",
+        ]
+    )
 
 
 async def _models(services: Services) -> list[ModelInfo] | MochiError:
@@ -71,7 +83,7 @@ async def _models(services: Services) -> list[ModelInfo] | MochiError:
 
 
 async def _in_time(looking: Awaitable[_Found]) -> _Found | None:
-    """What was found, unless that takes longer than a person should wait; it goes on then."""
+    """Return what was found, or None after a timeout."""
     task = asyncio.ensure_future(looking)
     await asyncio.wait([task], timeout=_PATIENCE_SECONDS)
     return task.result() if task.done() else None
@@ -79,30 +91,36 @@ async def _in_time(looking: Awaitable[_Found]) -> _Found | None:
 
 def _of_ollama(models: list[ModelInfo] | MochiError, url: str) -> str:
     if isinstance(models, MochiError):
-        # What is no Ollama answers with whatever it likes, a page for instance.
-        return _one_line(models.message if url in models.message else f"{url}: {models.message}")
+        return models.message if url in models.message else f"{url}: {models.message}"
     if not models:
         return f"{url} has no chat model; `ollama pull qwen3` gets one"
     return f"{url} with {_count(len(models), 'chat model')}"
 
 
-def _of_tools(catalogue: ToolCatalogue | None, directory: Path) -> str:
-    return (
-        f"{'still importing' if catalogue is None else len(catalogue.tools)} in {directory}{_hint(directory, 'tools')}"
-    )
-
-
-def _of_mcp(config: McpConfig, directory: Path) -> str:
-    return f"{_count(len(config.servers), 'server')} in {directory / FILE}; GET /tools says how they are"
-
-
-def _of_agents(agents: dict[str, AgentDefinition] | None, directory: Path) -> str:
+def _of_directories(
+    settings: MochiServerSettings,
+    services: Services,
+    catalogue: ToolCatalogue | None,
+    agents: dict[str, AgentDefinition] | None,
+) -> Iterator[tuple[str, str]]:
+    """Yield the rows of tools, MCP servers and agents, then those of their problems."""
+    tools_dir, agents_dir = settings.resolved_tools_dir, settings.resolved_agents_dir
+    tools = "still importing" if catalogue is None else len(catalogue.tools)
+    yield "Tools", f"{tools} in {tools_dir}{_hint(tools_dir, 'tools')}"
+    mcp = services.mcp.config
+    if mcp.servers:
+        yield "MCP", f"{_count(len(mcp.servers), 'server')} in {tools_dir / FILE}; GET /tools says how they are"
     usable = "still importing" if agents is None else sum(agent.valid for agent in agents.values())
-    return f"{usable} in {directory}{_hint(directory, 'agents')}"
+    yield "Agents", f"{usable} in {agents_dir}{_hint(agents_dir, 'agents')}"
+    for problem in (*(catalogue.problems if catalogue else ()), *mcp.problems):
+        yield "Problem", f"{tools_dir / problem.name}: {problem.message}"
+    for agent in (agents or {}).values():
+        if not agent.valid:
+            yield "Problem", f"{agents_dir / agent.name}: {agent.error_message}"
 
 
 def _hint(directory: Path, sample: str) -> str:
-    """What to do about a directory that is not there. One that may not be looked at is there."""
+    """Return what to do about a missing directory. An unreadable one exists."""
     try:
         directory.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -112,24 +130,6 @@ def _hint(directory: Path, sample: str) -> str:
     except OSError as error:
         return f": {error.strerror}"
     return ""
-
-
-async def _problems(
-    start: Start, services: Services, catalogue: ToolCatalogue | None, agents: dict[str, AgentDefinition] | None
-) -> list[str]:
-    tools = [*(catalogue.problems if catalogue else ()), *services.mcp.config.problems]
-    found = [f"{start.tools_dir / problem.name}: {problem.message}" for problem in tools]
-    found += [f"{start.agents_dir / a.name}: {a.error_message}" for a in (agents or {}).values() if not a.valid]
-    found += services.stores.problems
-    try:
-        await services.stores.check()
-    except MochiError as error:
-        found.append(error.message)
-    return [_one_line(problem) for problem in found]
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
 
 
 def _count(number: int, what: str) -> str:

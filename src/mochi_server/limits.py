@@ -1,11 +1,12 @@
-"""What a request may be, as plain ASGI middleware: its size, one meaning only, JSON or nothing. Knows no route."""
+"""What a request may be: its size, one meaning only, JSON or nothing. Plain ASGI middleware that knows no route."""
 
-from collections.abc import Awaitable
+from collections import deque
+from collections.abc import Awaitable, Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mochi_server.asgi import header, refuse
-from mochi_server.errors import BodyTooLarge, HeadersTooLarge, MalformedRequest, ValidationFailed
+from mochi_server.errors import BodyTooLarge, HeadersTooLarge, MalformedRequest, MochiError, ValidationFailed
 
 MAX_HEADER_BYTES = 64 * 1024
 
@@ -13,32 +14,36 @@ _ONCE = (b"host", b"origin", b"authorization", b"content-type", b"content-length
 _WITH_BODY = {"POST", "PUT", "PATCH", "DELETE"}
 
 
-class HeadGuard:
-    """Refuse oversized heads, and those that others on the way might read differently."""
+Check = Callable[[Scope], MochiError | None]
+"""A check of a request's head: the error to answer with, or None."""
 
-    def __init__(self, app: ASGIApp) -> None:
+
+class Guard:
+    """Middleware that sends the error of a check instead of passing the request on."""
+
+    def __init__(self, app: ASGIApp, check: Check) -> None:
         self._app = app
+        self._check = check
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        if scope["type"] == "http":
-            if _head_bytes(scope) > MAX_HEADER_BYTES:
-                return refuse(HeadersTooLarge(MAX_HEADER_BYTES), scope, send)
-            if problem := _ambiguity(scope):
-                return refuse(MalformedRequest(problem), scope, send)
+        if scope["type"] == "http" and (error := self._check(scope)) is not None:
+            return refuse(error, scope, send)
         return self._app(scope, receive, send)
 
 
-class JsonGuard:
-    """Refuse bodies that are not declared as JSON, on every route: a web page's form must not do anything here."""
+def head_check(scope: Scope) -> MochiError | None:
+    """Refuse oversized heads, and those that a proxy might read differently."""
+    if _head_bytes(scope) > MAX_HEADER_BYTES:
+        return HeadersTooLarge(MAX_HEADER_BYTES)
+    problem = _ambiguity(scope)
+    return MalformedRequest(problem) if problem else None
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
 
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        if scope["type"] == "http" and scope["method"] in _WITH_BODY and not _is_declared(scope):
-            problem = "The body must be JSON, sent as `Content-Type: application/json`."
-            return refuse(ValidationFailed(problem, errors=[]), scope, send)
-        return self._app(scope, receive, send)
+def json_check(scope: Scope) -> MochiError | None:
+    """Refuse bodies that are not declared as JSON, so that the form of a web page has no effect."""
+    if scope["method"] not in _WITH_BODY or _is_declared(scope):
+        return None
+    return ValidationFailed("The body must be JSON, sent as `Content-Type: application/json`.", errors=[])
 
 
 class BodyLimit:
@@ -52,32 +57,28 @@ class BodyLimit:
         if scope["type"] != "http":
             return self._app(scope, receive, send)
         declared = header(scope, b"content-length")
-        if declared.isdecimal():
-            if int(declared) > self._limit:
-                return refuse(BodyTooLarge(self._limit), scope, send)
-            return self._app(scope, receive, send)
-        if not header(scope, b"transfer-encoding"):
+        if declared.isdecimal() and int(declared) > self._limit:
+            return refuse(BodyTooLarge(self._limit), scope, send)
+        if declared.isdecimal() or not header(scope, b"transfer-encoding"):
             return self._app(scope, receive, send)
         return self._measured(scope, receive, send)
 
     async def _measured(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body = await self._read(receive)
-        if body is None:
-            return await refuse(BodyTooLarge(self._limit), scope, send)
-        return await self._app(scope, _replay(body, receive), send)
-
-    async def _read(self, receive: Receive) -> list[Message] | None:
-        """All of a body of unknown length; None when it is too long."""
-        messages: list[Message] = []
-        size = 0
-        while True:
+        """Read a body of unknown length before the application gets it."""
+        messages: deque[Message] = deque()
+        size, more = 0, True
+        while more:
             message = await receive()
             messages.append(message)
             size += len(message.get("body", b""))
             if size > self._limit:
-                return None
-            if message["type"] != "http.request" or not message.get("more_body", False):
-                return messages
+                return await refuse(BodyTooLarge(self._limit), scope, send)
+            more = message["type"] == "http.request" and message.get("more_body", False)
+
+        async def replay() -> Message:
+            return messages.popleft() if messages else await receive()
+
+        return await self._app(scope, replay, send)
 
 
 def _head_bytes(scope: Scope) -> int:
@@ -109,13 +110,3 @@ def _is_declared(scope: Scope) -> bool:
     return media_type == "application/json" or (
         media_type.startswith("application/") and media_type.endswith("+json") and "," not in media_type
     )
-
-
-def _replay(messages: list[Message], receive: Receive) -> Receive:
-    pending = iter(messages)
-
-    async def replay() -> Message:
-        message = next(pending, None)
-        return await receive() if message is None else message
-
-    return replay

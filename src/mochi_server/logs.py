@@ -1,4 +1,4 @@
-"""What the log looks like: text or JSON lines, each with the id of its request, none with a secret."""
+"""Format of the log: text or JSON lines, each with the id of its request, none with a secret."""
 
 import json
 import logging
@@ -23,7 +23,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def say(text: str) -> None:
-    """Print for a person, at whatever level the log is. That nobody reads it is no reason for anything to fail."""
+    """Print a text for the user, at any log level. A closed output is ignored."""
     try:
         print(text, flush=True)  # noqa: T201 - see above
     except OSError:
@@ -31,7 +31,7 @@ def say(text: str) -> None:
 
 
 class Secrets:
-    """Strings that nobody should read."""
+    """Strings that are masked in the log."""
 
     def __init__(self, values: Iterable[str]) -> None:
         # The longest first, so that a secret within another one leaves nothing of it.
@@ -39,7 +39,7 @@ class Secrets:
         self._pattern = re.compile("|".join(map(re.escape, known))) if known else None
 
     def mask(self, value: Any) -> Any:
-        """A text, or the texts of a structure, without the secrets."""
+        """Return a text, or the texts of a structure, without the secrets."""
         if self._pattern is None:
             return value
         if isinstance(value, str):
@@ -57,9 +57,9 @@ class TextFormatter(logging.Formatter):
         self._secrets = secrets
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        """The line itself; control characters are escaped, so that no text can pass for another line."""
+        """Return the line with control characters escaped, so that no text looks like another line."""
         request_id = REQUEST_ID.get()
-        line = _CONTROL.sub(_escaped, super().formatMessage(record))
+        line = _CONTROL.sub(lambda found: repr(found[0])[1:-1], super().formatMessage(record))
         return f"{line} [{request_id}]" if request_id else line
 
     def format(self, record: logging.LogRecord) -> str:
@@ -95,7 +95,3 @@ def configure(level: str, form: LogFormat, secrets: Secrets) -> None:
     handler.setFormatter(JsonFormatter(secrets) if form == "json" else TextFormatter(secrets))
     logging.basicConfig(level=level, handlers=[handler])
     logging.captureWarnings(True)
-
-
-def _escaped(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape").decode()

@@ -1,7 +1,6 @@
 """The OpenAPI document: what FastAPI makes of the routes, with the schemas of events, the tags and the API key."""
 
 from collections import ChainMap
-from collections.abc import Iterator
 from typing import Any
 
 from fastapi import FastAPI
@@ -9,7 +8,6 @@ from fastapi.encoders import jsonable_encoder
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
-from mochi_server.models.answers import ANSWERS
 from mochi_server.models.common import ErrorEnvelope
 from mochi_server.models.events import CHAT_EVENTS, COMPARE_EVENTS, REFERENCE
 from mochi_server.models.messages import SHOWN, StoredMessage
@@ -40,7 +38,7 @@ _SECURITY = {"type": "http", "scheme": "bearer", "description": "An API key, whe
 
 
 def document(app: FastAPI) -> dict[str, Any]:
-    """The document, always in the same order."""
+    """Return the document, always in the same order."""
     made = get_openapi(
         title=app.title,
         version=app.version,
@@ -54,33 +52,13 @@ def document(app: FastAPI) -> dict[str, Any]:
     components["schemas"] = dict(sorted(ChainMap(*named, _with_messages(components["schemas"])).items()))
     components["securitySchemes"] = {"apiKey": _SECURITY}
     made["security"] = [{}, {"apiKey": []}]
-    for operation in _operations(made):
+    for operation in [operation for path in made["paths"].values() for operation in path.values()]:
         operation["summary"] = operation["summary"].capitalize().replace("openai", "OpenAI")
-        _show(operation, components["schemas"])
     return made
 
 
-def _show(operation: dict[str, Any], schemas: dict[str, Any]) -> None:
-    """Put examples where readers of the document look for them: beside the schemas of bodies and of answers."""
-    for content in operation.get("requestBody", {}).get("content", {}).values():
-        examples = next(each for name in _named(content["schema"]) if (each := schemas[name].get("examples")))
-        content["examples"] = {f"example-{number}": {"value": value} for number, value in enumerate(examples, 1)}
-    for answer in operation["responses"].values():
-        for content in answer.get("content", {}).values():
-            for name in _named(content["schema"]):
-                if name in ANSWERS:
-                    content["examples"] = {"example": {"value": ANSWERS[name]}}
-
-
-def _named(schema: dict[str, Any]) -> Iterator[str]:
-    """Names of the schemas that one refers to."""
-    for each in (schema, *schema.get("anyOf", ())):
-        if "$ref" in each:
-            yield each["$ref"].rpartition("/")[2]
-
-
 def _with_messages(schema: Any) -> Any:
-    """A schema in which what stands for that of messages refers to it."""
+    """Replace each placeholder for the schema of messages by a reference to it."""
     if schema == SHOWN:
         return {"$ref": REFERENCE + StoredMessage.__name__}
     if isinstance(schema, dict):
@@ -89,13 +67,8 @@ def _with_messages(schema: Any) -> Any:
 
 
 def _unreferred() -> dict[str, Any]:
-    """What routes only name, messages and errors; defaults of null are left out, as FastAPI does."""
+    """Return the schemas that routes refer to by name: messages and errors. Like FastAPI, omit defaults of null."""
     shown = (StoredMessage, ErrorEnvelope, OpenAIErrorEnvelope)
     _, made = models_json_schema([(each, "serialization") for each in shown], ref_template=REFERENCE + "{model}")
     schemas: dict[str, Any] = jsonable_encoder(made["$defs"], exclude_none=True)
     return schemas
-
-
-def _operations(made: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    for item in made["paths"].values():
-        yield from item.values()

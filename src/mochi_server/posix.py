@@ -1,4 +1,4 @@
-"""What only POSIX systems can do, with what the others do instead. Knows nothing of sessions or servers."""
+"""Calls that only POSIX systems have, with what other systems do instead. Knows nothing of sessions or servers."""
 
 import errno
 import os
@@ -10,16 +10,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+if sys.platform == "win32":
+    from filelock import FileLock
+else:
+    import fcntl
+    import resource
+
 OPEN_SAFELY = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
 """Flags for ``os.open`` that follow no symlink, wait for no fifo's other end and translate no line ends."""
 
 _POLL_SECONDS = 0.005
 _CANNOT_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EBADF}
+_held: set[int] = set()
+"""Descriptors of locked files, which a forked child must close."""
 
 
 def sync_directory(path: Path) -> None:
-    """Make a directory's entries durable, where the system knows how to. Raises OSError."""
-    if os.name == "nt":
+    """Make a directory's entries durable, where the system supports it. Raises OSError."""
+    if sys.platform == "win32":
         return
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -33,7 +41,7 @@ def sync_directory(path: Path) -> None:
 
 @contextmanager
 def scanning(path: Path) -> Iterator[Iterator["os.DirEntry[str]"]]:
-    """A directory's entries. Where it can be, looking at one does not walk the whole path. Raises OSError."""
+    """Yield a directory's entries, by descriptor where possible: `stat` then does not walk the path. Raises OSError."""
     if os.scandir not in os.supports_fd:
         with os.scandir(path) as entries:
             yield entries
@@ -46,60 +54,119 @@ def scanning(path: Path) -> Iterator[Iterator["os.DirEntry[str]"]]:
         os.close(descriptor)
 
 
-if sys.platform == "win32":
-    from filelock import FileLock
+def hold_file(path: Path) -> int | None:
+    """Make a file and lock it until ``let_go`` or the end of this process, however it ends. Raises OSError.
 
-    def hold_file(path: Path) -> int | None:  # noqa: ARG001 - the others use it
-        """None: this system does not tell who holds a file."""
-        return None
-
-    def is_held(path: Path) -> bool:  # noqa: ARG001 - the others use it
-        """False, since nobody can hold one."""
-        return False
-
-    def let_go(descriptor: int) -> None:
-        """End the holding of a file."""
-        os.close(descriptor)
-
-    @contextmanager
-    def alone_with(path: Path, patience: float) -> Iterator[None]:
-        """Be the only one of all processes who is inside with this file; see the other one."""
-        with FileLock(path, mode=0o600).acquire(timeout=patience, poll_interval=_POLL_SECONDS):
-            yield
-
-    def open_files_allowed() -> int:
-        """0: a file that is open cannot be removed here, so none should be for long."""
-        return 0
-
-    def terminate_group(leader: int) -> None:
-        """End a process; this system has no groups of them."""
-        with suppress(OSError):
-            os.kill(leader, signal.SIGTERM)
-
-    def kill_group(leader: int) -> None:
-        """End a process."""
-        terminate_group(leader)
-
-    def guard_group(leader: int) -> object:  # noqa: ARG001 - the others use it
-        """None: this system has no groups of processes."""
-        return None
-
-    def dismiss(guard: object) -> None:
-        """Nothing to end."""
-
-else:
-    import fcntl
-    import resource
-
-    _held: set[int] = set()
-
-    def hold_file(path: Path) -> int | None:
-        """Make a file and hold it until ``let_go`` or the end of this process, however it ends. Raises OSError.
-
-        A forked child does not hold on to it.
-        """
+    A forked child does not hold the lock. None on Windows, which does not show who holds a file.
+    """
+    if sys.platform != "win32":
         # Open for reading, so that the medium can be made read-only under a process that lives.
         return _hold(path, os.O_RDONLY)
+    return None
+
+
+def is_held(path: Path) -> bool:
+    """Return whether a process holds the file; False if it is missing or cannot be read, and on Windows."""
+    if sys.platform != "win32":
+        try:
+            descriptor = os.open(path, os.O_RDONLY | OPEN_SAFELY)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two readers do not see each other
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        finally:
+            os.close(descriptor)
+    return False
+
+
+def let_go(descriptor: int) -> None:
+    """Unlock and close a file."""
+    _held.discard(descriptor)
+    os.close(descriptor)
+
+
+@contextmanager
+def alone_with(path: Path, patience: float) -> Iterator[None]:
+    """Lock a file, which is made if need be, against other processes and threads. Blocks.
+
+    Raises OSError, ``TimeoutError`` when another one has held the lock for ``patience`` seconds.
+    """
+    if sys.platform == "win32":
+        with FileLock(path, mode=0o600).acquire(timeout=patience, poll_interval=_POLL_SECONDS):
+            yield
+    else:
+        deadline = time.monotonic() + patience
+        while (descriptor := _locked(path)) is None:
+            if time.monotonic() >= deadline:
+                raise TimeoutError(errno.ETIMEDOUT, "another process does not let go of it", str(path))
+            time.sleep(_POLL_SECONDS)
+        try:
+            yield
+        finally:
+            let_go(descriptor)
+
+
+def open_files_allowed() -> int:
+    """Return how many files, sockets among them, this process may have open.
+
+    0 on Windows, where an open file cannot be removed and none should be open for long.
+    """
+    if sys.platform != "win32":
+        allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return sys.maxsize if allowed == resource.RLIM_INFINITY else allowed
+    return 0
+
+
+def terminate_group(leader: int) -> None:
+    """Send SIGTERM to a process and the children in its group."""
+    _signal_group(leader, signal.SIGTERM)
+
+
+def kill_group(leader: int) -> None:
+    """Kill a process and the children in its group."""
+    _signal_group(leader, getattr(signal, "SIGKILL", signal.SIGTERM))
+
+
+def guard_group(leader: int) -> "subprocess.Popen[bytes] | None":
+    """Have a group of processes killed when this process ends, however it ends; None where there is no shell.
+
+    A shell of its own waits for the end of a pipe that this process holds.
+    """
+    if sys.platform == "win32":
+        return None
+    with suppress(OSError):
+        return subprocess.Popen(  # noqa: S603 - the arguments are constants and a number
+            ["/bin/sh", "-c", 'read -r line || kill -s KILL -- "-$1"', "sh", str(leader)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    return None
+
+
+def dismiss(guard: "subprocess.Popen[bytes] | None") -> None:
+    """End the guarding of a group."""
+    if guard is not None:
+        guard.kill()
+        guard.wait()
+        if guard.stdin is not None:
+            guard.stdin.close()
+
+
+def _signal_group(leader: int, number: signal.Signals) -> None:
+    with suppress(OSError):
+        if sys.platform == "win32":
+            os.kill(leader, number)
+        else:
+            os.killpg(leader, number)
+
+
+if sys.platform != "win32":
 
     def _hold(path: Path, access: int) -> int:
         descriptor = os.open(path, access | os.O_CREAT | OPEN_SAFELY, 0o600)
@@ -111,46 +178,9 @@ else:
         _held.add(descriptor)
         return descriptor
 
-    def is_held(path: Path) -> bool:
-        """Whether somebody holds the file; not, where it is not there or cannot be looked at."""
-        try:
-            descriptor = os.open(path, os.O_RDONLY | OPEN_SAFELY)
-        except OSError:
-            return False
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two that look do not see each other
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
-        finally:
-            os.close(descriptor)
-        return False
-
-    def let_go(descriptor: int) -> None:
-        """End the holding of a file."""
-        _held.discard(descriptor)
-        os.close(descriptor)
-
-    @contextmanager
-    def alone_with(path: Path, patience: float) -> Iterator[None]:
-        """Be the only one of all processes who is inside with this file, which is made if need be.
-
-        Raises OSError, ``TimeoutError`` when another one has been inside for ``patience`` seconds. Blocks.
-        """
-        deadline = time.monotonic() + patience
-        while (descriptor := _locked(path)) is None:
-            if time.monotonic() >= deadline:
-                raise TimeoutError(errno.ETIMEDOUT, "another process does not let go of it", str(path))
-            time.sleep(_POLL_SECONDS)
-        try:
-            yield
-        finally:
-            let_go(descriptor)
-
     def _locked(path: Path) -> int | None:
         try:
-            descriptor = _hold(path, os.O_RDWR)  # a network file system locks what is open for writing alone
+            descriptor = _hold(path, os.O_RDWR)  # a network file system locks only what is open for writing
         except BlockingIOError:
             return None
         try:
@@ -158,54 +188,13 @@ else:
         except OSError:
             let_go(descriptor)
             raise
-        if not is_there:  # others would lock another one
+        if not is_there:  # other processes would lock another file
             let_go(descriptor)
         return descriptor if is_there else None
 
-    def open_files_allowed() -> int:
-        """How many files, sockets among them, this process may have open."""
-        allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        return sys.maxsize if allowed == resource.RLIM_INFINITY else allowed
-
-    def _forget_held() -> None:
+    def _close_held() -> None:
         for descriptor in _held:
             os.close(descriptor)
         _held.clear()
 
-    os.register_at_fork(after_in_child=_forget_held)
-
-    def terminate_group(leader: int) -> None:
-        """Tell a process and what it has started to end, as far as they are in its group."""
-        _signal_group(leader, signal.SIGTERM)
-
-    def kill_group(leader: int) -> None:
-        """End a process and what it has started, as far as they are in its group."""
-        _signal_group(leader, signal.SIGKILL)
-
-    def _signal_group(leader: int, number: signal.Signals) -> None:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(leader, number)
-
-    def guard_group(leader: int) -> "subprocess.Popen[bytes] | None":
-        """Have a group of processes killed when this process ends, however it ends; None where there is no shell.
-
-        A shell of its own waits for the end of a pipe that this process holds.
-        """
-        with suppress(OSError):
-            return subprocess.Popen(  # noqa: S603 - nothing of it is anybody's input
-                ["/bin/sh", "-c", 'read -r line || kill -s KILL -- "-$1"', "sh", str(leader)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-        return None
-
-    def dismiss(guard: "subprocess.Popen[bytes] | None") -> None:
-        """End the guarding of a group."""
-        if guard is None:
-            return
-        guard.kill()
-        guard.wait()
-        if guard.stdin is not None:
-            guard.stdin.close()
+    os.register_at_fork(after_in_child=_close_held)

@@ -6,12 +6,10 @@ uvicorn that are not documented. `tests/unit/test_protocol.py` lists them, `pypr
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 from uuid import uuid4
 
 import httptools
-from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from mochi_server.access import HEADER, report
@@ -21,6 +19,8 @@ from mochi_server.logs import REQUEST_ID
 
 _MAX_HEAD_BYTES = 4 * MAX_HEADER_BYTES
 """Limit for a head without an end. A complete head of more than `MAX_HEADER_BYTES` is refused by the application."""
+_MAX_UNREAD_BYTES = 64 * 1024
+"""Limit for bytes of pipelined requests, beyond which the socket is not read."""
 _BLANK_LINE = b"\r\n\r\n"
 _CHUNKED_PIECE_BYTES = 256
 """Least piece of a chunked body, so that blank lines in it cost no time. At most 16 requests fit into one."""
@@ -46,8 +46,8 @@ class Connection(HttpToolsProtocol):
     """Bytes of a body with a declared length that have not arrived yet."""
     _other_bytes = 0
     """Bytes since the last body data: of the head, of chunk extensions or of trailers."""
-    _in_head = True
-    _in_request = False
+    _state: Literal["idle", "head", "body"] = "idle"
+    """What of a request is being parsed."""
     _came = 0.0
     _timer: asyncio.TimerHandle | None = None
 
@@ -57,7 +57,6 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
         super().connection_made(transport)
-        self.flow = _Flow(transport, self._is_full)
         self._came = self.loop.time()
         self._timer = self.loop.call_later(self.patience_seconds, self._look)
 
@@ -76,8 +75,9 @@ class Connection(HttpToolsProtocol):
         self._came = self.loop.time()
         self._unread += data
         self._parse_unread()
-        if self._is_full() and not self.transport.is_closing():
-            self.flow.pause_reading()
+        # Not by uvicorn's flow control, which reads on whenever the application receives.
+        if len(self._unread) > _MAX_UNREAD_BYTES and not self.transport.is_closing():
+            self.transport.pause_reading()
 
     def on_response_complete(self) -> None:
         if self._unanswered:
@@ -85,10 +85,11 @@ class Connection(HttpToolsProtocol):
         super().on_response_complete()
         if not self.transport.is_closing():
             self._parse_unread()
-            self.flow.resume_reading()
+        if len(self._unread) <= _MAX_UNREAD_BYTES and not self.transport.is_closing():
+            self.transport.resume_reading()
 
     def on_message_begin(self) -> None:
-        self._in_request = True
+        self._state = "head"
         self._unset_keepalive_if_required()
         super().on_message_begin()
         if self._timer is None:
@@ -96,11 +97,11 @@ class Connection(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Ignore trailers: a field behind the body must not become a header."""
-        if self._in_head:
+        if self._state == "head":
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        self._in_head, self._other_bytes = False, 0
+        self._state, self._other_bytes = "body", 0
         self._body_left = next((int(value) for name, value in self.headers if name == b"content-length"), 0)
         latest = self.cycle
         super().on_headers_complete()
@@ -113,21 +114,23 @@ class Connection(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        self._in_head, self._in_request, self._other_bytes, self._body_left = True, False, 0, 0
+        self._state, self._other_bytes, self._body_left = "idle", 0, 0
         super().on_message_complete()
-
-    def _is_full(self) -> bool:
-        return len(self._unread) > HIGH_WATER_LIMIT
 
     def _parse_unread(self) -> None:
         """Parse what has been received, up to the end of a request that has to be answered first."""
         data, start = self._seen + self._unread, len(self._seen)
-        while start < len(data) and not self._is_busy() and not self.transport.is_closing():
+        # The last of the unanswered requests may still be on its way; none is parsed behind a complete one.
+        while (
+            start < len(data)
+            and len(self._unanswered) <= int(self._state != "idle")
+            and not self.transport.is_closing()
+        ):
             end = self._piece_end(data, start)
             self._other_bytes += end - start
             self._parse(data[start:end])
             start = end
-            if self._other_bytes > (_MAX_HEAD_BYTES if self._in_head else MAX_HEADER_BYTES):
+            if self._other_bytes > (MAX_HEADER_BYTES if self._state == "body" else _MAX_HEAD_BYTES):
                 self._refuse(HeadersTooLarge(MAX_HEADER_BYTES))
         self._seen, self._unread = data[max(0, start - 3) : start], data[start:]
 
@@ -135,13 +138,8 @@ class Connection(HttpToolsProtocol):
         """Return the end of the next piece: that of the declared body, or of a blank line, where requests end."""
         if self._body_left:
             return min(start + self._body_left, len(data))
-        is_chunked = self._in_request and not self._in_head
-        found = data.find(_BLANK_LINE, start + _CHUNKED_PIECE_BYTES if is_chunked else max(0, start - 3))
+        found = data.find(_BLANK_LINE, start + _CHUNKED_PIECE_BYTES if self._state == "body" else max(0, start - 3))
         return len(data) if found < 0 else found + len(_BLANK_LINE)
-
-    def _is_busy(self) -> bool:
-        """Return whether a request has to be answered before the next one is parsed."""
-        return len(self._unanswered) > int(self._in_request)
 
     def _parse(self, data: bytes) -> None:
         try:
@@ -175,48 +173,34 @@ class Connection(HttpToolsProtocol):
             return
         if left > 0:
             self._timer = self.loop.call_later(left, self._look)
-        elif self._in_request:
+        elif self._state != "idle":
             self._refuse(RequestTimedOut(self.patience_seconds))
         else:
             self.transport.close()
 
     def _is_answering(self) -> bool:
         """Return whether the latest request is complete, or was answered before its body was."""
-        if self.cycle is None or (self._in_request and self._in_head):
+        if self.cycle is None or self._state == "head":
             return False
-        return not self._in_request or bool(self.cycle.response_started)
+        return self._state == "idle" or bool(self.cycle.response_started)
 
     def send_400_response(self, _: str) -> None:
         """Refuse what is not HTTP, and URLs that are too long for the parser."""
         too_long = len(self.url or b"") >= MAX_HEADER_BYTES - 1
-        error = (
-            HeadersTooLarge(MAX_HEADER_BYTES) if too_long else MalformedRequest("This is not a request of HTTP/1.1.")
-        )
-        self._refuse(error)
+        not_http = MalformedRequest("This is not a request of HTTP/1.1.")
+        self._refuse(HeadersTooLarge(MAX_HEADER_BYTES) if too_long else not_http)
 
     def _refuse(self, error: MochiError) -> None:
         """Send an error and close. Only close if a response has begun, or the request was answered already."""
         request_id = uuid4().hex
         has_begun = any(cycle.response_started for cycle in self._unanswered)
-        if not has_begun and not (self._in_request and self._is_answering()):
+        if not has_begun and not (self._state != "idle" and self._is_answering()):
             self.transport.write(_response(error, request_id))
         self.transport.close()
         token = REQUEST_ID.set(request_id)
         client = self.client[0] if self.client else None
         report(method="-", path="-", status=int(error.status), seconds=0, client=client)
         REQUEST_ID.reset(token)
-
-
-class _Flow(FlowControl):
-    """Flow control that keeps reading paused while too many bytes are unread, whatever the application receives."""
-
-    def __init__(self, transport: asyncio.Transport, is_full: Callable[[], bool]) -> None:
-        super().__init__(transport)
-        self._is_full = is_full
-
-    def resume_reading(self) -> None:
-        if not self._is_full():
-            super().resume_reading()
 
 
 def _response(error: MochiError, request_id: str) -> bytes:

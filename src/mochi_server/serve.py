@@ -1,4 +1,4 @@
-"""Serving the app with uvicorn: the socket, the signals, and what start-up tells a person."""
+"""Serve the app with uvicorn: the socket, the signals and the greeting."""
 
 import asyncio
 import gc
@@ -61,19 +61,8 @@ class _Job:
         _log(self.settings)
         app = create_app(self.settings, insecure=self.insecure)
         config = uvicorn_config(app, self.settings)
-        return _Server(config, app, self._start(listener) if greets else None).serve_until_signal(listener)
-
-    def _start(self, listener: socket.socket) -> Start:
-        settings = self.settings
-        return Start(
-            address=_address(settings.host, listener),
-            tools_dir=settings.resolved_tools_dir,
-            agents_dir=settings.resolved_agents_dir,
-            key=self.key,
-            has_keys=bool(settings.api_keys),
-            is_open=not settings.api_keys and not is_loopback(settings.host),
-            test_mode=self.test_mode,
-        )
+        start = Start(_address(self.settings.host, listener), self.settings, self.key, self.test_mode)
+        return _Server(config, app, start if greets else None).serve_until_signal(listener)
 
 
 def uvicorn_config(app: FastAPI, settings: MochiServerSettings) -> uvicorn.Config:
@@ -92,7 +81,7 @@ def uvicorn_config(app: FastAPI, settings: MochiServerSettings) -> uvicorn.Confi
 
 
 def _log(settings: MochiServerSettings) -> None:
-    """Set the log up; whatever lets somebody in, here or at Ollama, is masked in it."""
+    """Set up the log, which masks the keys and passwords of this server and of Ollama."""
     logs.configure(settings.log_level, settings.log_format, logs.Secrets(_secrets(settings)))
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it reports every request
     # uvicorn's own start-up lines say less than ours.
@@ -117,7 +106,7 @@ def _secrets(settings: MochiServerSettings) -> Iterator[str]:
 
 
 class _Server(uvicorn.Server):
-    """A uvicorn that tells the app of a shutdown when it begins, and a person when it is ready."""
+    """A uvicorn server that drains the app when a shutdown begins, and prints a greeting when it is ready."""
 
     def __init__(self, config: uvicorn.Config, app: FastAPI, start: Start | None) -> None:
         super().__init__(config)
@@ -129,8 +118,8 @@ class _Server(uvicorn.Server):
 
     def serve_until_signal(self, listener: socket.socket) -> int:
         # uvicorn raises the signal again when it is done; with a handler of our own the caller can clean up.
-        signal.signal(signal.SIGTERM, _ignore)
-        signal.signal(signal.SIGINT, _ignore)
+        signal.signal(signal.SIGTERM, lambda *_: None)
+        signal.signal(signal.SIGINT, lambda *_: None)
         self.run(sockets=[listener])
         return 0 if self.started else 1
 
@@ -138,13 +127,12 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         if self.started:
             self._loop = asyncio.get_running_loop()
-            _spare_collector()
-            _switch_threads_often()
+            _tune_interpreter()
             if self._start is not None:
                 logs.say(await greeting(self._start, self._services))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """The first signal lets turns end while new ones are still told that they come too late; the next ends them."""
+        """Drain on the first signal: running turns go on and new ones are refused. The second signal ends them."""
         self._signals += 1
         if self._loop is None or self._signals > _PATIENT_SIGNALS:
             super().handle_exit(sig, frame)
@@ -161,44 +149,29 @@ class _Server(uvicorn.Server):
 
     @property
     def _services(self) -> Services:
-        services = self._app.state.services
-        assert isinstance(services, Services)  # noqa: S101 - the lifespan put it there
+        services: Services = self._app.state.services
         return services
 
 
-def _spare_collector() -> None:
-    """Look for garbage seldom: everything stands still meanwhile.
-
-    A search looks at whatever is new and alive, which with a thousand streams is nearly all there is, however little
-    has come since the last one. Nearly all that a turn leaves goes by itself, so only a hundred thousand things more
-    than before are a reason to look. What was imported stays, and is not looked through at all.
-    """
-    gc.freeze()
+def _tune_interpreter() -> None:
+    """Collect garbage seldom, because every task stops meanwhile, and switch threads often."""
+    gc.freeze()  # what was imported stays
+    # A collection visits all new objects that live, which with a thousand streams is nearly all there is. Nearly all
+    # that a turn leaves is freed without it.
     gc.set_threshold(100_000, 5, 5)
     gc.enable()
-
-
-def _switch_threads_often() -> None:
-    """Let threads that store sessions wait less for the interpreter.
-
-    While the loop is busy, they wait up to this interval at each of their system calls, and tokens wait for what is
-    stored.
-    """
+    # While the loop is busy, a thread that stores a session waits up to this interval at each of its system calls.
     sys.setswitchinterval(0.0005)
 
 
-def _ignore(_: int, __: FrameType | None) -> None:
-    return
-
-
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that nobody else can take from here on. Raises ``OSError`` when somebody has."""
+    """Return a listening socket. Raises ``OSError`` if the address is taken."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
-        listener.listen(_BACKLOG)  # until somebody listens, a second process can bind the same address
+        listener.listen(_BACKLOG)  # before that, a second process could bind the same address
     except OSError:
         listener.close()
         raise
@@ -207,7 +180,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def _address(host: str, listener: socket.socket) -> str:
-    """The URL a person on this machine opens."""
+    """Return the URL for a user of this machine."""
     port = listener.getsockname()[1]
     reachable = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104 - compared, not bound
     return f"http://{reachable}:{port}"

@@ -1,17 +1,17 @@
-"""Taking turns on the event loop, so that what is much in sum does not come in one piece."""
+"""Fair scheduling: one waiter runs per event-loop iteration, so that a burst does not delay other tasks."""
 
 import asyncio
 from collections import deque
 
 
 class Turns:
-    """Lets those who wait pass in the order in which they came, one in each round of the event loop."""
+    """Queue of tasks that continue in order, one in each iteration of the event loop."""
 
     def __init__(self) -> None:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def mine(self) -> None:
-        """Wait for the next turn; somebody who waits alone waits for one round."""
+        """Wait for the turn of this task: one iteration if no other task waits."""
         turn = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         if len(self._waiting) == 1:
@@ -22,5 +22,5 @@ class Turns:
         turn = self._waiting.popleft()
         if self._waiting:
             self._waiting[0].get_loop().call_soon(self._next)
-        if not turn.done():  # else whoever waited for it has left
+        if not turn.done():  # it is done if its task was cancelled
             turn.set_result(None)

@@ -11,7 +11,8 @@ from starlette.middleware.base import RequestResponseEndpoint
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from mochi_server.security import KeyGuard
+from mochi_server.limits import Guard
+from mochi_server.security import key_check
 from mochi_stub import StubServer
 from tests.support.api import Api, error_of
 from tests.support.server import RunningServer, ThreadedServer
@@ -292,7 +293,7 @@ async def test_every_key_is_compared_in_constant_time(monkeypatch: pytest.Monkey
         return one == other
 
     monkeypatch.setattr(hmac, "compare_digest", compare)
-    guard = KeyGuard(_app, keys=("first", "a much longer second one"), insecure=False)
+    guard = Guard(_app, key_check(("first", "a much longer second one"), insecure=False))
     for given in ("first", "a much longer second one", "x", "none of them, and longer than all"):
         compared.clear()
         headers = [(b"authorization", f"Bearer {given}".encode())]

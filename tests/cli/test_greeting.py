@@ -123,10 +123,11 @@ async def test_greeting_does_not_wait_for_slow_tools(
     """
     tools = write_tools(tmp_path, source)
     values: dict[str, Any] = {"data_dir": str(tmp_path), "ollama_host": stub.url}
-    app = create_app(MochiServerSettings(**values))
+    settings = MochiServerSettings(**values)
+    app = create_app(settings)
     async with app.router.lifespan_context(app):
         begun = time.monotonic()
-        said = await make_greeting(Start("http://here", tools, tmp_path / "agents"), app.state.services)
+        said = await make_greeting(Start("http://here", settings), app.state.services)
         assert time.monotonic() - begun < 2
         (tools / "go").touch()
     assert f"  Tools    still importing in {tools}\n" in said

@@ -29,7 +29,6 @@ LAYERS = [
     "openai",
     "postgres",
     "tracing",
-    "observing",
     "wiring",
     "copying",
     "greeting",

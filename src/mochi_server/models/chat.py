@@ -41,34 +41,31 @@ Images = Annotated[
 class ChatRequest(StrictBody):
     """What to say, and how to answer. Without a message the last user message is answered again."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {"message": "What is the capital of France?"},
-                {"message": "Throw two dice.", "think": "low", "options": {"temperature": 0.2, "seed": 1}},
-            ]
-        }
-    )
+    model_config = ConfigDict(json_schema_extra={"examples": [{"message": "What is the capital of France?"}]})
 
-    message: NonBlank | None = Field(default=None, examples=["What is the capital of France?"])
-    """What the user says. Without it, the last user message is answered again."""
-    think: ThinkLevel | None = None
-    """Whether, or how much, a model that can think does so."""
-    options: Options | None = Field(default=None, examples=[{"temperature": 0.2, "seed": 1}])
-    """Ollama's options, such as `temperature`, `seed` or `num_predict`; they go before the session's."""
-    format: Format | None = None
-    """The form of the answer: `json`, or a JSON schema."""
-    keep_alive: KeepAlive | None = None
-    """How long Ollama keeps the model in memory: seconds, or a duration such as `5m`."""
+    message: NonBlank | None = Field(
+        default=None, description="What the user says. Without it, the last user message is answered again."
+    )
+    think: ThinkLevel | None = Field(default=None, description="Whether, or how much, a model that can think does so.")
+    options: Options | None = Field(
+        default=None,
+        description="Ollama's options, such as `temperature`, `seed` or `num_predict`; they go before the session's.",
+    )
+    format: Format | None = Field(default=None, description="The form of the answer: `json`, or a JSON schema.")
+    keep_alive: KeepAlive | None = Field(
+        default=None, description="How long Ollama keeps the model in memory: seconds, or a duration such as `5m`."
+    )
     images: Images | None = Field(
         default=None,
         description="For models with `vision`: PNG, JPEG, WebP, GIF or BMP, as base64, which may be a data URL. "
         "They belong to the message.",
     )
-    if_busy: Literal["reject", "wait"] = "reject"
-    """When the session is answering: 409, or this turn comes after that."""
-    on_disconnect: Literal["cancel", "continue"] = "cancel"
-    """Whether the turn ends when nobody listens any more."""
+    if_busy: Literal["reject", "wait"] = Field(
+        default="reject", description="When the session is answering: 409, or this turn comes after that."
+    )
+    on_disconnect: Literal["cancel", "continue"] = Field(
+        default="cancel", description="Whether the turn ends when nobody listens any more."
+    )
     wait_for_confirmation: bool = Field(
         default=False, description="Without streaming: wait for approval of tool calls instead of denying them."
     )

@@ -2,14 +2,17 @@
 
 import json
 import re
+from collections.abc import Collection, Iterable
+from difflib import get_close_matches
+from itertools import islice
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 from pydantic.config import JsonDict
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from mochi_server.constants import MAX_MESSAGE_CHARS, RELOADING_OPTIONS
-from mochi_server.models.unknown_names import reject_unknown
 
 _NUMBERS = (
     *("num_keep", "seed", "num_predict", "top_k", "top_p", "min_p", "typical_p", "repeat_last_n", "temperature"),
@@ -19,6 +22,8 @@ _NUMBERS = (
 
 _NUMBER = r"([0-9]+(\.[0-9]*)?|\.[0-9]+)"
 _DURATION = rf"[-+]?({_NUMBER}(ns|us|µs|ms|s|m|h))+|[-+]?0"
+_REPORTED = 20
+_SHOWN_CHARS = 100
 SAYS_SOMETHING = {"pattern": r"[^\s\x1c-\x1f\x85]"}
 """In the document. The check has better words; and what is white space differs between its readers and Python."""
 
@@ -30,6 +35,28 @@ _OPTIONS_SCHEMA: JsonDict = {
         "stop": {"type": ["array", "null"], "items": {"type": "string"}},
     },
 }
+
+
+def reject_unknown(names: Iterable[str], known: Collection[str], *, kind: str) -> None:
+    """Raise a `ValidationError` that names each unknown name and the nearest known one.
+
+    Args:
+        kind: What the names are, for the message: "field" or "option".
+    """
+    if unknown := [*islice((name for name in names if name not in known), _REPORTED)]:
+        raise ValidationError.from_exception_data(kind, [_problem(_shown(name), known, kind) for name in unknown])
+
+
+def _problem(name: str, known: Collection[str], kind: str) -> InitErrorDetails:
+    nearest = get_close_matches(name, known, n=1)
+    hint = f"Did you mean `{nearest[0]}`?" if nearest else f"Known {kind}s: {', '.join(sorted(known))}."
+    error = PydanticCustomError("extra_forbidden", "unknown {kind}. {hint}", {"kind": kind, "hint": hint})
+    return InitErrorDetails(type=error, loc=(name,), input=None)
+
+
+def _shown(name: str) -> str:
+    """Return a name that a response can carry: short, and without lone surrogates."""
+    return name[:_SHOWN_CHARS].encode(errors="backslashreplace").decode()
 
 
 def _checked_options(options: dict[str, Any]) -> dict[str, Any]:
@@ -68,7 +95,7 @@ class Body(BaseModel):
     Strict: "yes" is no consent, and 0 no refusal.
     """
 
-    model_config = ConfigDict(strict=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(strict=True)
 
     @model_validator(mode="before")
     @classmethod
@@ -106,11 +133,7 @@ def whole(value: object) -> object:
 
 Text = Annotated[str, StringConstraints(max_length=MAX_MESSAGE_CHARS)]
 NonBlank = Annotated[Text, AfterValidator(_not_blank), Field(json_schema_extra=SAYS_SOMETHING)]
-Options = Annotated[
-    dict[str, Any],
-    AfterValidator(_checked_options),
-    Field(json_schema_extra=_OPTIONS_SCHEMA),
-]
+Options = Annotated[dict[str, Any], AfterValidator(_checked_options), Field(json_schema_extra=_OPTIONS_SCHEMA)]
 KeepAlive = Annotated[
     Annotated[str, Field(json_schema_extra={"pattern": f"^({_DURATION})$"})]
     | Annotated[float, Field(allow_inf_nan=False)],

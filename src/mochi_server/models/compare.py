@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, WithJsonSchema
+from pydantic import ConfigDict, Field, WithJsonSchema
 
 from mochi_server.constants import MAX_MESSAGE_CHARS
 from mochi_server.errors import InvalidComparison, ValidationFailed
@@ -16,14 +16,12 @@ _MODEL_IDS = {
     "minItems": 1,
     "maxItems": MAX_MODELS,
     "items": {"anyOf": [{"type": "string"}, {"type": "integer", "minimum": 1}]},
-    "examples": [["qwen3:14b", 2]],
 }
 _MESSAGE = {
     "description": "What each of them is asked.",
     "type": "string",
     "maxLength": MAX_MESSAGE_CHARS,
     **SAYS_SOMETHING,
-    "examples": ["What is the capital of France?"],
 }
 
 
@@ -47,14 +45,10 @@ class CompareRequest(StrictBody):
 
     modelIds: Annotated[Any, WithJsonSchema(_MODEL_IDS)] = None
     message: Annotated[Any, WithJsonSchema(_MESSAGE)] = None
-    systemPrompt: Text | None = None
-    """The system message."""
-    chatHistory: list[HistoryMessage] | None = None
-    """What was said before."""
-    think: ThinkLevel | None = None
-    """Whether, or how much, models that can think do so."""
-    options: Options | None = None
-    """Ollama's options, such as `temperature` or `seed`."""
+    systemPrompt: Text | None = Field(None, description="The system message.")
+    chatHistory: list[HistoryMessage] | None = Field(None, description="What was said before.")
+    think: ThinkLevel | None = Field(None, description="Whether, or how much, models that can think do so.")
+    options: Options | None = Field(None, description="Ollama's options, such as `temperature` or `seed`.")
 
     async def comparison(self, service: CompareService) -> Comparison:
         """The request, checked. Raises ``InvalidComparison`` with the words of the document."""

@@ -1,4 +1,4 @@
-"""Schemas of the events of streams, made from the classes of the events, of which there is one each."""
+"""Schemas of the events of streams, made from the classes of the events."""
 
 from dataclasses import dataclass
 from itertools import groupby
@@ -11,6 +11,11 @@ from mochi_server.services.compare import CompareEvent
 
 REFERENCE = "#/components/schemas/"
 _Schema = dict[str, Any]
+_ID: _Schema = {
+    "type": "string",
+    "description": "The run and the number of the event, which `Last-Event-ID` takes.",
+    "examples": ["1f0c5e7a9b:42"],
+}
 
 
 @dataclass(frozen=True)
@@ -30,45 +35,32 @@ class EventUnion:
         return {"$ref": f"{REFERENCE}{self.name}"}
 
     def schemas(self) -> dict[str, _Schema]:
-        """The union, its events, and the payload of each, by name."""
-        payloads = {self._payload_name(event): _payload(event) for event in self.events}
-        frames = {f"{self._payload_name(of_name[0])}Event": self._frame(of_name) for of_name in self._by_name()}
-        mapping = {frame["properties"]["event"]["const"]: f"{REFERENCE}{name}" for name, frame in frames.items()}
-        union = {
+        """Return the union, its events, and the payload of each, by name."""
+        schemas = {self.prefix + event.__name__: _payload(event) for event in self.events}
+        mapping = {}
+        for name, events in groupby(self.events, key=lambda event: event.type):
+            payloads = [self.prefix + event.__name__ for event in events]
+            schemas[f"{payloads[0]}Event"] = self._frame(name, payloads, schemas[payloads[0]]["description"])
+            mapping[name] = f"{REFERENCE}{payloads[0]}Event"
+        schemas[self.name] = {
             "description": self.description,
             "oneOf": [{"$ref": reference} for reference in mapping.values()],
             "discriminator": {"propertyName": "event", "mapping": mapping},
         }
-        return {**payloads, **frames, self.name: union}
+        return schemas
 
-    def _by_name(self) -> list[list[Any]]:
-        return [list(events) for _, events in groupby(self.events, key=lambda event: event.type)]
-
-    def _payload_name(self, event: type) -> str:
-        return self.prefix + event.__name__
-
-    def _frame(self, events: list[Any]) -> _Schema:
-        payloads = [{"$ref": f"{REFERENCE}{self._payload_name(event)}"} for event in events]
-        content = payloads[0] if len(payloads) == 1 else {"anyOf": payloads[::-1]}
-        properties: _Schema = {
-            "event": {"type": "string", "const": events[0].type},
-            "data": {"type": "string", "contentMediaType": "application/json", "contentSchema": content},
-        }
-        if self.numbered:
-            properties = {"id": _ID, **properties}
+    def _frame(self, event: str, payloads: list[str], description: str) -> _Schema:
+        references = [{"$ref": f"{REFERENCE}{name}"} for name in payloads]
+        content = references[0] if len(references) == 1 else {"anyOf": references[::-1]}
+        properties: _Schema = {"id": _ID} if self.numbered else {}
+        properties["event"] = {"type": "string", "const": event}
+        properties["data"] = {"type": "string", "contentMediaType": "application/json", "contentSchema": content}
         return {
             "type": "object",
-            "description": f"`{events[0].type}`: {_payload(events[0])['description']}",
+            "description": f"`{event}`: {description}",
             "properties": properties,
             "required": list(properties),
         }
-
-
-_ID = {
-    "type": "string",
-    "description": "The run and the number of the event, which `Last-Event-ID` takes.",
-    "examples": ["1f0c5e7a9b:42"],
-}
 
 
 def _payload(event: Any) -> _Schema:

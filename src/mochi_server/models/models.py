@@ -2,8 +2,6 @@
 
 from pydantic import BaseModel
 
-from mochi_server.ollama.types import ModelInfo
-
 
 class Model(BaseModel):
     """A model that can chat. ``size_mb`` is in units of 1024 * 1024 bytes, ``context_length`` in tokens."""
@@ -16,10 +14,6 @@ class Model(BaseModel):
     quantization_level: str
     capabilities: list[str]
     context_length: int | None
-
-    @classmethod
-    def of(cls, info: ModelInfo) -> "Model":
-        return cls.model_validate(info, from_attributes=True)
 
 
 class ModelList(BaseModel):

@@ -44,28 +44,27 @@ def _only(*values: Any) -> AfterValidator:
     return AfterValidator(check)
 
 
+_Unsupported = Annotated[Any, _only(), Field(description="Not supported.")]
+
+
 class MochiHeaders(BaseModel):
     """What this server is told beside OpenAI's request."""
 
     session: str | None = Field(
-        default=None,
-        alias="X-Mochi-Session",
-        description="The session whose turn this is; goes before `metadata.session_id`.",
+        None, alias="X-Mochi-Session", description="The session whose turn this is; goes before `metadata.session_id`."
     )
     tools: str | None = Field(
-        default=None,
-        alias="X-Mochi-Tools",
-        description="Names of tools of this server that the model may call, with commas.",
+        None, alias="X-Mochi-Tools", description="Names of tools of this server that the model may call, with commas."
     )
     policy: ToolExecutionPolicy | None = Field(
-        default=None,
+        None,
         alias="X-Mochi-Tool-Policy",
         description="Without a session: which calls run. Others are denied, for nobody can be asked.",
     )
 
     @property
     def tool_names(self) -> list[str] | None:
-        """None where nothing is said of tools."""
+        """The names in the header; None without one."""
         return None if self.tools is None else [name.strip() for name in self.tools.split(",") if name.strip()]
 
 
@@ -151,61 +150,47 @@ class CompletionRequest(Body):
     """A conversation to be answered. Null is the same as leaving a field out; unknown fields are left alone."""
 
     model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {"model": "qwen3:14b", "messages": [{"role": "user", "content": "What is the capital of France?"}]},
-                {
-                    "model": "agent:coder",
-                    "messages": [{"role": "user", "content": "List the files of your workspace."}],
-                    "stream": True,
-                },
-            ]
-        }
+        json_schema_extra={"examples": [{"model": "qwen3:14b", "messages": [{"role": "user", "content": "Hello!"}]}]}
     )
 
-    model: Annotated[str, Field(min_length=1, description="A model of Ollama, or `agent:NAME`.")]
-    messages: Annotated[list[AnyMessage], Field(min_length=1, fail_fast=True)]
-    """The conversation; in a session, what is new of it."""
-    stream: bool | None = None
-    """Whether the answer comes in chunks."""
-    stream_options: StreamOptions | None = None
-    """With `include_usage`, a last chunk tells the tokens."""
-    metadata: Metadata | None = None
-    """`session_id` names the session whose turn this is."""
-    tools: Some[ClientTool] | None = Field(default=None, description="Tools that the client carries out.")
+    model: str = Field(min_length=1, description="A model of Ollama, or `agent:NAME`.")
+    messages: Some[AnyMessage] = Field(min_length=1, description="The conversation; in a session, what is new of it.")
+    stream: bool | None = Field(None, description="Whether the answer comes in chunks.")
+    stream_options: StreamOptions | None = Field(
+        None, description="With `include_usage`, a last chunk tells the tokens."
+    )
+    metadata: Metadata | None = Field(None, description="`session_id` names the session whose turn this is.")
+    tools: Some[ClientTool] | None = Field(None, description="Tools that the client carries out.")
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = Field(
-        default=None, description="`required` cannot be enforced, and is as `auto`."
+        None, description="`required` cannot be enforced, and is as `auto`."
     )
-    response_format: Annotated[PlainFormat | SchemaFormat, Field(discriminator="type")] | None = None
-    """Text, any JSON, or JSON by a schema."""
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
-    """Whether, or how much, a model that can think does so."""
-    max_tokens: Annotated[int, Field(ge=1)] | None = None
-    """Of the answer, what the model thinks included."""
-    max_completion_tokens: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="Goes before `max_tokens`."
+    response_format: Annotated[PlainFormat | SchemaFormat, Field(discriminator="type")] | None = Field(
+        None, description="Text, any JSON, or JSON by a schema."
     )
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    """How far the model strays from the likeliest words."""
-    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Words are chosen from the likeliest that make up this share."""
-    frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
-    """Against words by how often they were said."""
-    presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
-    """Against words that were said."""
-    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
-    """The same seed and request give the same answer."""
-    stop: str | Some[str] | None = None
-    """Texts before which the answer ends."""
-    n: Annotated[int | None, _only(1)] = Field(default=None, description="1 alone: there is one answer to a request.")
-    logprobs: Annotated[bool | None, _only(False)] = Field(default=None, description="False alone.")
-    top_logprobs: Annotated[int | None, _only(0)] = Field(default=None, description="0 alone.")
-    logit_bias: Annotated[dict[str, Any] | None, _only({})] = Field(default=None, description="Empty alone.")
-    modalities: Annotated[list[str] | None, _only(["text"])] = Field(default=None, description="Text alone.")
-    audio: Annotated[Any, _only()] = Field(default=None, description="Not supported.")
-    functions: Annotated[Any, _only()] = Field(default=None, description="Not supported; `tools` is its successor.")
-    function_call: Annotated[Any, _only()] = Field(default=None, description="Not supported.")
-    web_search_options: Annotated[Any, _only()] = Field(default=None, description="Not supported.")
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = Field(
+        None, description="Whether, or how much, a model that can think does so."
+    )
+    max_tokens: int | None = Field(None, ge=1, description="Of the answer, what the model thinks included.")
+    max_completion_tokens: int | None = Field(None, ge=1, description="Goes before `max_tokens`.")
+    temperature: float | None = Field(
+        None, ge=0, le=2, description="How far the model strays from the likeliest words."
+    )
+    top_p: float | None = Field(
+        None, ge=0, le=1, description="Words are chosen from the likeliest that make up this share."
+    )
+    frequency_penalty: float | None = Field(None, ge=-2, le=2, description="Against words by how often they were said.")
+    presence_penalty: float | None = Field(None, ge=-2, le=2, description="Against words that were said.")
+    seed: int | None = Field(None, ge=-(2**63), lt=2**63, description="The same seed and request give the same answer.")
+    stop: str | Some[str] | None = Field(None, description="Texts before which the answer ends.")
+    n: Annotated[int | None, _only(1)] = Field(None, description="1 alone: there is one answer to a request.")
+    logprobs: Annotated[bool | None, _only(False)] = Field(None, description="False alone.")
+    top_logprobs: Annotated[int | None, _only(0)] = Field(None, description="0 alone.")
+    logit_bias: Annotated[dict[str, Any] | None, _only({})] = Field(None, description="Empty alone.")
+    modalities: Annotated[list[str] | None, _only(["text"])] = Field(None, description="Text alone.")
+    audio: _Unsupported = None
+    functions: _Unsupported = Field(None, description="Not supported; `tools` is its successor.")
+    function_call: _Unsupported = None
+    web_search_options: _Unsupported = None
 
     @property
     def wants_usage(self) -> bool:
@@ -240,17 +225,13 @@ class CompletionRequest(Body):
         return {index: await _read(f"messages[{index}].content", of_message) for index, of_message in urls.items()}
 
     def _options(self) -> dict[str, Any]:
-        stop = [self.stop] if isinstance(self.stop, str) else self.stop
-        given = {
-            "num_predict": self.max_completion_tokens or self.max_tokens,
-            "temperature": self.temperature,
-            "top_p": self.top_p,
-            "frequency_penalty": self.frequency_penalty,
-            "presence_penalty": self.presence_penalty,
-            "seed": self.seed,
-            "stop": stop or None,
-        }
-        return {name: value for name, value in given.items() if value is not None}
+        same = {"temperature", "top_p", "frequency_penalty", "presence_penalty", "seed"}
+        options = self.model_dump(include=same, exclude_none=True)
+        if limit := self.max_completion_tokens or self.max_tokens:
+            options["num_predict"] = limit
+        if stop := [self.stop] if isinstance(self.stop, str) else self.stop:
+            options["stop"] = stop
+        return options
 
     def _format(self) -> str | dict[str, Any] | None:
         if isinstance(self.response_format, SchemaFormat):

@@ -134,10 +134,7 @@ class ToolMessage(Body):
         return message
 
 
-AnyMessage = Annotated[
-    SystemMessage | UserMessage | AssistantMessage | ToolMessage,
-    Field(discriminator="role"),
-]
+AnyMessage = Annotated[SystemMessage | UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
 
 
 def _message(role: Literal["system", "user", "assistant", "tool"], content: str) -> Message:

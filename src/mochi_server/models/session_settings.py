@@ -1,6 +1,6 @@
 """Settings of a session as requests carry them. Stored settings may hold unknown keys, requests may not."""
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 
 from mochi_server.models.common import StrictBody
 from mochi_server.sessions.types import AgentSettings, Names, ToolSettings
@@ -13,8 +13,7 @@ class ToolSettingsRequest(ToolSettings, StrictBody):
 
     model_config = _LAX
 
-    approved_tools: Names | None = None
-    """Tools whose calls were approved for the session."""
+    approved_tools: Names | None = Field(None, description="Tools whose calls were approved for the session.")
 
     def stored(self) -> ToolSettings:
         """Return the settings as sessions store them: without `approved_tools` if the request has none."""

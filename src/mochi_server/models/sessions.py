@@ -52,20 +52,19 @@ Title = Annotated[
 class SessionDefaults(StrictBody):
     """What the session's chat requests use unless they say otherwise."""
 
-    title: Title | None = None
-    """One line; without it the session has one of its own."""
-    options: Options | None = None
-    """Ollama's options, such as `temperature`, `seed` or `num_predict`."""
-    keep_alive: KeepAlive | None = None
-    """How long Ollama keeps the model in memory: seconds, or a duration such as `5m`."""
-    think: ThinkLevel | None = None
-    """Whether, or how much, models that can think do so."""
-    format: Format | None = None
-    """The form of answers: `json`, or a JSON schema."""
-    tool_settings: ToolSettingsRequest | None = None
-    """Which tools the model may call, and which calls are asked about."""
-    agent_settings: AgentSettingsRequest | None = None
-    """Which agents the model may call."""
+    title: Title | None = Field(None, description="One line; without it the session has one of its own.")
+    options: Options | None = Field(
+        None, description="Ollama's options, such as `temperature`, `seed` or `num_predict`."
+    )
+    keep_alive: KeepAlive | None = Field(
+        None, description="How long Ollama keeps the model in memory: seconds, or a duration such as `5m`."
+    )
+    think: ThinkLevel | None = Field(None, description="Whether, or how much, models that can think do so.")
+    format: Format | None = Field(None, description="The form of answers: `json`, or a JSON schema.")
+    tool_settings: ToolSettingsRequest | None = Field(
+        None, description="Which tools the model may call, and which calls are asked about."
+    )
+    agent_settings: AgentSettingsRequest | None = Field(None, description="Which agents the model may call.")
 
     def given(self) -> dict[str, Any]:
         """Return the fields that the request has, by name, as sessions store them."""
@@ -77,26 +76,13 @@ class SessionDefaults(StrictBody):
 class SessionCreate(SessionDefaults):
     """A new session. ``system_prompt_source_file`` alone loads that prompt file; with a text it labels it."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {"model": "qwen3:14b"},
-                {
-                    "model": "qwen3:14b",
-                    "system_prompt": "Answer in one sentence.",
-                    "tool_settings": {"tool_group": "math", "execution_policy": "always_confirm"},
-                    "agent_settings": {"enabled_agents": ["coder"]},
-                },
-            ]
-        }
-    )
+    model_config = ConfigDict(json_schema_extra={"examples": [{"model": "qwen3:14b"}]})
 
-    model: ModelName
-    """One of Ollama's models that can chat; the tag is optional."""
-    system_prompt: Text | None = None
-    """The system message."""
-    system_prompt_source_file: str | None = None
-    """The prompt file that the system message comes from."""
+    model: ModelName = Field(description="One of Ollama's models that can chat; the tag is optional.")
+    system_prompt: Text | None = Field(None, description="The system message.")
+    system_prompt_source_file: str | None = Field(
+        None, description="The prompt file that the system message comes from."
+    )
 
     def options_of_session(self) -> SessionCreationOptions:
         """The request as the sessions' service takes it."""
@@ -114,12 +100,13 @@ class SessionPatch(SessionDefaults):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"title": "Paris", "think": None}]})
 
-    model: ModelName | SkipJsonSchema[None] = None
-    """One of Ollama's models that can chat; the tag is optional."""
-    summary_model: ModelName | None = None
-    """The model that summarizes the session."""
-    context_window: WindowOverride | None = None
-    """A window set by hand; null leaves it to the server again."""
+    model: ModelName | SkipJsonSchema[None] = Field(
+        None, description="One of Ollama's models that can chat; the tag is optional."
+    )
+    summary_model: ModelName | None = Field(None, description="The model that summarizes the session.")
+    context_window: WindowOverride | None = Field(
+        None, description="A window set by hand; null leaves it to the server again."
+    )
 
     def changes(self) -> dict[str, Any]:
         """The fields that were given, by name."""
@@ -134,8 +121,7 @@ class MessageEdit(StrictBody):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"content": "What is the capital of Spain?"}]})
 
-    content: NonBlank
-    """The new text."""
+    content: NonBlank = Field(description="The new text.")
 
 
 def _given(field: str) -> JsonDict:
@@ -148,14 +134,12 @@ class SystemPromptUpdate(StrictBody):
     model_config = ConfigDict(
         json_schema_extra={
             "anyOf": [_given("content"), _given("source_file")],
-            "examples": [{"content": "Answer in one sentence."}, {"source_file": "helpful.md"}],
-        }
+            "examples": [{"source_file": "helpful.md"}],
+        },
     )
 
-    content: NonBlank | None = None
-    """The system message."""
-    source_file: str | None = None
-    """The prompt file that it comes from."""
+    content: NonBlank | None = Field(None, description="The system message.")
+    source_file: str | None = Field(None, description="The prompt file that it comes from.")
 
 
 class Session(BaseModel):
@@ -222,8 +206,7 @@ class SummarizeRequest(StrictBody):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"model": "qwen3:4b"}]})
 
-    model: ModelName | None = None
-    """Without it, the session's `summary_model`, or its model."""
+    model: ModelName | None = Field(None, description="Without it, the session's `summary_model`, or its model.")
 
 
 class SummaryOut(BaseModel):
@@ -259,8 +242,9 @@ class WindowStatus(BaseModel):
     model_max_context: int | None
     last_adjustment_reason: str | None
     manual_override: bool
-    manual_override_session_id: str | None
-    """The session in which the model's window was set by hand."""
+    manual_override_session_id: str | None = Field(
+        description="The session in which the model's window was set by hand."
+    )
     usage_tokens: int | None
     usage_ratio: float | None
 

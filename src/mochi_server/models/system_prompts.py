@@ -1,34 +1,27 @@
 """Schemas of system prompt files."""
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from mochi_server.constants import MAX_PROMPT_CHARS
 from mochi_server.models.common import SAYS_SOMETHING, StrictBody
-from mochi_server.services.system_prompts import PromptListing, SystemPrompt
 
 
 class PromptContent(StrictBody):
     """A new text for a prompt file; not blank, under 10,000 characters."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"content": "Answer in one sentence."}]})
-
-    content: str = Field(json_schema_extra={**SAYS_SOMETHING, "maxLength": MAX_PROMPT_CHARS - 1})
-    """The text."""
+    content: str = Field(
+        description="The text.", json_schema_extra={**SAYS_SOMETHING, "maxLength": MAX_PROMPT_CHARS - 1}
+    )
 
 
 class PromptFile(PromptContent):
     """A prompt file: a plain name that ends in ``.md`` or ``.txt``, and its text."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"filename": "helpful.md", "content": "Answer in one sentence."}]}
+    filename: str = Field(
+        json_schema_extra={"pattern": r"\.(md|txt)$", "maxLength": 200},
+        examples=["helpful.md"],
+        description="A plain name that ends in `.md` or `.txt`.",
     )
-
-    filename: str = Field(json_schema_extra={"pattern": r"\.(md|txt)$", "maxLength": 200}, examples=["helpful.md"])
-    """A plain name that ends in `.md` or `.txt`."""
-
-    @classmethod
-    def of(cls, prompt: SystemPrompt) -> "PromptFile":
-        return cls(filename=prompt.filename, content=prompt.content)
 
 
 class PromptEntry(BaseModel):
@@ -37,10 +30,6 @@ class PromptEntry(BaseModel):
     filename: str
     preview: str
     word_count: int
-
-    @classmethod
-    def of(cls, listing: PromptListing) -> "PromptEntry":
-        return cls.model_validate(listing, from_attributes=True)
 
 
 class PromptList(BaseModel):

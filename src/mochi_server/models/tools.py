@@ -1,15 +1,19 @@
 """Schemas of tools, and of decisions about their calls."""
 
-from dataclasses import asdict
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field
 
 from mochi_server.chat.confirmation import Confirmation
 from mochi_server.models.common import StrictBody
-from mochi_server.tools.discovery import Tool, ToolCatalogue
-from mochi_server.tools.execution import ToolExecutionService
+from mochi_server.tools.schema import ToolSchema
 from mochi_server.tools.toolbox import Decision
+
+
+class Shown(BaseModel):
+    """Base of schemas that are read from the attributes of a service's objects."""
+
+    model_config = ConfigDict(from_attributes=True)
 
 
 class ToolParameter(BaseModel):
@@ -19,37 +23,22 @@ class ToolParameter(BaseModel):
     description: str
 
 
-class ToolSummary(BaseModel):
+class ToolSummary(Shown):
     """A tool; ``destructive`` tools are asked about under the policy ``confirm_destructive``."""
 
     name: str
-    description: str
-    parameters: dict[str, ToolParameter]
+    description: str = Field(validation_alias=AliasPath("schema", "description"))
+    parameters: dict[str, ToolParameter] = Field(validation_alias=AliasPath("schema", "overview"))
     destructive: bool
-
-    @classmethod
-    def of(cls, tool: Tool) -> "ToolSummary":
-        parameters = {name: ToolParameter(**parameter) for name, parameter in tool.schema.overview.items()}
-        return cls(
-            name=tool.name,
-            description=tool.schema.description,
-            parameters=parameters,
-            destructive=tool.destructive,
-        )
 
 
 class ToolDetails(ToolSummary):
     """A tool with its JSON schema, as models get it."""
 
-    schema_: dict[str, Any] = Field(alias="schema")
-
-    @classmethod
-    def of(cls, tool: Tool) -> "ToolDetails":
-        summary = ToolSummary.of(tool).model_dump()
-        return cls.model_validate(summary | {"schema": tool.schema.definition()})
+    schema_: Annotated[dict[str, Any], BeforeValidator(ToolSchema.definition)] = Field(alias="schema")
 
 
-class ToolProblem(BaseModel):
+class ToolProblem(Shown):
     """A tool, a file or an MCP server that cannot be used, and why."""
 
     name: str
@@ -62,14 +51,6 @@ class ToolList(BaseModel):
     tools: dict[str, ToolSummary]
     groups: dict[str, list[str]]
     problems: list[ToolProblem]
-
-    @classmethod
-    def of(cls, catalogue: ToolCatalogue) -> "ToolList":
-        return cls(
-            tools={name: ToolSummary.of(tool) for name, tool in catalogue.tools.items()},
-            groups=dict(catalogue.groups),
-            problems=[ToolProblem(name=p.name, message=p.message) for p in catalogue.problems],
-        )
 
 
 class ToolExecution(BaseModel):
@@ -104,37 +85,21 @@ class ExecutionList(BaseModel):
     executions: list[ToolExecution]
     statistics: AllExecutionStatistics
 
-    @classmethod
-    def of(cls, execution: ToolExecutionService) -> "ExecutionList":
-        return cls(
-            executions=[ToolExecution.model_validate(asdict(run)) for run in execution.history()],
-            statistics=AllExecutionStatistics.model_validate(execution.statistics()),
-        )
-
 
 class ToolDecision(StrictBody):
     """Approve or deny a pending call. ``arguments`` replace those of the model; the model is told the ``reason``."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {"confirmation_id": "6f1e2d3c4b5a", "approved": True, "remember": "session"},
-                {"confirmation_id": "6f1e2d3c4b5a", "approved": True, "arguments": {"sides": 20}},
-                {"confirmation_id": "6f1e2d3c4b5a", "approved": False, "reason": "Not this file."},
-            ]
-        }
-    )
+    model_config = ConfigDict(json_schema_extra={"examples": [{"confirmation_id": "6f1e2d3c4b5a", "approved": True}]})
 
-    confirmation_id: str
-    """The id in the event that asks, or in the list of pending calls."""
-    approved: bool
-    """Whether the call runs."""
-    arguments: dict[str, Any] | None = None
-    """To be used in place of the model's; they are checked again."""
-    reason: str | None = Field(default=None, max_length=10_000)
-    """Told to the model."""
-    remember: Literal["once", "session"] = "once"
-    """With `session`, an approved tool is not asked about again in this session."""
+    confirmation_id: str = Field(description="The id in the event that asks, or in the list of pending calls.")
+    approved: bool = Field(description="Whether the call runs.")
+    arguments: dict[str, Any] | None = Field(
+        None, description="To be used in place of the model's; they are checked again."
+    )
+    reason: str | None = Field(None, max_length=10_000, description="Told to the model.")
+    remember: Literal["once", "session"] = Field(
+        "once", description="With `session`, an approved tool is not asked about again in this session."
+    )
 
     def decision(self) -> Decision:
         """The decision as the broker takes it."""
@@ -159,13 +124,13 @@ class ToolDecided(BaseModel):
         )
 
 
-class PendingConfirmation(BaseModel):
+class PendingConfirmation(Shown):
     """A call that waits for approval; ``agent_name`` is set for calls of an agent."""
 
     confirmation_id: str
-    tool_name: str
-    arguments: dict[str, Any]
-    call_index: int
+    tool_name: str = Field(validation_alias=AliasPath("call", "name"))
+    arguments: dict[str, Any] = Field(validation_alias=AliasPath("call", "arguments"))
+    call_index: int = Field(validation_alias=AliasPath("call", "index"))
     agent_name: str | None
 
 
@@ -176,15 +141,4 @@ class PendingConfirmations(BaseModel):
 
     @classmethod
     def of(cls, waiting: list[Confirmation]) -> "PendingConfirmations":
-        return cls(
-            confirmations=[
-                PendingConfirmation(
-                    confirmation_id=c.confirmation_id,
-                    tool_name=c.call.name,
-                    arguments=c.call.arguments,
-                    call_index=c.call.index,
-                    agent_name=c.agent_name,
-                )
-                for c in waiting
-            ]
-        )
+        return cls.model_validate({"confirmations": waiting})

@@ -3,7 +3,6 @@
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, RootModel, model_validator
-from pydantic.config import JsonDict
 
 from mochi_server.models.common import StrictBody, whole
 from mochi_server.models.sessions import SessionList
@@ -22,40 +21,20 @@ class SessionFork(StrictBody):
             "not": {
                 "properties": {"message_index": {"type": "integer"}, "message_id": {"type": "string"}},
                 "required": ["message_index", "message_id"],
-            },
-            "examples": [{"message_index": 3}, {"message_id": "0c1d2e3f4a"}],
+            }
         }
     )
 
-    message_index: Annotated[int, BeforeValidator(whole)] | None = None
-    """Its position, from 0."""
-    message_id: str | None = None
-    """Its id."""
+    message_index: Annotated[int, BeforeValidator(whole)] | None = Field(
+        default=None, description="Its position, from 0."
+    )
+    message_id: str | None = Field(default=None, description="Its id.")
 
     @model_validator(mode="after")
     def _names_one(self) -> "SessionFork":
         if self.message_index is not None and self.message_id is not None:
             raise ValueError("give message_index or message_id, not both")
         return self
-
-
-_SESSION: JsonDict = {
-    "metadata": {"session_id": "a1b2c3d4e5", "model": "qwen3:14b", "created_at": "2026-01-01T12:00:00+00:00"},
-    "messages": [{"role": "user", "content": "Hello!"}, {"role": "assistant", "content": "Hi.", "model": "qwen3:14b"}],
-}
-_CHAT: JsonDict = {
-    "title": "Greetings",
-    "chat": {
-        "models": ["qwen3:14b"],
-        "history": {
-            "currentId": "b",
-            "messages": {
-                "a": {"parentId": None, "childrenIds": ["b"], "role": "user", "content": "Hello!"},
-                "b": {"parentId": "a", "childrenIds": [], "role": "assistant", "content": "Hi.", "model": "qwen3:14b"},
-            },
-        },
-    },
-}
 
 
 class SessionImport(
@@ -67,8 +46,6 @@ class SessionImport(
     ]
 ):
     """Exported sessions, one or many: of this server, or chats of Open WebUI; older ones are bare."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [_SESSION, [_SESSION, _CHAT]]})
 
     @classmethod
     def body(cls) -> dict[str, Any]:

@@ -2,21 +2,10 @@
 
 from fastapi import APIRouter
 
-from mochi_server.routers import (
-    agents,
-    chat,
-    compare,
-    health,
-    metrics,
-    models,
-    openai,
-    sessions,
-    system_prompts,
-    tools,
-)
-from mochi_server.routers.errors import ANY_ERROR, ANY_ROUTE, described
+from mochi_server.routers import agents, chat, compare, health, metrics, models, openai, sessions, system_prompts, tools
+from mochi_server.routers.errors import any_error
 
-api = APIRouter(responses={"default": described(*ANY_ROUTE, description=ANY_ERROR)})
+api = APIRouter(responses=any_error())
 """To be included under ``API_PREFIX``: without a prefix FastAPI would build each of its routes once more."""
 for module in (health, metrics, compare, models, sessions, chat, tools, agents, system_prompts):
     api.include_router(module.router)

@@ -1,40 +1,43 @@
 """/agents"""
 
-from mochi_server.dependencies import AgentChatsDep, AgentsDep
+from typing import Any
+
+from mochi_server.agents.config import AgentDefinition
+from mochi_server.dependencies import AgentChatsDep, AgentsDep, Router
 from mochi_server.errors import AgentInvalid, AgentNotFound, SessionNotFound
 from mochi_server.models.agents import AgentChatDetail, AgentChatList, AgentDetails, AgentList
+from mochi_server.models.sessions import SessionDetail
 from mochi_server.routers.errors import responses
-from mochi_server.routers.router import Router
 from mochi_server.sessions.types import SessionQuery
 
 router = Router(prefix="/agents", tags=["agents"])
 
 
-@router.get("")
-async def list_agents(agents: AgentsDep) -> AgentList:
+@router.get("", response_model=AgentList)
+async def list_agents(agents: AgentsDep) -> dict[str, Any]:
     """List the agents, and what is wrong with those that cannot be used."""
-    return AgentList.of(await agents.agents())
+    return {"agents": await agents.agents()}
 
 
-@router.post("/reload")
-async def reload_agents(agents: AgentsDep) -> AgentList:
+@router.post("/reload", response_model=AgentList)
+async def reload_agents(agents: AgentsDep) -> dict[str, Any]:
     """Read the agents directory again."""
-    return AgentList.of(await agents.reload())
+    return {"agents": await agents.reload()}
 
 
-@router.get("/chats")
-async def list_agent_chats(chats: AgentChatsDep) -> AgentChatList:
+@router.get("/chats", response_model=AgentChatList)
+async def list_agent_chats(chats: AgentChatsDep) -> dict[str, Any]:
     """List the sessions of agents, the last changed first."""
-    return AgentChatList.of(await chats.list(SessionQuery()))
+    return {"sessions": (await chats.list(SessionQuery())).entries}
 
 
-@router.get("/chats/{session_id}", responses=responses(SessionNotFound))
-async def get_agent_chat(session_id: str, chats: AgentChatsDep) -> AgentChatDetail:
+@router.get("/chats/{session_id}", response_model=AgentChatDetail, responses=responses(SessionNotFound))
+async def get_agent_chat(session_id: str, chats: AgentChatsDep) -> SessionDetail:
     """Get a session of an agent with its messages."""
     return AgentChatDetail.of(await chats.load(session_id))
 
 
-@router.get("/{agent_name}", responses=responses(AgentNotFound, AgentInvalid))
-async def get_agent(agent_name: str, agents: AgentsDep) -> AgentDetails:
+@router.get("/{agent_name}", response_model=AgentDetails, responses=responses(AgentNotFound, AgentInvalid))
+async def get_agent(agent_name: str, agents: AgentsDep) -> AgentDefinition:
     """Get one agent with its prompt and its tools."""
-    return AgentDetails.of(await agents.get(agent_name))
+    return await agents.get(agent_name)

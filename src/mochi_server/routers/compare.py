@@ -3,10 +3,10 @@
 from fastapi import APIRouter, Response
 
 from mochi_server.dependencies import CompareDep
-from mochi_server.errors import InvalidComparison, OllamaError, OllamaUnreachable, ShuttingDown, ValidationFailed
+from mochi_server.errors import InvalidComparison, ShuttingDown, ValidationFailed
 from mochi_server.models.compare import CompareRequest
 from mochi_server.models.events import COMPARE_EVENTS
-from mochi_server.routers.errors import responses
+from mochi_server.routers.errors import OLLAMA_ERRORS, responses
 from mochi_server.routers.sse import EventsResponse, streams
 
 router = APIRouter(tags=["models"])
@@ -15,7 +15,7 @@ _STREAM = streams(
     'event: chunk\ndata: {"modelId":"qwen3:14b","delta":"Paris"}\n\n'
     'event: complete\ndata: {"message":"All models completed"}\n\n',
 )
-_RESPONSES = _STREAM | responses(InvalidComparison, ValidationFailed, OllamaUnreachable, OllamaError, ShuttingDown)
+_RESPONSES = _STREAM | responses(InvalidComparison, ValidationFailed, *OLLAMA_ERRORS, ShuttingDown)
 
 
 @router.post("/models/test", response_class=Response, responses=_RESPONSES)

@@ -1,15 +1,18 @@
-"""How errors become answers: one envelope for everything, and what the documentation says of it."""
+"""How errors become responses, and how the document describes them."""
 
+import inspect
+from collections.abc import Sequence
 from typing import Any
 
+import orjson
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
-from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from mochi_server.asgi import ERROR, worded
+from mochi_server.constants import API_PREFIX, OPENAI_PREFIX
 from mochi_server.errors import (
     BodyTooLarge,
     HeadersTooLarge,
@@ -18,20 +21,29 @@ from mochi_server.errors import (
     MalformedRequest,
     MethodNotAllowed,
     MochiError,
+    ModelNotFound,
+    OllamaError,
+    OllamaUnreachable,
     OriginForbidden,
     RequestTimedOut,
     RouteNotFound,
+    StorageBusy,
+    StorageFailed,
     Unauthorized,
     ValidationFailed,
 )
 from mochi_server.models.common import ErrorEnvelope
 from mochi_server.models.events import REFERENCE
 from mochi_server.models.openai_answers import OpenAIErrorEnvelope
-from mochi_server.openai.errors import openai_error, openai_status
 from mochi_server.routers.connection import ClientGone
-from mochi_server.routers.examples import example, sample
 
-ANY_ROUTE: tuple[type[MochiError], ...] = (
+Responses = dict[int | str, dict[str, Any]]
+
+OLLAMA_ERRORS = (OllamaUnreachable, OllamaError)
+MODEL_ERRORS = (ModelNotFound, *OLLAMA_ERRORS)
+STORAGE_ERRORS = (StorageFailed, StorageBusy)
+
+_ANY_ROUTE = (
     Unauthorized,
     OriginForbidden,
     HostForbidden,
@@ -41,103 +53,83 @@ ANY_ROUTE: tuple[type[MochiError], ...] = (
     RequestTimedOut,
     InternalError,
 )
-ANY_ERROR = "Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431."
-"""What the documentation says of ``ANY_ROUTE``."""
+_ANY_ERROR = "Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431."
+_SAMPLES: dict[Any, Any] = {int: 1000, int | str: 3, int | None: 8192, float: 60, OSError: OSError(28, "Disk full")}
+_ERRORS_SHOWN = 20
+_METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 
 
-def answer(error: MochiError, request: Request) -> Response:
-    """An error as a response."""
-    request.scope[ERROR] = error.code
-    status, body = worded(error, request.scope["path"])
-    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
-    return Response(body, status_code=status, media_type="application/json", headers=headers)
-
-
-def responses(*errors: type[MochiError]) -> dict[int | str, dict[str, Any]]:
-    """The ``responses`` of a route that can end in these errors, an example of each among them."""
-    by_status: dict[int, list[type[MochiError]]] = {}
+def responses(*errors: type[MochiError], prefix: str = API_PREFIX) -> Responses:
+    """Return the `responses` of a route that can end in these errors, with an example of each."""
+    by_status: dict[int, list[bytes]] = {}
     for error in errors:
-        by_status.setdefault(int(error.status), []).append(error)
-    return {status: described(*same) for status, same in sorted(by_status.items())}
+        status, body = worded(sample(error), prefix)
+        by_status.setdefault(status, []).append(body)
+    return {status: _described(bodies, prefix) for status, bodies in sorted(by_status.items())}
 
 
-def described(*errors: type[MochiError], description: str = "") -> dict[str, Any]:
-    """A response that is one of these errors."""
-    return _described(ErrorEnvelope, [example(error) for error in errors], description)
+def any_error(prefix: str = API_PREFIX) -> Responses:
+    """Return the `responses` of every route below a prefix."""
+    bodies = [worded(sample(error), prefix)[1] for error in _ANY_ROUTE]
+    return {"default": _described(bodies, prefix) | {"description": _ANY_ERROR}}
 
 
-def openai_responses(*errors: type[MochiError]) -> dict[int | str, dict[str, Any]]:
-    """The same for routes that answer with errors of OpenAI's form."""
-    by_status: dict[int, list[type[MochiError]]] = {}
-    for error in errors:
-        by_status.setdefault(openai_status(sample(error)), []).append(error)
-    return {status: openai_described(*same) for status, same in sorted(by_status.items())}
+def sample(error: type[MochiError]) -> MochiError:
+    """Return an error for the document, made of placeholders."""
+    required = [each for each in inspect.signature(error).parameters.values() if each.default is each.empty]
+    return error(**{p.name: _SAMPLES.get(p.annotation, f"<{p.name}>") for p in required if p.kind != p.VAR_KEYWORD})
 
 
-def openai_described(*errors: type[MochiError], description: str = "") -> dict[str, Any]:
-    """A response that is one of these errors, in OpenAI's form."""
-    return _described(OpenAIErrorEnvelope, [openai_error(sample(error)) for error in errors], description)
-
-
-def _described(envelope: type[BaseModel], bodies: list[dict[str, Any]], description: str) -> dict[str, Any]:
-    examples = {code: {"summary": code, "value": body} for body in bodies if (code := body["error"]["code"])}
+def _described(bodies: Sequence[bytes], prefix: str) -> dict[str, Any]:
+    envelope = OpenAIErrorEnvelope if prefix == OPENAI_PREFIX else ErrorEnvelope
+    values = [orjson.loads(body) for body in bodies]
+    examples = {value["error"]["code"]: {"value": value} for value in values}
     return {
-        "description": description or ", ".join(f"`{code}`" for code in examples),
+        "description": ", ".join(f"`{code}`" for code in examples),
         # Named, for FastAPI would build a validator for each of some hundred models given here; the document knows it.
         "content": {"application/json": {"examples": examples, "schema": {"$ref": REFERENCE + envelope.__name__}}},
     }
 
 
 def add_handlers(app: FastAPI) -> None:
-    """Give every error of the app the one envelope."""
-    app.add_exception_handler(MochiError, _on_mochi_error)
-    app.add_exception_handler(RequestValidationError, _on_invalid_request)
-    app.add_exception_handler(HTTPException, _on_http_exception)
+    """Send every error of the app in one envelope."""
+    for kind in (MochiError, RequestValidationError, HTTPException, Exception):
+        app.add_exception_handler(kind, _on_error)
     app.add_exception_handler(ClientGone, _on_client_gone)
-    app.add_exception_handler(Exception, _on_unexpected)
-
-
-_ERRORS_SHOWN = 20
-_METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
-
-
-async def _on_mochi_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, MochiError)  # noqa: S101 - registered for it
-    return answer(error, request)
-
-
-async def _on_invalid_request(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for it
-    return answer(_validation_error(error), request)
-
-
-async def _on_http_exception(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)  # noqa: S101 - registered for it
-    if error.status_code == 405:
-        response = answer(MethodNotAllowed(request.method, request.url.path), request)
-        response.headers["Allow"] = ", ".join(_methods(request))
-        return response
-    if error.status_code == 404:
-        return answer(RouteNotFound(request.url.path), request)
-    return answer(ValidationFailed(str(error.detail)), request)
-
-
-def _methods(request: Request) -> list[str]:
-    """What the path takes. The router names the methods of one route only, also where several share the path."""
-    scopes = {method: {**request.scope, "method": method} for method in _METHODS}
-    return [
-        method
-        for method, scope in scopes.items()
-        if any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)
-    ]
 
 
 async def _on_client_gone(_: Request, __: Exception) -> Response:
     return Response(status_code=499)
 
 
-async def _on_unexpected(request: Request, __: Exception) -> Response:
-    return answer(InternalError(), request)
+async def _on_error(request: Request, exception: Exception) -> Response:
+    error = _translated(request, exception)
+    request.scope[ERROR] = error.code
+    status, body = worded(error, request.scope["path"])
+    headers = {"Allow": ", ".join(_methods(request))} if isinstance(error, MethodNotAllowed) else None
+    return Response(body, status, headers, media_type="application/json")
+
+
+def _translated(request: Request, error: Exception) -> MochiError:
+    if isinstance(error, MochiError):
+        return error
+    if isinstance(error, RequestValidationError):
+        return _validation_error(error)
+    if not isinstance(error, HTTPException):
+        return InternalError()
+    if error.status_code == 405:
+        return MethodNotAllowed(request.method, request.url.path)
+    return RouteNotFound(request.url.path) if error.status_code == 404 else ValidationFailed(str(error.detail))
+
+
+def _methods(request: Request) -> list[str]:
+    """Return the methods of a path. The router names those of one route only, also if several share the path."""
+    scopes = {method: {**request.scope, "method": method} for method in _METHODS}
+    return [
+        method
+        for method, scope in scopes.items()
+        if any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)
+    ]
 
 
 def _validation_error(error: RequestValidationError) -> ValidationFailed:

@@ -2,11 +2,10 @@
 
 from mochi_server import __version__
 from mochi_server.constants import API_PREFIX
-from mochi_server.dependencies import ClientDep, ServicesDep
+from mochi_server.dependencies import ClientDep, Router, ServicesDep
 from mochi_server.errors import NotReady, ShuttingDown
 from mochi_server.models.health import Alive, Health, Ready
 from mochi_server.routers.errors import responses
-from mochi_server.routers.router import Router
 
 router = Router(prefix="/health", tags=["health"])
 

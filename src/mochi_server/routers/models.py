@@ -1,21 +1,20 @@
 """/models"""
 
-from mochi_server.dependencies import ClientDep
-from mochi_server.errors import ModelNotFound, OllamaError, OllamaUnreachable
+from mochi_server.dependencies import ClientDep, Router
 from mochi_server.models.models import Model, ModelList
-from mochi_server.routers.errors import responses
-from mochi_server.routers.router import Router
+from mochi_server.ollama.types import ModelInfo
+from mochi_server.routers.errors import MODEL_ERRORS, OLLAMA_ERRORS, responses
 
 router = Router(prefix="/models", tags=["models"])
 
 
-@router.get("", responses=responses(OllamaUnreachable, OllamaError))
-async def list_models(client: ClientDep) -> ModelList:
+@router.get("", response_model=ModelList, responses=responses(*OLLAMA_ERRORS))
+async def list_models(client: ClientDep) -> dict[str, list[ModelInfo]]:
     """List the models that can chat."""
-    return ModelList(models=[Model.of(model) for model in await client.list_models()])
+    return {"models": await client.list_models()}
 
 
-@router.get("/{model_name:path}", responses=responses(ModelNotFound, OllamaUnreachable, OllamaError))
-async def get_model(model_name: str, client: ClientDep) -> Model:
+@router.get("/{model_name:path}", response_model=Model, responses=responses(*MODEL_ERRORS))
+async def get_model(model_name: str, client: ClientDep) -> ModelInfo:
     """Get one model; names may hold slashes and colons, the tag is optional."""
-    return Model.of(await client.find_model(model_name))
+    return await client.find_model(model_name)

@@ -1,6 +1,4 @@
-"""/v1: what clients of OpenAI's API ask"""
-
-from typing import Any
+"""Routes under `/v1`, for clients of OpenAI's API."""
 
 from fastapi import APIRouter, Request, Response
 
@@ -9,62 +7,44 @@ from mochi_server.dependencies import CompletionsDep
 from mochi_server.errors import (
     AgentInvalid,
     ContextOverflow,
-    ModelNotFound,
-    OllamaError,
-    OllamaUnreachable,
     SessionBusy,
     SessionConflict,
     SessionNotFound,
     ShuttingDown,
-    StorageBusy,
-    StorageFailed,
     ToolNotFound,
     ValidationFailed,
 )
-from mochi_server.models.openai import (
-    CompletionRequest,
-    HeadersParam,
-)
+from mochi_server.models.openai import CompletionRequest, HeadersParam
 from mochi_server.models.openai_answers import Completion, OpenAIModel, OpenAIModelList
 from mochi_server.openai.telling import Telling
 from mochi_server.openai.wire import Chunks, Head, whole
 from mochi_server.routers.connection import BodyReleasingRoute, until_disconnect
-from mochi_server.routers.errors import ANY_ERROR, ANY_ROUTE, openai_described, openai_responses
+from mochi_server.routers.errors import MODEL_ERRORS, OLLAMA_ERRORS, STORAGE_ERRORS, Responses, any_error, responses
 from mochi_server.routers.sse import CompletionResponse
 
 _CHUNKS = {
-    "schema": {
-        "type": "object",
-        "description": "`data` is a chunk of the completion, an error, or `[DONE]`, the last.",
-        "required": ["data"],
-        "properties": {"data": {"type": "string"}},
-    },
-    "example": (
-        'data: {"id":"chatcmpl-1f0c5e7a9b","object":"chat.completion.chunk","created":1790000000,"model":"qwen3:14b",'
-        '"choices":[{"index":0,"delta":{"content":"Paris"},"finish_reason":null}]}\n\ndata: [DONE]\n\n'
-    ),
+    "type": "object",
+    "description": "`data` is a chunk of the completion, an error, or `[DONE]`, the last.",
+    "required": ["data"],
+    "properties": {"data": {"type": "string"}},
 }
-_ANSWERS: dict[int | str, dict[str, Any]] = {
-    200: {"description": "The completion, whole or as chunks.", "content": {"text/event-stream": _CHUNKS}}
+_COMPLETION: Responses = {
+    200: {"description": "The completion, whole or as chunks.", "content": {"text/event-stream": {"schema": _CHUNKS}}}
 }
+_TURN_ERRORS = (SessionNotFound, ToolNotFound, SessionBusy, SessionConflict, *STORAGE_ERRORS, ShuttingDown)
 
 router = APIRouter(
-    prefix=OPENAI_PREFIX,
-    tags=["OpenAI"],
-    route_class=BodyReleasingRoute,
-    responses={"default": openai_described(*ANY_ROUTE, description=ANY_ERROR)},
+    prefix=OPENAI_PREFIX, tags=["OpenAI"], route_class=BodyReleasingRoute, responses=any_error(OPENAI_PREFIX)
 )
 
 
-@router.get("/models", responses=openai_responses(OllamaUnreachable, OllamaError))
+@router.get("/models", responses=responses(*OLLAMA_ERRORS, prefix=OPENAI_PREFIX))
 async def list_openai_models(completions: CompletionsDep) -> OpenAIModelList:
     """List what can be asked for: models that can chat, and agents as `agent:NAME`."""
     return OpenAIModelList(data=[OpenAIModel(id=name) for name in await completions.models()])
 
 
-@router.get(
-    "/models/{model_name:path}", responses=openai_responses(ModelNotFound, AgentInvalid, OllamaUnreachable, OllamaError)
-)
+@router.get("/models/{model_name:path}", responses=responses(*MODEL_ERRORS, AgentInvalid, prefix=OPENAI_PREFIX))
 async def get_openai_model(model_name: str, completions: CompletionsDep) -> OpenAIModel:
     """Whether a model or an agent can be asked for."""
     await completions.check_model(model_name)
@@ -74,28 +54,11 @@ async def get_openai_model(model_name: str, completions: CompletionsDep) -> Open
 @router.post(
     "/chat/completions",
     response_model=Completion,
-    responses=_ANSWERS
-    | openai_responses(
-        ValidationFailed,
-        ContextOverflow,
-        AgentInvalid,
-        ModelNotFound,
-        SessionNotFound,
-        ToolNotFound,
-        SessionBusy,
-        SessionConflict,
-        OllamaUnreachable,
-        OllamaError,
-        StorageFailed,
-        StorageBusy,
-        ShuttingDown,
-    ),
+    responses=_COMPLETION
+    | responses(ValidationFailed, ContextOverflow, AgentInvalid, *MODEL_ERRORS, *_TURN_ERRORS, prefix=OPENAI_PREFIX),
 )
 async def create_chat_completion(
-    request: Request,
-    body: CompletionRequest,
-    completions: CompletionsDep,
-    headers: HeadersParam,
+    request: Request, body: CompletionRequest, completions: CompletionsDep, headers: HeadersParam
 ) -> Response:
     """Answer a conversation, whole or streamed: without a session nothing is stored."""
     begun = await until_disconnect(request, completions.start(await body.ask(headers)))

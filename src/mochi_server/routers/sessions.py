@@ -4,20 +4,17 @@ from typing import Annotated
 
 from fastapi import Query, Request, Response
 
-from mochi_server.dependencies import RunsDep, SessionsDep, StoreDep, SummariesDep, TransfersDep
+from mochi_server.constants import TOTAL_HEADER
+from mochi_server.dependencies import Router, RunsDep, SessionsDep, StoreDep, SummariesDep, TransfersDep
 from mochi_server.errors import (
     BlobNotFound,
     InvalidMessageIndex,
-    ModelNotFound,
     NothingToSummarize,
-    OllamaError,
-    OllamaUnreachable,
     PromptNotFound,
     SessionBusy,
     SessionNotFound,
     ShuttingDown,
     StorageBusy,
-    StorageFailed,
     ValidationFailed,
 )
 from mochi_server.models.sessions import (
@@ -34,11 +31,9 @@ from mochi_server.models.sessions import (
     SystemPromptUpdate,
 )
 from mochi_server.models.transfer import ExportFormat, SessionFork, SessionImport, SessionsImported
-from mochi_server.routers.bytes import EXPORTED, PAGE, download, page_of, sessions_of
 from mochi_server.routers.connection import whole_body
-from mochi_server.routers.errors import responses
-from mochi_server.routers.images import IMAGE, image_response
-from mochi_server.routers.router import Router
+from mochi_server.routers.errors import MODEL_ERRORS, STORAGE_ERRORS, Responses, responses
+from mochi_server.routers.files import EXPORTED, IMAGE, exported, image_response
 from mochi_server.sessions.types import SessionQuery
 
 router = Router(prefix="/sessions", tags=["sessions"])
@@ -48,20 +43,22 @@ LimitQuery = Annotated[int | None, Query(ge=1, le=10_000, description="How many 
 FormatQuery = Annotated[ExportFormat, Query(description="JSON can be imported; Markdown is to be read.")]
 OffsetQuery = Annotated[int, Query(ge=0, le=2**31 - 1, description="How many to leave out at the beginning.")]
 
-_STORES = (StorageFailed, StorageBusy)
-_CHANGES = (SessionNotFound, SessionBusy, ValidationFailed, *_STORES)
-_ASKS_OLLAMA = (ModelNotFound, OllamaUnreachable, OllamaError)
+_CHANGES = (SessionNotFound, SessionBusy, ValidationFailed, *STORAGE_ERRORS)
+_PAGE: Responses = {
+    200: {"headers": {TOTAL_HEADER: {"description": "Sessions on all pages.", "schema": {"type": "integer"}}}}
+}
 
 
-@router.get("", response_model=SessionList, responses=PAGE | responses(ValidationFailed))
+@router.get("", response_model=SessionList, responses=_PAGE | responses(ValidationFailed))
 async def list_sessions(
     store: StoreDep, q: SearchQuery = None, limit: LimitQuery = None, offset: OffsetQuery = 0
 ) -> Response:
     """List sessions, the last changed first: all, or those whose title and messages hold every word of `q`."""
-    return page_of(await store.list(SessionQuery(limit, offset, q)))
+    page = await store.list(SessionQuery(limit, offset, q))
+    return Response(page.encoded, headers={TOTAL_HEADER: str(page.total)}, media_type="application/json")
 
 
-@router.post("", status_code=201, responses=responses(*_ASKS_OLLAMA, PromptNotFound, ValidationFailed, *_STORES))
+@router.post("", status_code=201, responses=responses(*MODEL_ERRORS, PromptNotFound, ValidationFailed, *STORAGE_ERRORS))
 async def create_session(body: SessionCreate, sessions: SessionsDep) -> Session:
     """Create a session."""
     return Session.of(await sessions.create(body.options_of_session()))
@@ -72,11 +69,12 @@ async def create_session(body: SessionCreate, sessions: SessionsDep) -> Session:
     status_code=201,
     response_model=SessionsImported,
     openapi_extra=SessionImport.body(),
-    responses=responses(ValidationFailed, *_STORES, ShuttingDown),
+    responses=responses(ValidationFailed, *STORAGE_ERRORS, ShuttingDown),
 )
 async def import_sessions(request: Request, transfers: TransfersDep) -> Response:
     """Store the sessions of an exported file, of this server or of Open WebUI, under new ids: all of them or none."""
-    return sessions_of(await transfers.import_sessions(await whole_body(request)), 201)
+    imported = await transfers.import_sessions(await whole_body(request))
+    return Response(imported.encoded, 201, media_type="application/json")
 
 
 @router.get("/{session_id}", responses=responses(SessionNotFound, StorageBusy))
@@ -85,13 +83,13 @@ async def get_session(session_id: str, store: StoreDep) -> SessionDetail:
     return SessionDetail.of(await store.load(session_id))
 
 
-@router.patch("/{session_id}", responses=responses(SessionNotFound, *_ASKS_OLLAMA, ValidationFailed, *_STORES))
+@router.patch("/{session_id}", responses=responses(SessionNotFound, *MODEL_ERRORS, ValidationFailed, *STORAGE_ERRORS))
 async def patch_session(session_id: str, body: SessionPatch, sessions: SessionsDep) -> Session:
     """Change a session's settings; also while it is answering."""
     return Session.of(await sessions.patch(session_id, body.changes()))
 
 
-@router.delete("/{session_id}", status_code=204, responses=responses(SessionNotFound, *_STORES))
+@router.delete("/{session_id}", status_code=204, responses=responses(SessionNotFound, *STORAGE_ERRORS))
 async def delete_session(session_id: str, sessions: SessionsDep, runs: RunsDep) -> None:
     """Delete a session; a running turn is stopped first."""
     await runs.abandon(session_id)
@@ -102,7 +100,7 @@ async def delete_session(session_id: str, sessions: SessionsDep, runs: RunsDep) 
 @router.post(
     "/{session_id}/fork",
     status_code=201,
-    responses=responses(SessionNotFound, InvalidMessageIndex, ValidationFailed, *_STORES),
+    responses=responses(SessionNotFound, InvalidMessageIndex, ValidationFailed, *STORAGE_ERRORS),
 )
 async def fork_session(session_id: str, transfers: TransfersDep, body: SessionFork | None = None) -> SessionDetail:
     """Begin a new session with the messages up to one of this session, which stays as it is."""
@@ -115,7 +113,7 @@ async def fork_session(session_id: str, transfers: TransfersDep, body: SessionFo
 )
 async def export_session(session_id: str, transfers: TransfersDep, format: FormatQuery = "json") -> Response:
     """Get a session as a file: JSON, which can be imported, its images with it, or Markdown, to be read."""
-    return download(session_id, format, await transfers.export(session_id, format))
+    return exported(session_id, format, await transfers.export(session_id, format))
 
 
 @router.get("/{session_id}/messages", responses=responses(SessionNotFound, StorageBusy))
@@ -127,7 +125,7 @@ async def list_messages(session_id: str, store: StoreDep) -> MessageList:
 @router.get(
     "/{session_id}/blobs/{sha256}",
     response_class=Response,
-    responses=IMAGE | responses(SessionNotFound, BlobNotFound, *_STORES),
+    responses=IMAGE | responses(SessionNotFound, BlobNotFound, *STORAGE_ERRORS),
 )
 async def get_blob(session_id: str, sha256: str, sessions: SessionsDep) -> Response:
     """Get an image that a message of the session names."""
@@ -154,7 +152,7 @@ async def remove_system_prompt(session_id: str, sessions: SessionsDep) -> None:
 
 @router.post(
     "/{session_id}/summarize",
-    responses=responses(SessionNotFound, NothingToSummarize, *_ASKS_OLLAMA, ValidationFailed, *_STORES),
+    responses=responses(SessionNotFound, NothingToSummarize, *MODEL_ERRORS, ValidationFailed, *STORAGE_ERRORS),
 )
 async def summarize_session(
     session_id: str, summaries: SummariesDep, body: SummarizeRequest | None = None

@@ -1,36 +1,40 @@
 """/system-prompts"""
 
-from mochi_server.dependencies import PromptsDep
+from mochi_server.dependencies import PromptsDep, Router
 from mochi_server.errors import PromptExists, PromptNotFound, StorageFailed, ValidationFailed
-from mochi_server.models.system_prompts import PromptContent, PromptEntry, PromptFile, PromptList
+from mochi_server.models.system_prompts import PromptContent, PromptFile, PromptList
 from mochi_server.routers.errors import responses
-from mochi_server.routers.router import Router
+from mochi_server.services.system_prompts import PromptListing, SystemPrompt
 
 router = Router(prefix="/system-prompts", tags=["system prompts"])
 
 
-@router.get("")
-def list_prompts(prompts: PromptsDep) -> PromptList:
+@router.get("", response_model=PromptList)
+def list_prompts(prompts: PromptsDep) -> dict[str, list[PromptListing]]:
     """List the prompt files."""
-    return PromptList(prompts=[PromptEntry.of(listing) for listing in prompts.list()])
+    return {"prompts": prompts.list()}
 
 
-@router.post("", status_code=201, responses=responses(PromptExists, ValidationFailed, StorageFailed))
-def create_prompt(body: PromptFile, prompts: PromptsDep) -> PromptFile:
+@router.post(
+    "", status_code=201, response_model=PromptFile, responses=responses(PromptExists, ValidationFailed, StorageFailed)
+)
+def create_prompt(body: PromptFile, prompts: PromptsDep) -> SystemPrompt:
     """Create a prompt file."""
-    return PromptFile.of(prompts.create(body.filename, body.content))
+    return prompts.create(body.filename, body.content)
 
 
-@router.get("/{filename}", responses=responses(PromptNotFound))
-def get_prompt(filename: str, prompts: PromptsDep) -> PromptFile:
+@router.get("/{filename}", response_model=PromptFile, responses=responses(PromptNotFound))
+def get_prompt(filename: str, prompts: PromptsDep) -> SystemPrompt:
     """Get a prompt file."""
-    return PromptFile.of(prompts.get(filename))
+    return prompts.get(filename)
 
 
-@router.put("/{filename}", responses=responses(PromptNotFound, ValidationFailed, StorageFailed))
-def update_prompt(filename: str, body: PromptContent, prompts: PromptsDep) -> PromptFile:
+@router.put(
+    "/{filename}", response_model=PromptFile, responses=responses(PromptNotFound, ValidationFailed, StorageFailed)
+)
+def update_prompt(filename: str, body: PromptContent, prompts: PromptsDep) -> SystemPrompt:
     """Overwrite a prompt file."""
-    return PromptFile.of(prompts.update(filename, body.content))
+    return prompts.update(filename, body.content)
 
 
 @router.delete("/{filename}", status_code=204, responses=responses(PromptNotFound, StorageFailed))

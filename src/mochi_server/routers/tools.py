@@ -1,33 +1,35 @@
 """/tools"""
 
-from mochi_server.dependencies import ExecutionDep, ToolsDep
+from typing import Any
+
+from mochi_server.dependencies import ExecutionDep, Router, ToolsDep
 from mochi_server.errors import ToolNotFound
 from mochi_server.models.tools import ExecutionList, ToolDetails, ToolList
 from mochi_server.routers.errors import responses
-from mochi_server.routers.router import Router
+from mochi_server.tools.discovery import Tool, ToolCatalogue
 
 router = Router(prefix="/tools", tags=["tools"])
 
 
-@router.get("")
-async def list_tools(tools: ToolsDep) -> ToolList:
+@router.get("", response_model=ToolList)
+async def list_tools(tools: ToolsDep) -> ToolCatalogue:
     """List the tools, their groups, and what in the directory cannot be used."""
-    return ToolList.of(await tools.catalogue())
+    return await tools.catalogue()
 
 
-@router.get("/executions")
-async def list_executions(execution: ExecutionDep) -> ExecutionList:
+@router.get("/executions", response_model=ExecutionList)
+async def list_executions(execution: ExecutionDep) -> dict[str, Any]:
     """List the last hundred runs of tools, with statistics."""
-    return ExecutionList.of(execution)
+    return {"executions": execution.history(), "statistics": execution.statistics()}
 
 
-@router.post("/reload")
-async def reload_tools(tools: ToolsDep) -> ToolList:
+@router.post("/reload", response_model=ToolList)
+async def reload_tools(tools: ToolsDep) -> ToolCatalogue:
     """Read the tools directory again, and connect to its MCP servers anew."""
-    return ToolList.of(await tools.reload())
+    return await tools.reload()
 
 
-@router.get("/{tool_name}", responses=responses(ToolNotFound))
-async def get_tool(tool_name: str, tools: ToolsDep) -> ToolDetails:
+@router.get("/{tool_name}", response_model=ToolDetails, responses=responses(ToolNotFound))
+async def get_tool(tool_name: str, tools: ToolsDep) -> Tool:
     """Get one tool with its JSON schema."""
-    return ToolDetails.of((await tools.catalogue()).get(tool_name))
+    return (await tools.catalogue()).get(tool_name)

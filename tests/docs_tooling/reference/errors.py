@@ -1,12 +1,9 @@
 """``docs/reference/errors.md``"""
 
-import re
 from collections.abc import Iterator
 
 from mochi_server import errors
 from tests.docs_tooling.reference.markdown import page
-
-_LINE = re.compile(r"^[├└]── (\w+) +\w+ +\d+ +(.+)$", re.MULTILINE)
 
 INTRODUCTION = """
 Every error has the same body:
@@ -27,7 +24,7 @@ def errors_page() -> str:
 
 def codes() -> list[str]:
     """Every code, once."""
-    return sorted({error.code for error in errors.all_errors()})
+    return sorted({error.code for error in errors.MochiError.__subclasses__()})
 
 
 def _section(code: str) -> str:
@@ -36,7 +33,6 @@ def _section(code: str) -> str:
 
 def _ways(code: str) -> Iterator[str]:
     """The classes with that code; they differ in status."""
-    said = dict(_LINE.findall(errors.__doc__ or ""))
-    for error in errors.all_errors():
+    for error in errors.MochiError.__subclasses__():
         if error.code == code:
-            yield f"- Status {int(error.status)}: {said[error.__name__].strip()}. `{error.__name__}`"
+            yield f"- Status {int(error.status)}: {error.cause}. `{error.__name__}`"
