@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from mochi_server.tools.discovery import LEADS_OUT, Problem, leads_out
+from mochi_server.tools.loader import LEADS_OUT, Problem, leads_out
 
 FILE = "mcp.json"
 NEEDS_EXTRA = "MCP servers need the extra mcp: pip install 'mochi-server[mcp]'"

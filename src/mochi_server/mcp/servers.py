@@ -15,8 +15,9 @@ import anyio
 
 from mochi_server.mcp.config import McpConfig, read_config
 from mochi_server.mcp.server import McpServer
-from mochi_server.tools.discovery import RESERVED_NAMES, Problem, Tool, ToolCatalogue
+from mochi_server.tools.discovery import RESERVED_NAMES, Tool, ToolCatalogue
 from mochi_server.tools.execution import Raised, shortened
+from mochi_server.tools.loader import Problem
 
 if TYPE_CHECKING:
     from mochi_server.mcp.described import Described

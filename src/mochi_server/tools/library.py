@@ -6,8 +6,9 @@ from typing import Protocol
 
 import anyio
 
-from mochi_server.tools.discovery import Problem, ToolCatalogue, ToolDiscoveryService
+from mochi_server.tools.discovery import ToolCatalogue, ToolDiscoveryService
 from mochi_server.tools.execution import Raised, in_thread
+from mochi_server.tools.loader import Problem
 
 IMPORT_SECONDS = 30
 
