@@ -12,8 +12,8 @@ import anyio
 
 from mochi_server.errors import MochiError, ModelNotFound, OllamaError, OllamaUnreachable
 from mochi_server.ollama.errors import translated
-from mochi_server.ollama.models import ModelShelf, details_of
-from mochi_server.ollama.requests import chat_payload, endpoint, merge, read_loaded, read_response
+from mochi_server.ollama.model_catalogue import ModelCatalogue, read_loaded, read_show
+from mochi_server.ollama.requests import chat_payload, endpoint, merge, read_response
 from mochi_server.ollama.stream import Line, Transport
 from mochi_server.ollama.traffic import Traffic
 from mochi_server.ollama.types import ChatMessage, ChatResponse, ModelDetails, ModelInfo
@@ -48,7 +48,7 @@ class AsyncOllamaClient:
         )
         self.traffic = traffic or Traffic()
         self._details: dict[str, ModelDetails] = {}
-        self._tags: tuple[float, object] = (float("-inf"), None)
+        self._catalogue: tuple[float, ModelCatalogue | None] = (0, None)
         self._windows: tuple[float, dict[str, int]] = (float("-inf"), {})
         self._asking: asyncio.Task[dict[str, int]] | None = None
         self._looking: set[asyncio.Task[dict[str, int]]] = set()
@@ -75,30 +75,40 @@ class AsyncOllamaClient:
         return False
 
     async def list_models(self) -> list[ModelInfo]:
-        """All installed models that can chat, in Ollama's order."""
-        tags = await self._fetch_tags()
-        shelf = ModelShelf(tags, self._details)
+        """List the installed models that can chat, in Ollama's order."""
+        catalogue = await self._fetch_catalogue()
         limit = asyncio.Semaphore(_SHOWS_AT_ONCE)
-        await asyncio.gather(*(self._learn(name, digest, limit) for name, digest in shelf.unknown()))
-        return shelf.chat_models()
+
+        async def learn(name: str, digest: str) -> None:
+            async with limit:
+                try:
+                    self._details[digest] = await self.show_model_details(name)
+                except (ModelNotFound, OllamaError) as error:
+                    logger.warning("Model %s has no details: %s", name, error.message)
+
+        await asyncio.gather(*(learn(name, digest) for name, digest in catalogue.unknown()))
+        return catalogue.chat_models()
 
     async def find_model(self, name: str) -> ModelInfo:
-        """One installed model that can chat, by name. Raises ``ModelNotFound``."""
-        fetched, tags = self._tags
-        if time.monotonic() - fetched > _TAGS_FRESH_SECONDS:
-            tags = await self._fetch_tags()
+        """Find an installed model that can chat by its name. Raises ``ModelNotFound``."""
+        fetched, catalogue = self._catalogue
+        if catalogue is None or time.monotonic() - fetched > _TAGS_FRESH_SECONDS:
+            catalogue = await self._fetch_catalogue()
         try:
-            listed, digest = ModelShelf(tags, self._details).find(name)
+            listed, digest = catalogue.find(name)
         except ModelNotFound:
-            tags = await self._fetch_tags()
-            listed, digest = ModelShelf(tags, self._details).find(name)
+            catalogue = await self._fetch_catalogue()
+            listed, digest = catalogue.find(name)
         if digest not in self._details and not listed.remote_host:
             self._details[digest] = await self.show_model_details(listed.name)
-        return ModelShelf(tags, self._details).chat_model(name)
+        model, _ = catalogue.find(name)
+        if not model.can("completion"):
+            raise ModelNotFound(name)
+        return model
 
     async def show_model_details(self, name: str) -> ModelDetails:
-        """What ``/api/show`` says of a model. Raises ``ModelNotFound``."""
-        return details_of(await self._transport.call("POST", "/api/show", {"model": name}))
+        """Return what ``/api/show`` says of a model. Raises ``ModelNotFound``."""
+        return read_show(await self._transport.call("POST", "/api/show", {"model": name}))
 
     async def loaded_windows(self) -> dict[str, int]:
         """The context length that each loaded model has now, by qualified name; empty when nobody can tell."""
@@ -144,10 +154,10 @@ class AsyncOllamaClient:
         async with aclosing(self.chat_stream(model, messages, tools, think, context_window)) as stream:
             return merge([piece async for piece in stream])
 
-    async def _fetch_tags(self) -> object:
-        tags = await self._transport.call("GET", "/api/tags")
-        self._tags = (time.monotonic(), tags)
-        return tags
+    async def _fetch_catalogue(self) -> ModelCatalogue:
+        catalogue = ModelCatalogue(await self._transport.call("GET", "/api/tags"), self._details)
+        self._catalogue = (time.monotonic(), catalogue)
+        return catalogue
 
     async def _fetch_windows(self) -> dict[str, int]:
         try:
@@ -158,16 +168,9 @@ class AsyncOllamaClient:
             self._windows, self._asking = (time.monotonic(), windows), None
         return windows
 
-    async def _learn(self, name: str, digest: str, limit: asyncio.Semaphore) -> None:
-        async with limit:
-            try:
-                self._details[digest] = await self.show_model_details(name)
-            except (ModelNotFound, OllamaError) as error:
-                logger.warning("Nothing is known of model %s: %s", name, error.message)
-
 
 class AsyncInstructorOllamaClient:
-    """Answers in the form of a Pydantic model, through the ollama-instructor library; share one and close it."""
+    """Answers in the form of a Pydantic model, by the ollama-instructor library. Share one client and close it."""
 
     def __init__(
         self,
@@ -198,25 +201,19 @@ class AsyncInstructorOllamaClient:
         keep_alive: str | float | None = None,
         think: bool | None = None,
     ) -> ChatResponse:
-        """One attempt at an answer in the form of ``format``; its JSON text is the message's content.
+        """Request one answer in the form of ``format``. The content of its message is the JSON text.
 
-        Raises ``pydantic.ValidationError`` when the answer does not have that form, ``OllamaError`` and its kin
-        when there is none.
+        Raises ``pydantic.ValidationError`` when the answer does not have that form, and the errors of ``chat``.
         """
-        from mochi_server.ollama.instructor import attempt  # noqa: PLC0415 - loading it costs a tenth of a second
-
-        # The answer arrives as a whole, so the stall timeout limits all of it. httpx would count from the last byte.
-        with translated(self.endpoint.url), anyio.fail_after(self._timeout):
-            answer = await attempt(
-                self._pool(), model, messages, format, options=options, keep_alive=keep_alive, think=think
-            )
-        self._answered(asdict(answer))
-        return answer
-
-    def _pool(self) -> Any:
-        from mochi_server.ollama.instructor import connect  # noqa: PLC0415
+        from mochi_server.ollama.instructor import Instructor  # noqa: PLC0415 - loading it takes a tenth of a second
 
         if self._client is None or self._loop is not asyncio.get_running_loop():
             self._loop = asyncio.get_running_loop()
-            self._client = connect(self.endpoint, self._timeout)
-        return self._client
+            self._client = Instructor(self.endpoint, self._timeout)
+        # The response arrives as a whole, so the timeout limits all of it. httpx would count from the last byte.
+        with translated(self.endpoint.url), anyio.fail_after(self._timeout):
+            answer = await self._client.attempt(
+                model, messages, format, options=options, keep_alive=keep_alive, think=think
+            )
+        self._answered(asdict(answer))
+        return answer
