@@ -212,7 +212,7 @@ class AsyncInstructorOllamaClient:
             self._client = Instructor(self.endpoint, self._timeout)
         # The response arrives as a whole, so the timeout limits all of it. httpx would count from the last byte.
         with translated(self.endpoint.url), anyio.fail_after(self._timeout):
-            answer = await self._client.attempt(
+            answer: ChatResponse = await self._client.attempt(
                 model, messages, format, options=options, keep_alive=keep_alive, think=think
             )
         self._answered(asdict(answer))
