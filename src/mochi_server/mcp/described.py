@@ -7,9 +7,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from itertools import count
 from typing import Any
-from urllib.parse import unquote
 
 import referencing
 from jsonschema import Draft202012Validator
@@ -19,11 +17,9 @@ from jsonschema.validators import extend, validator_for
 from mcp_types import Tool as ListedTool
 
 from mochi_server.tools.execution import shortened
-from mochi_server.tools.schema import NotATool, ToolSchema, WrongArguments, for_models
+from mochi_server.tools.schema import NotATool, ToolSchema, WrongArguments, for_models, inlined
 
 _LONGEST_DESCRIPTION = 10_000
-_MOST_NODES = 5_000
-_DEEPEST = 50
 _PYTHON = {
     "string": "str",
     "integer": "int",
@@ -71,41 +67,6 @@ def _described(tool: ListedTool) -> Described:
     )
     said = hints is not None and hints.read_only_hint is True and hints.destructive_hint is not True
     return Described(tool.name, schema, read_only=said)
-
-
-def inlined(schema: dict[str, Any]) -> dict[str, Any]:
-    """A valid schema with what it refers to put in place; what refers to itself is any object. Raises ``NotATool``."""
-    nodes = count()
-
-    def inline(node: Any, inside: tuple[str, ...] = (), depth: int = 0) -> dict[str, Any]:
-        if next(nodes) > _MOST_NODES or depth > _DEEPEST:
-            raise NotATool("its schema is too large")
-        if not isinstance(node, dict):  # true or false
-            return {}
-        pointer = node.get("$ref")
-        if pointer in inside:
-            return {"type": "object"}
-        if isinstance(pointer, str):
-            rest = {key: value for key, value in node.items() if key != "$ref"}
-            return inline({**_pointed(schema, pointer), **rest}, (*inside, pointer), depth + 1)
-        kept = dict(node)
-        for key in {"anyOf", "oneOf", "prefixItems"} & node.keys():
-            kept[key] = [inline(each, inside, depth + 1) for each in node[key]]
-        if "items" in node:
-            kept["items"] = inline(node["items"], inside, depth + 1)
-        if "properties" in node:
-            kept["properties"] = {name: inline(each, inside, depth + 1) for name, each in node["properties"].items()}
-        return kept
-
-    return inline(schema)
-
-
-def _pointed(schema: Any, pointer: str) -> dict[str, Any]:
-    """What a reference within the schema means; nothing in particular for any other."""
-    for part in pointer.split("/")[1:]:
-        key = unquote(part).replace("~1", "/").replace("~0", "~")
-        schema = schema.get(key) if isinstance(schema, dict) else None
-    return schema if isinstance(schema, dict) and pointer.startswith("#") else {}
 
 
 def python_type(node: Mapping[str, Any]) -> str:

@@ -24,83 +24,81 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Tool:
-    """A function that models may call. ``read_only``: it is known to change nothing."""
+    """A function that models may call. ``read_only``: it is marked as changing nothing."""
 
     name: str
     function: Callable[..., Any]
     schema: ToolSchema
     read_only: bool = False
     source: str | None = None
-    """Where it is from and what it is called there, unless it is the directory's."""
+    """Origin and original name of a tool that is not from the directory."""
 
     @property
     def destructive(self) -> bool:
-        """Whether a careful policy asks before it runs: everything not known to be read-only."""
+        """Whether ``confirm_destructive`` requires approval: true unless it is known to be read-only."""
         return not self.read_only
 
     @property
     def approved_as(self) -> str:
-        """What approvals are remembered by: another tool may have its name another time."""
+        """The key of stored approvals; another tool may later have the same name."""
         return self.source or self.name
 
 
 @dataclass(frozen=True)
 class ToolCatalogue:
-    """What a directory offers. Tools in the order of ``__all__``."""
+    """Tools, groups and problems of a directory. The tools have the order of ``__all__``."""
 
     tools: Mapping[str, Tool] = field(default_factory=lambda: MappingProxyType({}))
     groups: Mapping[str, list[str]] = field(default_factory=lambda: MappingProxyType({}))
     problems: tuple[Problem, ...] = ()
 
     def get(self, name: str) -> Tool:
-        """A tool by name. Raises ``ToolNotFound``."""
+        """Return a tool by name. Raises ``ToolNotFound``."""
         if name not in self.tools:
             raise ToolNotFound(name)
         return self.tools[name]
 
     def selected(self, names: Sequence[str], group: str | None) -> dict[str, Tool]:
-        """The tools that a session's settings mean: those named and those of the group, as far as they exist."""
+        """Return the existing tools among some names and the members of a group."""
         wanted = [*names, *self.groups.get(group or "", ())]
         return {name: self.tools[name] for name in dict.fromkeys(wanted) if name in self.tools}
 
 
 class ToolDiscoveryService:
-    """The tools of one directory, found at first use and again at each ``reload_tools``."""
+    """Cached discovery of the tools of one directory."""
 
-    def __init__(self, tools_dir: str | Path, schemas: ToolSchemaService | None = None) -> None:
+    def __init__(self, tools_dir: str | Path) -> None:
         self._directory = Path(tools_dir)
-        self._schemas = schemas or ToolSchemaService()
         self._catalogue: ToolCatalogue | None = None
         self._lock = threading.Lock()
 
     @property
     def found(self) -> ToolCatalogue | None:
-        """What was found last, if anybody looked."""
+        """The cached tools, if any."""
         return self._catalogue
 
     def discover(self) -> ToolCatalogue:
-        """What the directory offers; looked at once. Blocks while user code is imported."""
+        """Return the tools, imported at the first call. Blocks during the import."""
         with self._lock:
             if self._catalogue is None:
                 self._catalogue = self._look()
             return self._catalogue
 
     def reload_tools(self) -> ToolCatalogue:
-        """Look again. Whoever uses the tools meanwhile has all of the old ones or all of the new ones."""
+        """Import the directory again. Until then the old tools stay in use."""
         catalogue = self._look()
         with self._lock:
             self._catalogue = catalogue
         return catalogue
 
     def _look(self) -> ToolCatalogue:
-        self._schemas.clear()
-        catalogue = find_tools(self._directory, self._schemas)
+        catalogue = find_tools(self._directory)
         for problem in catalogue.problems:
             logger.warning("%s in %s: %s", problem.name, self._directory, problem.message)
         return catalogue
 
 
-def find_tools(directory: Path, schemas: ToolSchemaService) -> ToolCatalogue:
+def find_tools(directory: Path) -> ToolCatalogue:
     """Import a directory's ``__init__.py`` and read its exports, groups and marks. Never raises."""
     try:
         if not (directory / "__init__.py").is_file():
@@ -110,15 +108,15 @@ def find_tools(directory: Path, schemas: ToolSchemaService) -> ToolCatalogue:
     package, problems = load_package(directory)
     if package is None:
         return ToolCatalogue(problems=tuple(problems))
-    return _Reader(package, schemas, problems).catalogue()
+    return _Reader(package, problems).catalogue()
 
 
 class _Reader:
     """Reader of the exports of a package."""
 
-    def __init__(self, package: ModuleType, schemas: ToolSchemaService, problems: list[Problem]) -> None:
+    def __init__(self, package: ModuleType, problems: list[Problem]) -> None:
         self._package = package
-        self._schemas = schemas
+        self._schemas = ToolSchemaService()
         self._problems = problems
 
     def catalogue(self) -> ToolCatalogue:
