@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from mochi_server.tools.loader import LEADS_OUT, Problem, leads_out
+from mochi_server.tools.schema import explain
 
 FILE = "mcp.json"
 NEEDS_EXTRA = "MCP servers need the extra mcp: pip install 'mochi-server[mcp]'"
@@ -155,10 +156,4 @@ def _server(name: str, entry: object) -> ServerConfig:
     try:
         return kind.model_validate({key: value for key, value in entry.items() if value is not None})
     except ValidationError as error:
-        problems = error.errors(include_url=False, include_input=False)
-        raise _Unusable(
-            "; ".join(
-                f"{'.'.join(map(str, problem['loc']))}: {problem['msg'].removeprefix('Value error, ')}"
-                for problem in problems
-            )
-        ) from error
+        raise _Unusable(explain(error).replace("Value error, ", "")) from error

@@ -1,4 +1,4 @@
-"""The same prompt put to several models, one after the other. Nothing is stored."""
+"""Comparison: several models answer the same prompt, one after the other. Nothing is stored."""
 
 import asyncio
 import time
@@ -19,7 +19,7 @@ from mochi_server.sessions.finishing import finished
 MAX_MODELS = 3
 
 _FAREWELL_SECONDS = 0.3
-"""For whoever reads slowly what is said at the end of a shutdown, which has two seconds in all."""
+"""Time for slow clients to receive the last events. A shutdown takes two seconds in total."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ CompareEvent = Metadata | Start | Chunk | ThinkingChunk | End | Answered | Faile
 
 @dataclass(frozen=True)
 class Comparison:
-    """A checked request: which models, as asked and as found, and what they are told."""
+    """A validated request. ``models`` has the requested ID and the model that it means."""
 
     models: Sequence[tuple[str, ModelInfo]]
     messages: list[ChatMessage]
@@ -109,7 +109,7 @@ class Comparison:
 
 
 class CompareService:
-    """Compares models of one Ollama, in the windows they have anyway."""
+    """Compares models of one Ollama, without changing their context windows."""
 
     def __init__(self, client: AsyncOllamaClient, windows: WindowRegistry, *, shutdown_grace: float = 5) -> None:
         self._client = client
@@ -120,9 +120,9 @@ class CompareService:
         self._under_way: set[asyncio.Future[None]] = set()
 
     async def find(self, model_ids: object) -> list[tuple[str, ModelInfo]]:
-        """The models that ids mean: names, or numbers of the list of models from 1.
+        """Find models by their names, or by their numbers in the list of models from 1.
 
-        Raises ``InvalidComparison``, and ``ShuttingDown`` when it is too late for a comparison.
+        Raises ``InvalidComparison``, and ``ShuttingDown`` during a shutdown.
         """
         if self._draining:
             raise ShuttingDown
@@ -135,51 +135,45 @@ class CompareService:
         return [(_shown(model_id), await self._model(model_id)) for model_id in model_ids]
 
     async def run(self, comparison: Comparison) -> AsyncGenerator[CompareEvent, None]:
-        """The events of all models in the order asked; one that fails does not keep the others from answering."""
+        """Yield the events of all models in the requested order. A failed model does not affect the others."""
         ended = asyncio.get_running_loop().create_future()
         self._under_way.add(ended)
         try:
-            async with aclosing(self._events(comparison)) as events:
-                async for event in events:
-                    yield event
+            for model_id, model in comparison.models:
+                yield Metadata(model_id, model.name, _provider(model))
+                yield Start(model_id)
+                try:
+                    async with aclosing(self._answer(model_id, model, comparison)) as events:
+                        async for event in events:
+                            yield event
+                except MochiError as error:
+                    yield Failed(model_id, error.message)
+            yield Complete()
         finally:
             self._under_way.remove(ended)
             ended.set_result(None)
 
     async def drain(self) -> None:
-        """Refuse new comparisons, give those under way their grace, then end them."""
+        """Refuse new comparisons, wait for running ones for the shutdown grace, then end them."""
         self._draining = True
         if self._under_way:
             await asyncio.wait(self._under_way, timeout=self._shutdown_grace)
         await self.end_all()
 
     async def end_all(self) -> None:
-        """End what is under way now, for a shutdown: each model that has not answered has an ``error``."""
+        """End running comparisons now, with an ``error`` for each model that has not answered."""
         self._draining = True
         self._ending.set()
         if self._under_way:
             await asyncio.wait(self._under_way, timeout=_FAREWELL_SECONDS)
 
-    async def _events(self, comparison: Comparison) -> AsyncGenerator[CompareEvent, None]:
-        for model_id, model in comparison.models:
-            yield Metadata(model_id, model.name, _provider(model))
-            yield Start(model_id)
-            try:
-                async with aclosing(self._answer(model_id, model, comparison)) as events:
-                    async for event in events:
-                        yield event
-            except MochiError as error:
-                yield Failed(model_id, error.message)
-        yield Complete()
-
     async def _model(self, model_id: object) -> ModelInfo:
         try:
-            if isinstance(model_id, str) and not _is_number(model_id):
+            if isinstance(model_id, str) and not model_id.isdigit():
                 return await self._client.find_model(model_id)
-            if isinstance(model_id, bool) or not isinstance(model_id, int | str):
-                raise InvalidComparison(f"Invalid model ID: {_shown(model_id)}")
-            return (await self._client.list_models())[_position(model_id)]
-        except (ModelNotFound, IndexError) as error:
+            numbered = {str(number): model for number, model in enumerate(await self._client.list_models(), 1)}
+            return numbered[str(model_id).lstrip("0")]
+        except (ModelNotFound, KeyError) as error:
             raise InvalidComparison(f"Invalid model ID: {_shown(model_id)}") from error
 
     async def _answer(
@@ -261,17 +255,6 @@ def _answered(model_id: str, response: str, last: Line, began: float, first: flo
 
 def _provider(model: ModelInfo) -> str:
     return (urlsplit(model.remote_host).hostname or model.remote_host) if model.remote_host else "Ollama"
-
-
-def _is_number(value: str) -> bool:
-    return value.isascii() and value.isdigit()
-
-
-def _position(value: int | str) -> int:
-    number = int(value) if len(str(value)) < 10 else 0
-    if number < 1:
-        raise IndexError
-    return number - 1
 
 
 def _shown(model_id: object) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from mochi_server.errors import ToolNotFound
 from mochi_server.tools.loader import Problem, Unavailable, load_package
-from mochi_server.tools.schema import NotATool, ToolSchema, ToolSchemaService
+from mochi_server.tools.schema import NotATool, ToolSchema, make_schema
 
 RESERVED_NAMES = frozenset({"executions", "reload"})
 """Routes beside ``/tools/{tool_name}``."""
@@ -106,61 +106,44 @@ def find_tools(directory: Path) -> ToolCatalogue:
     except OSError as error:  # a folder on the way cannot be read
         return ToolCatalogue(problems=(Problem("__init__.py", f"it cannot be read: {error.strerror}"),))
     package, problems = load_package(directory)
-    if package is None:
-        return ToolCatalogue(problems=tuple(problems))
-    return _Reader(package, problems).catalogue()
+    return ToolCatalogue(problems=tuple(problems)) if package is None else _read(package, problems)
 
 
-class _Reader:
-    """Reader of the exports of a package."""
+def _read(package: ModuleType, problems: list[Problem]) -> ToolCatalogue:
+    def names_in(variable: str) -> list[str]:
+        value = getattr(package, variable, None if variable == "__all__" else [])
+        if isinstance(value, list | tuple) and all(isinstance(name, str) for name in value):
+            return list(dict.fromkeys(value))
+        problems.append(Problem(variable, "it must be a list of names in __init__.py"))
+        return []
 
-    def __init__(self, package: ModuleType, problems: list[Problem]) -> None:
-        self._package = package
-        self._schemas = ToolSchemaService()
-        self._problems = problems
-
-    def catalogue(self) -> ToolCatalogue:
-        exported = self._names("__all__", required=True)
-        marks = {variable: self._names(variable) for variable in (_READ_ONLY, _DESTRUCTIVE)}
-        groups = {
-            name: list(map(str, value))
-            for name, value in vars(self._package).items()
-            if re.fullmatch("__.+__", name) and name not in _NOT_GROUPS and isinstance(value, list | tuple)
-        }
-        for variable, names in (marks | groups).items():
-            for name in sorted(set(names) - set(exported)):
-                self._report(variable, f"it names {name!r}, which is no tool of __all__")
-        found = {name: self._tool(name, name in marks[_READ_ONLY], name in marks[_DESTRUCTIVE]) for name in exported}
-        tools = {name: tool for name, tool in found.items() if tool is not None}
-        members = {group.strip("_"): [name for name in names if name in tools] for group, names in groups.items()}
-        return ToolCatalogue(MappingProxyType(tools), MappingProxyType(members), tuple(self._problems))
-
-    def _tool(self, name: str, read_only: bool, destructive: bool) -> Tool | None:
-        function = getattr(self._package, name, None)
+    exported = names_in("__all__")
+    marks = {variable: names_in(variable) for variable in (_READ_ONLY, _DESTRUCTIVE)}
+    groups = {
+        name: list(map(str, value))
+        for name, value in vars(package).items()
+        if re.fullmatch("__.+__", name) and name not in _NOT_GROUPS and isinstance(value, list | tuple)
+    }
+    for variable, names in (marks | groups).items():
+        for name in sorted(set(names) - set(exported)):
+            problems.append(Problem(variable, f"it names {name!r}, which is no tool of __all__"))
+    tools = {}
+    for name in exported:
+        function = getattr(package, name, None)
         if isinstance(function, Unavailable):  # its file has a problem
-            return None
+            continue
         try:
-            if name in RESERVED_NAMES:
-                raise NotATool("the name is reserved")
-            if function is None:
-                raise NotATool("__all__ names it, and it does not exist")
-            schema = self._schemas.schema_of(function, name)
+            tools[name] = _tool(name, function, name in marks[_READ_ONLY] and name not in marks[_DESTRUCTIVE])
         except NotATool as error:
-            self._report(name, str(error))
-            return None
-        marked = getattr(function, "destructive", None)
-        if isinstance(marked, bool):
-            read_only, destructive = not marked, marked
-        return Tool(name, function, schema, read_only=read_only and not destructive)
+            problems.append(Problem(name, str(error)))
+    members = {group.strip("_"): [name for name in names if name in tools] for group, names in groups.items()}
+    return ToolCatalogue(MappingProxyType(tools), MappingProxyType(members), tuple(problems))
 
-    def _names(self, variable: str, *, required: bool = False) -> list[str]:
-        value = getattr(self._package, variable, None)
-        if value is None and not required:
-            return []
-        if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
-            self._report(variable, "it must be a list of names in __init__.py")
-            return []
-        return list(dict.fromkeys(value))
 
-    def _report(self, name: str, message: str) -> None:
-        self._problems.append(Problem(name, message))
+def _tool(name: str, function: Any, read_only: bool) -> Tool:
+    if name in RESERVED_NAMES:
+        raise NotATool("the name is reserved")
+    if function is None:
+        raise NotATool("__all__ names it, and it does not exist")
+    marked = getattr(function, "destructive", None)
+    return Tool(name, function, make_schema(function, name), not marked if isinstance(marked, bool) else read_only)
