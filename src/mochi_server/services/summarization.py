@@ -70,28 +70,18 @@ class _Work:
         self.task = None
 
 
+@dataclass(eq=False)
 class SummarizationService:
     """Summarizes sessions on request, and in the background ``interval`` seconds after the last turn."""
 
-    def __init__(
-        self,
-        store: SessionStore,
-        client: AsyncOllamaClient,
-        instructor: AsyncInstructorOllamaClient,
-        windows: WindowRegistry,
-        models: SummaryModelManager,
-        *,
-        enabled: bool = True,
-        interval: float = 3,
-    ) -> None:
-        self._store = store
-        self._client = client
-        self._instructor = instructor
-        self._windows = windows
-        self._models = models
-        self._enabled = enabled
-        self._interval = interval
-        self._work: dict[str, _Work] = {}
+    store: SessionStore
+    client: AsyncOllamaClient
+    instructor: AsyncInstructorOllamaClient
+    windows: WindowRegistry
+    models: SummaryModelManager
+    enabled: bool = True
+    interval: float = 3
+    _work: dict[str, _Work] = field(default_factory=dict, init=False)
 
     def turn_begins(self, session_id: str) -> None:
         """Cancel the background summary of the session."""
@@ -100,7 +90,7 @@ class SummarizationService:
 
     def turn_ended(self, session_id: str) -> None:
         """Schedule a background summary of the session."""
-        if self._enabled:
+        if self.enabled:
             work = self._of(session_id)
             work.cancel()
             work.task = asyncio.get_running_loop().create_task(self._in_background(session_id, work))
@@ -116,14 +106,14 @@ class SummarizationService:
         Raises ``SessionNotFound``; ``NothingToSummarize``; ``ModelNotFound``, ``OllamaUnreachable``; ``OllamaError``
         when the model returns no summary.
         """
-        if not any(map(_is_spoken, (await self._store.load(session_id)).history)):
+        if not any(map(_is_spoken, (await self.store.load(session_id)).history)):
             raise NothingToSummarize(session_id)
         if model is not None:
-            await self._client.find_model(model)
-            await self._store.patch(session_id, {"summary_model": model})
-        session = await self._store.load(session_id)
+            await self.client.find_model(model)
+            await self.store.patch(session_id, {"summary_model": model})
+        session = await self.store.load(session_id)
         self.turn_begins(session_id)
-        chosen = model or self._models.choose(session.metadata) or session.model
+        chosen = model or self.models.choose(session.metadata) or session.model
         work = self._of(session_id)
         summary = await self._make(session, chosen, work)
         await self._keep(session, summary, work, revision=None)
@@ -146,9 +136,9 @@ class SummarizationService:
     async def _in_background(self, session_id: str, work: _Work) -> None:
         model: str | None = None
         try:
-            await asyncio.sleep(self._interval)
-            session = await self._store.load(session_id)
-            model = self._models.choose(session.metadata)
+            await asyncio.sleep(self.interval)
+            session = await self.store.load(session_id)
+            model = self.models.choose(session.metadata)
             if model is not None and model not in work.failed and is_due(session, work.covered):
                 summary = await self._make(session, model, work)
                 await self._keep(session, summary, work, revision=session.revision)
@@ -167,15 +157,15 @@ class SummarizationService:
 
     async def _make(self, session: ChatSession, name: str, work: _Work) -> ConversationSummary:
         """Request a summary, and once more with the error if the answer is invalid."""
-        model = await self._client.find_model(name)
-        window = await self._windows.borrow(model, _ANSWER_TOKENS)
+        model = await self.client.find_model(name)
+        window = await self.windows.borrow(model, _ANSWER_TOKENS)
         room = int((window or _UNKNOWN_WINDOW) * _SHARE_OF_WINDOW)
-        messages = _request(session, work.covered, lambda text: self._windows.estimate(model, len(text)) <= room)
+        messages = _request(session, work.covered, lambda text: self.windows.estimate(model, len(text)) <= room)
         options = {} if window is None else {"num_ctx": window, "num_predict": _ANSWER_TOKENS}
         error = ""
         for _ in range(2):
             try:
-                answer = await self._instructor.structured_response(
+                answer = await self.instructor.structured_response(
                     name,
                     messages,
                     ConversationSummary,
@@ -193,7 +183,7 @@ class SummarizationService:
     async def _keep(
         self, session: ChatSession, summary: ConversationSummary, work: _Work, *, revision: str | None
     ) -> None:
-        await self._store.patch(session.session_id, {"summary": summary.model_dump()}, revision=revision)
+        await self.store.patch(session.session_id, {"summary": summary.model_dump()}, revision=revision)
         work.covered = session.history[-1]["message_id"] if session.history else None
 
 
