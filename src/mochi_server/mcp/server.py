@@ -110,8 +110,7 @@ class McpServer:
         self._session = McpSession(name, self._secrets)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._calls = 0
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._is_retired = False
 
     @property
     def problems(self) -> list[str]:
@@ -130,7 +129,6 @@ class McpServer:
     async def call(self, tool: str, arguments: dict[str, Any]) -> str:
         """Call a tool, over a new connection if the last one has ended. Raises ``Raised``."""
         self._calls += 1
-        self._idle.clear()
         try:
             if self._session.ended:
                 self._session = McpSession(self.name, self._secrets)
@@ -144,15 +142,14 @@ class McpServer:
             raise Raised(self._secrets.mask(str(error))) from None
         finally:
             self._calls -= 1
-            if not self._calls:
-                self._idle.set()
+            if self._is_retired and not self._calls:
+                self._spawn(self.aclose())
 
     async def retire(self) -> None:
         """Close the connection, as soon as no call is running."""
-        if self._idle.is_set():
+        self._is_retired = True
+        if not self._calls:
             await self.aclose()
-        else:
-            self._spawn(self._close_when_idle())
 
     async def aclose(self) -> None:
         """Close the connection, also during calls, and end a server that was started here."""
@@ -162,10 +159,6 @@ class McpServer:
         if tasks:
             await asyncio.wait(tasks)
         self.closed = True
-
-    async def _close_when_idle(self) -> None:
-        await self._idle.wait()
-        await self.aclose()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work, name=f"mcp {self.name}")

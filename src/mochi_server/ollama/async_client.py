@@ -1,4 +1,4 @@
-"""The server's clients: asynchronous, over one pool; and one for structured answers."""
+"""The asynchronous client, and the client for structured answers."""
 
 import asyncio
 import logging
@@ -30,7 +30,7 @@ _PROBE_SECONDS = 2
 
 
 class AsyncOllamaClient:
-    """Models and chats of one Ollama. Build one, share it, close it; it belongs to one event loop."""
+    """Client of one Ollama. Share one client and close it; it belongs to one event loop."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class AsyncOllamaClient:
         traffic: Traffic | None = None,
         answered: Callable[[Line], None] = lambda _: None,
     ) -> None:
-        """``answered`` is told the last line of each answer."""
+        """``answered`` receives the last line of each answer."""
         self.endpoint = endpoint(host)
         self._transport = Transport(
             self.endpoint, connect_timeout=connect_timeout, stall_timeout=stall_timeout, answered=answered
@@ -49,20 +49,19 @@ class AsyncOllamaClient:
         self.traffic = traffic or Traffic()
         self._details: dict[str, ModelDetails] = {}
         self._catalogue: tuple[float, ModelCatalogue | None] = (0, None)
-        self._windows: tuple[float, dict[str, int]] = (float("-inf"), {})
-        self._asking: asyncio.Task[dict[str, int]] | None = None
-        self._looking: set[asyncio.Task[dict[str, int]]] = set()
-        """What is under way, also where nobody waits for it any more."""
+        self._windows: asyncio.Task[dict[str, int]] | None = None
+        self._windows_requested = 0.0
+        self._tasks: set[asyncio.Task[dict[str, int]]] = set()
 
     async def aclose(self) -> None:
         """Close all connections."""
-        for task in self._looking:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._looking, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._transport.aclose()
 
     async def is_reachable(self) -> bool:
-        """Whether something that speaks Ollama's protocol answers; not asked while it is in the middle of an answer."""
+        """Return whether Ollama responds. During an answer no request is sent."""
         if self._transport.is_heard:
             return True
         for path in ("/api/version", "/api/tags"):
@@ -111,20 +110,23 @@ class AsyncOllamaClient:
         return read_show(await self._transport.call("POST", "/api/show", {"model": name}))
 
     async def loaded_windows(self) -> dict[str, int]:
-        """The context length that each loaded model has now, by qualified name; empty when nobody can tell."""
+        """Return the context length of each loaded model by qualified name; empty if Ollama does not answer."""
         self.look_ahead()
-        return self._windows[1] if self._asking is None else await asyncio.shield(self._asking)
+        assert self._windows is not None  # noqa: S101 - it has just been set
+        return await asyncio.shield(self._windows)
 
     def look_ahead(self) -> None:
-        """Begin to find out what ``loaded_windows`` will be asked for soon."""
-        if self._asking is None and time.monotonic() - self._windows[0] > _LOADED_FRESH_SECONDS:
-            self._asking = asyncio.get_running_loop().create_task(self._fetch_windows())
-            self._looking.add(self._asking)
-            self._asking.add_done_callback(self._looking.discard)
+        """Begin to request what ``loaded_windows`` will return."""
+        is_stale = time.monotonic() - self._windows_requested > _LOADED_FRESH_SECONDS
+        if self._windows is None or (is_stale and self._windows.done()):
+            self._windows_requested = time.monotonic()
+            self._windows = asyncio.get_running_loop().create_task(self._fetch_windows())
+            self._tasks.add(self._windows)
+            self._windows.add_done_callback(self._tasks.discard)
 
     def chat_lines(self, payload: Mapping[str, Any]) -> AsyncGenerator[list[Line], None]:
         """Post a payload of ``chat_payload``; yields batches of parsed lines, unvalidated. Close it to stop Ollama."""
-        self._windows, self._asking = (float("-inf"), {}), None  # what is loaded changes with what is asked
+        self._windows = None  # the request may load a model
         return self._transport.stream("/api/chat", payload)
 
     async def chat_stream(
@@ -161,12 +163,9 @@ class AsyncOllamaClient:
 
     async def _fetch_windows(self) -> dict[str, int]:
         try:
-            windows = read_loaded(await self._transport.call("GET", "/api/ps"))
+            return read_loaded(await self._transport.call("GET", "/api/ps"))
         except MochiError:
-            windows = {}
-        if self._asking is asyncio.current_task():  # else a model was asked meanwhile
-            self._windows, self._asking = (time.monotonic(), windows), None
-        return windows
+            return {}
 
 
 class AsyncInstructorOllamaClient:
