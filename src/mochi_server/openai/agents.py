@@ -1,4 +1,4 @@
-"""Agents in the place of models: one answers a whole conversation, in a session of its own."""
+"""Agents that answer in place of a model, each conversation in a session of its own."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
@@ -19,7 +19,7 @@ PREFIX = "agent:"
 
 
 def instruction_of(ask: Ask) -> str:
-    """What an agent is to do: the last message. Raises ``ValidationFailed`` for what no agent is asked."""
+    """Return the last message as the instruction. Raises ``ValidationFailed`` for requests that no agent supports."""
     if ask.client_tools or ask.tools is not None:
         raise invalid("tools", "an agent has its own tools, and takes no others")
     if ask.images:
@@ -31,7 +31,7 @@ def instruction_of(ask: Ask) -> str:
 
 
 def conversation_with(agent: AgentDefinition, ask: Ask, session_id: str) -> ChatSession:
-    """A session of the agent in which everything before the instruction has been said."""
+    """Create a session of the agent with the messages before the instruction."""
     session = ChatSession.create(SessionCreationOptions(ask.model))
     session.metadata.session_id = session_id
     session.metadata.extra[OWNER] = agent.name
@@ -40,7 +40,7 @@ def conversation_with(agent: AgentDefinition, ask: Ask, session_id: str) -> Chat
 
 
 async def check_conversation(chats: SessionStore, agent: AgentDefinition, session_id: str) -> None:
-    """Raises ``SessionNotFound`` for everything but a conversation with this agent, and ``SessionBusy``."""
+    """Raise ``SessionNotFound`` unless the session is a conversation with this agent, and ``SessionBusy``."""
     if (await chats.load(session_id)).metadata.extra.get(OWNER) != agent.name:
         raise SessionNotFound(session_id)
     async with chats.hold(session_id, run_id=new_id()):
@@ -48,7 +48,7 @@ async def check_conversation(chats: SessionStore, agent: AgentDefinition, sessio
 
 
 def at_work(service: AgentExecutionService, task: AgentTask) -> Callable[[Turn], AsyncGenerator[list[ChatEvent], None]]:
-    """The agent, for the place of a turn's model."""
+    """Return the agent as the responder of a turn."""
 
     async def batches(turn: Turn) -> AsyncGenerator[list[ChatEvent], None]:
         async with aclosing(service.run(task)) as steps:
