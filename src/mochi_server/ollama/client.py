@@ -5,18 +5,57 @@ import os
 import queue
 import threading
 import weakref
-from collections.abc import Coroutine, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from concurrent.futures import wait
 from contextlib import aclosing
-from functools import cache
-from typing import Any, TypeVar
+from functools import cache, wraps
+from typing import Any, Concatenate, TypeVar
+
+from typing_extensions import ParamSpec
 
 from mochi_server.ollama.async_client import AsyncOllamaClient
-from mochi_server.ollama.requests import merge
-from mochi_server.ollama.types import ChatMessage, ChatResponse, ModelDetails, ModelInfo
 
+P = ParamSpec("P")
 T = TypeVar("T")
 _CLOSE_SECONDS = 1
+
+
+def _blocking(
+    method: Callable[Concatenate[AsyncOllamaClient, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate["OllamaClient", P], T]:
+    @wraps(method)
+    def call(self: "OllamaClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        future = asyncio.run_coroutine_threadsafe(method(self._client, *args, **kwargs), self._loop)
+        try:
+            return future.result()
+        finally:
+            future.cancel()  # after a KeyboardInterrupt
+
+    return call
+
+
+def _iterating(
+    method: Callable[Concatenate[AsyncOllamaClient, P], AsyncGenerator[T, None]],
+) -> Callable[Concatenate["OllamaClient", P], Generator[T, None, None]]:
+    @wraps(method)
+    def iterate(self: "OllamaClient", /, *args: P.args, **kwargs: P.kwargs) -> Generator[T, None, None]:
+        items: queue.SimpleQueue[tuple[T] | None] = queue.SimpleQueue()
+
+        async def receive() -> None:
+            async with aclosing(method(self._client, *args, **kwargs)) as received:
+                async for item in received:
+                    items.put((item,))
+
+        receiving = asyncio.run_coroutine_threadsafe(receive(), self._loop)
+        receiving.add_done_callback(lambda _: items.put(None))
+        try:
+            while (item := items.get()) is not None:
+                yield item[0]
+            receiving.result()
+        finally:
+            receiving.cancel()
+
+    return iterate
 
 
 class OllamaClient:
@@ -30,70 +69,21 @@ class OllamaClient:
         self._finalizer = weakref.finalize(self, _close, self._client, self._loop)
         self.endpoint = self._client.endpoint
 
-    def __enter__(self) -> "OllamaClient":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    list_models = _blocking(AsyncOllamaClient.list_models)
+    find_model = _blocking(AsyncOllamaClient.find_model)
+    show_model_details = _blocking(AsyncOllamaClient.show_model_details)
+    chat_stream = _iterating(AsyncOllamaClient.chat_stream)
+    chat = _blocking(AsyncOllamaClient.chat)
 
     def close(self) -> None:
         """Close all connections."""
         self._finalizer()
 
-    def list_models(self) -> list[ModelInfo]:
-        """List the installed models that can chat, in Ollama's order."""
-        return self._run(self._client.list_models())
+    def __enter__(self) -> "OllamaClient":
+        return self
 
-    def find_model(self, name: str) -> ModelInfo:
-        """Find an installed model that can chat by its name. Raises ``ModelNotFound``."""
-        return self._run(self._client.find_model(name))
-
-    def show_model_details(self, name: str) -> ModelDetails:
-        """Return what ``/api/show`` says of a model. Raises ``ModelNotFound``."""
-        return self._run(self._client.show_model_details(name))
-
-    def chat_stream(
-        self,
-        model: str,
-        messages: Sequence[ChatMessage],
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        think: bool | str | None = None,
-        context_window: int | None = None,
-    ) -> Generator[ChatResponse, None, None]:
-        """Chat, piece by piece. ``context_window`` is in tokens. Close the generator to make Ollama stop."""
-        pieces: queue.SimpleQueue[ChatResponse | None] = queue.SimpleQueue()
-
-        async def receive() -> None:
-            async with aclosing(self._client.chat_stream(model, messages, tools, think, context_window)) as stream:
-                async for piece in stream:
-                    pieces.put(piece)
-
-        received = asyncio.run_coroutine_threadsafe(receive(), self._loop)
-        received.add_done_callback(lambda _: pieces.put(None))
-        try:
-            while (piece := pieces.get()) is not None:
-                yield piece
-            received.result()
-        finally:
-            received.cancel()
-
-    def chat(
-        self,
-        model: str,
-        messages: Sequence[ChatMessage],
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        think: bool | str | None = None,
-        context_window: int | None = None,
-    ) -> ChatResponse:
-        """Chat and return the complete answer."""
-        return merge(list(self.chat_stream(model, messages, tools, think, context_window)))
-
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return future.result()
-        finally:
-            future.cancel()  # after a KeyboardInterrupt
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 @cache

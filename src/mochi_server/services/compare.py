@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -115,16 +115,16 @@ class CompareService:
         self._client = client
         self._windows = windows
         self._shutdown_grace = shutdown_grace
-        self._draining = False
-        self._ending = asyncio.Event()
-        self._under_way: set[asyncio.Future[None]] = set()
+        self._is_draining = self._is_ending = False
+        self._running: dict[asyncio.Future[None], asyncio.Task[None]] = {}
+        """The task of each comparison, by a future that is done when the client has received all events."""
 
     async def find(self, model_ids: object) -> list[tuple[str, ModelInfo]]:
         """Find models by their names, or by their numbers in the list of models from 1.
 
         Raises ``InvalidComparison``, and ``ShuttingDown`` during a shutdown.
         """
-        if self._draining:
+        if self._is_draining:
             raise ShuttingDown
         if not isinstance(model_ids, list) or not model_ids:
             raise InvalidComparison("modelIds must be a non-empty array")
@@ -136,36 +136,52 @@ class CompareService:
 
     async def run(self, comparison: Comparison) -> AsyncGenerator[CompareEvent, None]:
         """Yield the events of all models in the requested order. A failed model does not affect the others."""
-        ended = asyncio.get_running_loop().create_future()
-        self._under_way.add(ended)
+        events: asyncio.Queue[CompareEvent | None] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+        task, received = loop.create_task(self._compare(comparison, events.put_nowait)), loop.create_future()
+        task.add_done_callback(lambda _: events.put_nowait(None))
+        self._running[received] = task
         try:
-            for model_id, model in comparison.models:
-                yield Metadata(model_id, model.name, _provider(model))
-                yield Start(model_id)
-                try:
-                    async with aclosing(self._answer(model_id, model, comparison)) as events:
-                        async for event in events:
-                            yield event
-                except MochiError as error:
-                    yield Failed(model_id, error.message)
-            yield Complete()
+            while (event := await events.get()) is not None:
+                yield event
+            if not task.cancelled():
+                task.result()
         finally:
-            self._under_way.remove(ended)
-            ended.set_result(None)
+            task.cancel()
+            await finished(asyncio.wait({task}))
+            del self._running[received]
+            received.set_result(None)
 
     async def drain(self) -> None:
         """Refuse new comparisons, wait for running ones for the shutdown grace, then end them."""
-        self._draining = True
-        if self._under_way:
-            await asyncio.wait(self._under_way, timeout=self._shutdown_grace)
+        self._is_draining = True
+        if self._running:
+            await asyncio.wait(self._running, timeout=self._shutdown_grace)
         await self.end_all()
 
     async def end_all(self) -> None:
         """End running comparisons now, with an ``error`` for each model that has not answered."""
-        self._draining = True
-        self._ending.set()
-        if self._under_way:
-            await asyncio.wait(self._under_way, timeout=_FAREWELL_SECONDS)
+        self._is_draining = self._is_ending = True
+        for task in self._running.values():
+            task.cancel()
+        if self._running:
+            await asyncio.wait(self._running, timeout=_FAREWELL_SECONDS)
+
+    async def _compare(self, comparison: Comparison, send: Callable[[CompareEvent], None]) -> None:
+        for model_id, model in comparison.models:
+            send(Metadata(model_id, model.name, _provider(model)))
+            send(Start(model_id))
+            try:
+                if self._is_ending:
+                    raise ShuttingDown
+                await self._answer(model_id, model, comparison, send)
+            except MochiError as error:
+                send(Failed(model_id, error.message))
+            except asyncio.CancelledError:
+                if not self._is_ending:
+                    raise
+                send(Failed(model_id, ShuttingDown().message))
+        send(Complete())
 
     async def _model(self, model_id: object) -> ModelInfo:
         try:
@@ -177,40 +193,23 @@ class CompareService:
             raise InvalidComparison(f"Invalid model ID: {_shown(model_id)}") from error
 
     async def _answer(
-        self, model_id: str, model: ModelInfo, comparison: Comparison
-    ) -> AsyncGenerator[CompareEvent, None]:
+        self, model_id: str, model: ModelInfo, comparison: Comparison, send: Callable[[CompareEvent], None]
+    ) -> None:
         began, first = time.monotonic(), None
         response: list[str] = []
         last: Line = {}
-        lines_coming = self._client.chat_lines(await self._payload(model, comparison))
-        async with aclosing(lines_coming), aclosing(self._until_the_end(lines_coming)) as batches:
+        async with aclosing(self._client.chat_lines(await self._payload(model, comparison))) as batches:
             async for lines in batches:
                 first = first or time.monotonic()
-                for line in lines:
-                    for chunk in _chunks(model_id, line, response):
-                        yield chunk
                 last = lines[-1]
-        yield End(model_id)
-        yield _answered(model_id, "".join(response), last, began, first)
-
-    async def _until_the_end(self, batches: AsyncGenerator[list[Line], None]) -> AsyncGenerator[list[Line], None]:
-        """Raises ``ShuttingDown`` when the server ends first."""
-        ending = asyncio.ensure_future(self._ending.wait())
-        tasks: set[asyncio.Future[Any]] = {ending}
-        try:
-            while True:
-                coming = asyncio.ensure_future(anext(batches, None))
-                tasks = {ending, coming}
-                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                if not coming.done():
-                    raise ShuttingDown
-                if (lines := coming.result()) is None:
-                    return
-                yield lines
-        finally:
-            for task in tasks:
-                task.cancel()
-            await finished(asyncio.wait(tasks))
+                for message in (line["message"] for line in lines if isinstance(line.get("message"), dict)):
+                    if isinstance(thinking := message.get("thinking"), str) and thinking:
+                        send(ThinkingChunk(model_id, thinking))
+                    if isinstance(content := message.get("content"), str) and content:
+                        response.append(content)
+                        send(Chunk(model_id, content))
+        send(End(model_id))
+        send(_answered(model_id, "".join(response), last, began, first))
 
     async def _payload(self, model: ModelInfo, comparison: Comparison) -> dict[str, Any]:
         characters = sum(len(message["content"]) for message in comparison.messages)
@@ -222,18 +221,6 @@ class CompareService:
             context_window=window,
             options=comparison.options,
         )
-
-
-def _chunks(model_id: str, line: Line, response: list[str]) -> list[CompareEvent]:
-    message = line.get("message")
-    message = message if isinstance(message, dict) else {}
-    chunks: list[CompareEvent] = []
-    if isinstance(thinking := message.get("thinking"), str) and thinking:
-        chunks.append(ThinkingChunk(model_id, thinking))
-    if isinstance(content := message.get("content"), str) and content:
-        response.append(content)
-        chunks.append(Chunk(model_id, content))
-    return chunks
 
 
 def _answered(model_id: str, response: str, last: Line, began: float, first: float | None) -> Answered:
