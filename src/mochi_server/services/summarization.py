@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
 from mochi_server.errors import MochiError, NothingToSummarize, OllamaError, SessionConflict
 from mochi_server.ollama.async_client import AsyncInstructorOllamaClient, AsyncOllamaClient
@@ -32,16 +32,10 @@ _MAX_SESSIONS = 10_000
 logger = logging.getLogger(__name__)
 
 
-def _not_blank(text: str) -> str:
-    if not text.strip():
-        raise ValueError("must not be blank")
-    return text.strip()
-
-
 class ConversationSummary(BaseModel):
     """Form of the answer of the model."""
 
-    summary: Annotated[str, Field(max_length=_MAX_SUMMARY_CHARS), AfterValidator(_not_blank)]
+    summary: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=_MAX_SUMMARY_CHARS)]
     topics: Annotated[list[Annotated[str, Field(max_length=200)]], Field(max_length=20)]
 
 
