@@ -124,6 +124,15 @@ def test_problem_names_the_path_and_line_of_a_nested_file(tmp_path: Path) -> Non
     )
 
 
+def test_relative_directory_has_the_same_problems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_tools(tmp_path, "from .parts import part\n__all__ = ['part']\n1 / 0", parts="part = (")
+    monkeypatch.chdir(tmp_path)
+    assert ToolDiscoveryService("tools").discover().problems == (
+        Problem("parts.py", "SyntaxError: '(' was never closed (line 1)"),
+        Problem("__init__.py", "ZeroDivisionError: division by zero (line 3)"),
+    )
+
+
 def test_directories_do_not_share_modules(tmp_path: Path) -> None:
     source = "from parts import part\n__all__ = ['part']"
     part = 'def part() -> str:\n    "Do a part."\n    return "{}"\n'

@@ -20,6 +20,8 @@ from mochi_server.mcp.config import MAX_MESSAGE_BYTES, LocalServer, TooLarge
 
 LEAVES_SECONDS = 1
 """Time for a server to end after its input was closed, and again after SIGTERM."""
+_REAP_SECONDS = 1
+"""Time for the event loop to observe the end of a killed server."""
 
 Incoming = MemoryObjectSendStream[SessionMessage | Exception]
 Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
@@ -122,5 +124,5 @@ async def _end(process: asyncio.subprocess.Process) -> None:
             await process.wait()
     finally:
         posix.kill_group(process.pid)
-    with anyio.move_on_after(LEAVES_SECONDS):
+    with anyio.move_on_after(_REAP_SECONDS):
         await process.wait()

@@ -49,6 +49,7 @@ def load_package(directory: Path) -> tuple[ModuleType | None, list[Problem]]:
 
     Returns None for a package whose ``__init__.py`` fails, and a problem for each file that fails.
     """
+    directory = directory.absolute()
     load = _Load(directory)
     try:
         package = load.create(load.name, directory)
