@@ -1,4 +1,4 @@
-"""Agents that answer in place of a model, each conversation in a session of its own."""
+"""Agents in the place of models: one answers a whole conversation, in a session of its own."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
@@ -48,7 +48,7 @@ async def check_conversation(chats: SessionStore, agent: AgentDefinition, sessio
 
 
 def at_work(service: AgentExecutionService, task: AgentTask) -> Callable[[Turn], AsyncGenerator[list[ChatEvent], None]]:
-    """Return the agent as the responder of a turn."""
+    """The agent, for the place of a turn's model."""
 
     async def batches(turn: Turn) -> AsyncGenerator[list[ChatEvent], None]:
         async with aclosing(service.run(task)) as steps:

@@ -22,10 +22,10 @@ class Ask:
     model: str
     messages: list[Message]
     images: Mapping[int, tuple[Image, ...]] = field(default_factory=dict)
-    """Images of the messages, by position."""
+    """Of messages, by their position."""
     wishes: Wishes = field(default_factory=Wishes)
     client_tools: Sequence[dict[str, Any]] = ()
-    """Tools of the client, in Ollama's format."""
+    """As Ollama takes them."""
     may_call: bool = True
     """Whether any tool may be called."""
     tools: Sequence[str] | None = None
@@ -64,8 +64,8 @@ def session_of(ask: Ask) -> ChatSession:
 
 
 def turn_of(ask: Ask) -> TurnRequest:
-    """Create the turn that answers all messages of a request."""
-    offer = partial(_offered, ask.client_tools, ask.may_call)  # a bound method would keep the whole request
+    """The turn that answers the whole of a request."""
+    offer = partial(_offered, ask.client_tools, ask.may_call)  # the whole request would be remembered with the turn
     names = frozenset(tool["function"]["name"] for tool in ask.client_tools) if ask.may_call else frozenset()
     return TurnRequest(wishes=ask.wishes, interactive=False, continues=True, client_tools=names, offer=offer)
 

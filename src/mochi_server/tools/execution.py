@@ -71,7 +71,7 @@ class ToolExecutionService:
         self._history: deque[ToolExecutionResult] = deque(maxlen=HISTORY_KEPT)
 
     async def execute(self, tool: Tool, arguments: dict[str, Any]) -> ToolExecutionResult:
-        """Validate the arguments and run the tool. Errors of the tool are in the result and never raised."""
+        """Check the arguments and run the tool. Whatever the tool does wrong is in the result, never raised."""
         started = time.monotonic()
         try:
             text, error = await self._run(tool, tool.schema.bind(arguments)), None

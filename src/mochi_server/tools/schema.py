@@ -54,7 +54,7 @@ class ToolSchema:
         return {"type": "function", "function": function}
 
     def check(self, arguments: dict[str, Any]) -> None:
-        """Raise ``WrongArguments`` for invalid arguments."""
+        """Raises ``WrongArguments`` unless arguments fit."""
         if is_nested_deeper(arguments, MAX_ARGUMENT_LEVELS):
             raise WrongArguments(TOO_DEEP)
         self.bind(arguments)
