@@ -8,8 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from mochi_server.client import ApiError, ConnectionFailed, MochiClient, requests
-from mochi_server.client.listening import Listening
+from mochi_server.client import ApiError, ConnectionFailed, MochiClient
 from mochi_server.events import ContentDelta, Done, MessageComplete, ToolConfirmationRequired, ToolResult
 from mochi_stub import StubServer
 from tests.client.conftest import Connect
@@ -186,10 +185,11 @@ def test_other_server_raises_api_error(connect: Connect, stub: StubServer) -> No
 
 
 def test_html_is_neither_an_answer_nor_a_stream() -> None:
-    page = httpx.Response(200, html="<html></html>")
-    with pytest.raises(ApiError, match=r"UNKNOWN \(200\): The answer is none of mochi-server's"):
-        requests.list_sessions(None, None, 0).result(page)
-    assert not Listening("a", requests.listen("a", None), ()).is_stream(page)
+    page = httpx.MockTransport(lambda _: httpx.Response(200, html="<html></html>"))
+    with httpx.Client(transport=page, base_url="http://test") as http, MochiClient(http=http) as client:
+        for request in (client.list_sessions, lambda: list(client.listen("a"))):
+            with pytest.raises(ApiError, match=r"UNKNOWN \(200\): The answer is none of mochi-server's"):
+                request()
 
 
 def test_url_without_a_scheme_raises_value_error(connect: Connect) -> None:

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from mochi_server.ollama.models import ModelShelf, details_of
-from mochi_server.ollama.requests import chat_payload, endpoint, is_loopback, qualified, read_show
+from mochi_server.ollama.model_catalogue import ModelCatalogue, read_show
+from mochi_server.ollama.requests import chat_payload, endpoint, is_loopback, qualified
 from mochi_server.ollama.types import ModelDetails
 
 
@@ -84,7 +84,7 @@ def test_window_and_context_length_are_read() -> None:
 
 
 def test_old_server_without_capabilities_has_chat_models() -> None:
-    assert details_of({"model_info": {}}).capabilities == ("completion",)
+    assert read_show({"model_info": {}}).capabilities == ("completion",)
 
 
 def tag(name: str, **fields: Any) -> dict[str, Any]:
@@ -96,14 +96,14 @@ def test_only_missing_details_are_requested() -> None:
     told = tag("told", capabilities=["completion", "tools"], details=length)
     unsure = tag("unsure", capabilities=["completion"], details=length)
     tags = {"models": [tag("old"), told, unsure]}
-    assert ModelShelf(tags, {}).unknown() == [("old", "digest of old"), ("unsure", "digest of unsure")]
+    assert ModelCatalogue(tags, {}).unknown() == [("old", "digest of old"), ("unsure", "digest of unsure")]
     known = dict.fromkeys(("digest of old", "digest of unsure"), ModelDetails((), None, None))
-    assert ModelShelf(tags, known).unknown() == []
+    assert ModelCatalogue(tags, known).unknown() == []
 
 
 def test_model_details_override_the_list() -> None:
     tags = {"models": [tag("m", capabilities=["completion"])]}
-    shelf = ModelShelf(tags, {"digest of m": ModelDetails(("tools", "completion"), 4096, None)})
-    (model,) = shelf.chat_models()
+    catalogue = ModelCatalogue(tags, {"digest of m": ModelDetails(("tools", "completion"), 4096, None)})
+    (model,) = catalogue.chat_models()
     assert model.can("tools")
     assert model.context_length == 4096

@@ -1,10 +1,12 @@
 """Finding tools in a directory, and living with what is wrong in it."""
 
+import sys
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
-from mochi_server.tools.discovery import ToolDiscoveryService
+from mochi_server.tools import Problem, ToolDiscoveryService
 from tests.support.tools import SAMPLES, write_tools
 
 GOOD = '''
@@ -65,7 +67,7 @@ def test_exports_groups_and_marks_are_read(tmp_path: Path) -> None:
         ("def broken(:\n    pass", "__init__.py", "SyntaxError"),
         ("import no_such_module_at_all", "__init__.py", "ModuleNotFoundError"),
         ("import sys\nsys.exit(3)", "__init__.py", "SystemExit"),
-        ("from .inner import x", "inner.py", "ZeroDivisionError"),
+        ("from .inner import x\n__all__ = ['x']", "inner.py", "ZeroDivisionError: division by zero (line 1)"),
         ("x = 1", "__all__", "list of names"),
         ("__all__ = 'good'", "__all__", "list of names"),
         ("__all__ = ['missing']", "missing", "does not exist"),
@@ -88,6 +90,66 @@ def test_invalid_tool_does_not_affect_others(tmp_path: Path) -> None:
     catalogue = ToolDiscoveryService(directory).discover()
     assert list(catalogue.tools) == ["good"]
     assert [problem.name for problem in catalogue.problems] == ["bad"]
+
+
+def test_broken_file_disables_only_its_own_tools(tmp_path: Path) -> None:
+    directory = write_tools(
+        tmp_path,
+        """
+        from .broken import first
+        from .uses import second
+        from .whole import good
+        __all__ = ["first", "second", "good"]
+        __pair__ = ["first", "good"]
+        """,
+        broken=f"{dedent(GOOD)}first = good\nraise RuntimeError('no')",
+        uses=dedent(GOOD).replace("return str(a)", "return first(a)") + "from .broken import first\nsecond = good",
+        whole=GOOD,
+    )
+    catalogue = ToolDiscoveryService(directory).discover()
+    assert list(catalogue.tools) == ["second", "good"]
+    assert catalogue.groups == {"pair": ["good"]}
+    assert catalogue.problems == (Problem("broken.py", "RuntimeError: no (line 6)"),)
+    with pytest.raises(ImportError, match=r"broken\.py could not be imported"):
+        catalogue.tools["second"].function(1)
+
+
+def test_problem_names_the_path_and_line_of_a_nested_file(tmp_path: Path) -> None:
+    directory = write_tools(tmp_path, "from .deep.inner import part\n__all__ = []")
+    (directory / "deep").mkdir()
+    (directory / "deep" / "__init__.py").touch()
+    (directory / "deep" / "inner.py").write_text("\n\npart = = 1")
+    assert ToolDiscoveryService(directory).discover().problems == (
+        Problem("deep/inner.py", "SyntaxError: invalid syntax (line 3)"),
+    )
+
+
+def test_relative_directory_has_the_same_problems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_tools(tmp_path, "from .parts import part\n__all__ = ['part']\n1 / 0", parts="part = (")
+    monkeypatch.chdir(tmp_path)
+    assert ToolDiscoveryService("tools").discover().problems == (
+        Problem("parts.py", "SyntaxError: '(' was never closed (line 1)"),
+        Problem("__init__.py", "ZeroDivisionError: division by zero (line 3)"),
+    )
+
+
+def test_directories_do_not_share_modules(tmp_path: Path) -> None:
+    source = "from parts import part\n__all__ = ['part']"
+    part = 'def part() -> str:\n    "Do a part."\n    return "{}"\n'
+    found = []
+    for word in ("one", "two"):
+        (tmp_path / word).mkdir()
+        directory = write_tools(tmp_path / word, source, parts=part.format(word))
+        found.append(ToolDiscoveryService(directory).discover().tools["part"].function)
+    assert [function() for function in found] == ["one", "two"]
+    assert "parts" not in sys.modules
+
+
+@pytest.mark.parametrize("statement", ["import parts", "import parts as p; parts = p", "from . import parts"])
+def test_functions_can_import_files_of_the_directory(tmp_path: Path, statement: str) -> None:
+    source = f'def tool() -> str:\n    "Do it."\n    {statement}\n    return parts.WORD\n__all__ = ["tool"]'
+    directory = write_tools(tmp_path, source, parts="WORD = 'here'", others="import parts")
+    assert ToolDiscoveryService(directory).discover().tools["tool"].function() == "here"
 
 
 @pytest.mark.parametrize(

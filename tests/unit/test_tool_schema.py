@@ -12,7 +12,7 @@ import orjson
 import pytest
 from pydantic import BaseModel, Field
 
-from mochi_server.tools.schema import NotATool, WrongArguments, make_schema
+from mochi_server.tools.schema import NotATool, ToolSchemaService, WrongArguments, make_schema
 
 
 class Colour(enum.Enum):
@@ -124,6 +124,15 @@ def test_schema_has_the_type_and_arguments_are_converted(
     for given in refused:
         with pytest.raises(WrongArguments, match="value"):
             tool.bind({"value": given})
+
+
+def test_schemas_are_cached_by_name_and_function() -> None:
+    schemas, function = ToolSchemaService(), returns(int)
+    schema = schemas.schema_of(function)
+    assert schema.name == "tool"
+    assert schemas.schema_of(function, "tool") is schema
+    assert schemas.schema_of(function, "other").name == "other"
+    assert schemas.schema_of(returns(str)) is not schema
 
 
 def test_default_makes_a_parameter_optional() -> None:

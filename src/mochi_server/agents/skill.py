@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from mochi_server.tools.discovery import LEADS_OUT, leads_out
+from mochi_server.tools.loader import LEADS_OUT, leads_out
 
 FILE = "SKILL.md"
 

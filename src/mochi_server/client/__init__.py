@@ -12,11 +12,10 @@ Events are the classes of ``mochi_server.events``. What the server refuses is ra
 cannot be reached as ``ConnectionFailed``.
 """
 
-from mochi_server.client.async_client import AsyncMochiClient
-from mochi_server.client.client import MochiClient
+from mochi_server.client.client import AsyncMochiClient, MochiClient
 from mochi_server.client.errors import ApiError, ClientError, ConnectionFailed
+from mochi_server.client.sse_parser import StreamEvent, UnknownEvent
 from mochi_server.client.streams import AsyncStream, Stream
-from mochi_server.client.wire import StreamEvent, UnknownEvent
 
 __all__ = [
     "ApiError",

@@ -1,42 +1,70 @@
-"""The synchronous client. ``async_client`` is the same with ``await``; what both decide is in ``requests``."""
+"""The synchronous and the asynchronous client. ``Operations`` describes what their methods send."""
 
 import time
-from collections.abc import Sequence
-from types import TracebackType
-from typing import Any, Literal, TypeVar
+from collections.abc import Callable, Coroutine, Sequence
+from functools import wraps
+from typing import Any, Concatenate, TypeVar
 
+import anyio
 import httpx
-from typing_extensions import Unpack
+from typing_extensions import ParamSpec
 
-from mochi_server.client import requests
-from mochi_server.client.listening import DELAYS, LOST, Listening, Patience
-from mochi_server.client.requests import Request
-from mochi_server.client.streams import Stream
-from mochi_server.client.types import (
-    ChatAnswer,
-    Confirmation,
-    Decided,
-    RunStatus,
-    Session,
-    SessionDetail,
-    SessionOptions,
-    TurnOptions,
-)
-from mochi_server.events import ToolConfirmationRequired
+from mochi_server.client.operations import OPERATIONS, Operations, Request, Subscription, settings
+from mochi_server.client.streams import DELAYS, LOST, AsyncStream, Backoff, Stream
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
+def _sync(build: Callable[Concatenate[Operations, P], Request[T]]) -> Callable[Concatenate["MochiClient", P], T]:
+    @wraps(build)
+    def method(self: "MochiClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._send(build(OPERATIONS, *args, **kwargs))
+
+    return method
+
+
+def _sync_stream(
+    build: Callable[Concatenate[Operations, P], Subscription],
+) -> Callable[Concatenate["MochiClient", P], Stream]:
+    @wraps(build)
+    def method(self: "MochiClient", /, *args: P.args, **kwargs: P.kwargs) -> Stream:
+        return Stream(self._http, build(OPERATIONS, *args, **kwargs), self._delays)
+
+    return method
+
+
+def _async(
+    build: Callable[Concatenate[Operations, P], Request[T]],
+) -> Callable[Concatenate["AsyncMochiClient", P], Coroutine[Any, Any, T]]:
+    @wraps(build)
+    async def method(self: "AsyncMochiClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._send(build(OPERATIONS, *args, **kwargs))
+
+    return method
+
+
+def _async_stream(
+    build: Callable[Concatenate[Operations, P], Subscription],
+) -> Callable[Concatenate["AsyncMochiClient", P], AsyncStream]:
+    @wraps(build)
+    def method(self: "AsyncMochiClient", /, *args: P.args, **kwargs: P.kwargs) -> AsyncStream:
+        return AsyncStream(self._http, build(OPERATIONS, *args, **kwargs), self._delays)
+
+    return method
+
+
 class MochiClient:
-    """Talks to one server; close it, or use it as a context manager.
+    """Client of one server; close it, or use it as a context manager.
 
-    Give each thread a client of its own: ``httpx`` may close an idle connection that another one has just been given.
+    Give each thread a client of its own: ``httpx`` may close an idle connection that another thread has just received.
 
-    ``delays`` are the seconds before each attempt to go on after a connection was lost. ``http`` is an ``httpx`` client
-    of your own, with the ``base_url`` of the API (``http://127.0.0.1:8000/api/v1``); it stays yours to close. Raises
-    ``ValueError`` for a ``url`` that is none.
+    ``delays`` are the seconds before each attempt to resume after a lost connection. ``http`` is an ``httpx`` client
+    of your own with the ``base_url`` of the API (``http://127.0.0.1:8000/api/v1``); you close it. Raises
+    ``ValueError`` for an invalid ``url``.
 
-    Every method raises ``ApiError`` for what the server refuses and ``ConnectionFailed`` when it cannot be reached.
+    Every method raises ``ApiError`` when the server refuses the request and ``ConnectionFailed`` when it cannot be
+    reached.
     """
 
     def __init__(
@@ -47,114 +75,25 @@ class MochiClient:
         delays: Sequence[float] = DELAYS,
         http: httpx.Client | None = None,
     ) -> None:
-        self._http = http or httpx.Client(**requests.settings(url, api_key))
+        self._http = http or httpx.Client(**settings(url, api_key))
         self._owned = http is None
         self._delays = delays
 
-    def create_session(self, model: str, **options: Unpack[SessionOptions]) -> Session:
-        """Create a session. ``MODEL_NOT_FOUND`` when Ollama does not have the model."""
-        return self._send(requests.create_session(model, options))
-
-    def list_sessions(self, q: str | None = None, *, limit: int | None = None, offset: int = 0) -> list[Session]:
-        """Sessions, the last changed first: all, or those whose title and messages hold every word of ``q``."""
-        return self._send(requests.list_sessions(q, limit, offset))
-
-    def get_session(self, session_id: str) -> SessionDetail:
-        """A session with its messages."""
-        return self._send(requests.get_session(session_id))
-
-    def set_title(self, session_id: str, title: str | None) -> Session:
-        """Name a session; None returns to the title that it has by itself."""
-        return self._send(requests.set_title(session_id, title))
-
-    def fork_session(
-        self, session_id: str, message_index: int | None = None, *, message_id: str | None = None
-    ) -> SessionDetail:
-        """Begin a session with the messages up to one of this session, by default the last.
-
-        ``INVALID_MESSAGE_INDEX`` when there is no such message, or when it is inside a round of tool calls.
-        """
-        return self._send(requests.fork_session(session_id, message_index, message_id))
-
-    def export_session(self, session_id: str, format: Literal["json", "markdown"] = "json") -> bytes:
-        """A session as a file: JSON, which can be imported, or Markdown, to be read."""
-        return self._send(requests.export_session(session_id, format))
-
-    def import_sessions(self, data: bytes) -> list[Session]:
-        """Store the sessions of an exported file, of this server or of Open WebUI, under new ids: all or none."""
-        return self._send(requests.import_sessions(data))
-
-    def delete_session(self, session_id: str) -> None:
-        """Delete a session; a running turn is stopped first."""
-        self._send(requests.delete_session(session_id))
-
-    def chat(
-        self,
-        session_id: str,
-        message: str | None = None,
-        *,
-        wait_for_confirmation: bool = False,
-        idempotency_key: str | None = None,
-        **options: Unpack[TurnOptions],
-    ) -> ChatAnswer:
-        """Send a message and get the whole answer; without one, the last user message is answered again.
-
-        Calls of tools that need approval are denied, unless ``wait_for_confirmation`` and somebody confirms them.
-        """
-        return self._send(requests.chat(session_id, message, wait_for_confirmation, idempotency_key, options))
-
-    def stream(
-        self,
-        session_id: str,
-        message: str | None = None,
-        *,
-        idempotency_key: str | None = None,
-        **options: Unpack[TurnOptions],
-    ) -> Stream:
-        """Send a message and get the events of the answer, ``Done`` the last.
-
-        The message is sent when iterating begins. A lost connection is resumed: no event is lost, none comes twice.
-        """
-        first = requests.stream(session_id, message, idempotency_key, options)
-        return Stream(self._http, Listening(session_id, first, self._delays))
-
-    def listen(self, session_id: str, after: str | None = None) -> Stream:
-        """The events of the running or latest turn, from its beginning or behind an event; none when there is none.
-
-        ``after`` is the ``last_event_id`` of a stream. Events that the server no longer keeps come as a ``Snapshot``.
-        """
-        return Stream(self._http, Listening(session_id, requests.listen(session_id, after), self._delays, after))
-
-    def confirm(
-        self,
-        session_id: str,
-        call: str | ToolConfirmationRequired,
-        approved: bool,
-        *,
-        arguments: dict[str, Any] | None = None,
-        reason: str | None = None,
-        remember: Literal["once", "session"] = "once",
-    ) -> Decided:
-        """Approve or deny a call: the event that asks, or its ``confirmation_id``.
-
-        ``arguments`` replace those of the model, the model is told the ``reason``, ``remember="session"`` decides for
-        all later calls of that tool in the session. ``CONFIRMATION_RESOLVED`` when it was decided before.
-        """
-        return self._send(
-            requests.confirm(session_id, call, approved, arguments=arguments, reason=reason, remember=remember)
-        )
-
-    def list_confirmations(self, session_id: str) -> list[Confirmation]:
-        """The calls that wait for approval, oldest first."""
-        return self._send(requests.list_confirmations(session_id))
-
-    def stop(self, session_id: str) -> RunStatus:
-        """Stop the running turn and keep what was said; nothing happens when none is running."""
-        return self._send(requests.stop(session_id))
-
-    def get_run(self, session_id: str) -> RunStatus:
-        """The running or latest turn."""
-        return self._send(requests.get_run(session_id))
+    create_session = _sync(Operations.create_session)
+    list_sessions = _sync(Operations.list_sessions)
+    get_session = _sync(Operations.get_session)
+    set_title = _sync(Operations.set_title)
+    fork_session = _sync(Operations.fork_session)
+    export_session = _sync(Operations.export_session)
+    import_sessions = _sync(Operations.import_sessions)
+    delete_session = _sync(Operations.delete_session)
+    chat = _sync(Operations.chat)
+    stream = _sync_stream(Operations.stream)
+    listen = _sync_stream(Operations.listen)
+    confirm = _sync(Operations.confirm)
+    list_confirmations = _sync(Operations.list_confirmations)
+    stop = _sync(Operations.stop)
+    get_run = _sync(Operations.get_run)
 
     def close(self) -> None:
         """Close the connections."""
@@ -164,13 +103,64 @@ class MochiClient:
     def __enter__(self) -> "MochiClient":
         return self
 
-    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _send(self, request: Request[T]) -> T:
-        patience = Patience(self._delays if request.repeatable else ())
+        backoff = Backoff(self._delays if request.repeatable else ())
         while True:
             try:
-                return request.result(self._http.request(request.method, request.path, **request.arguments()))
+                return request.result(self._http.request(**request.arguments()))
             except LOST as error:
-                time.sleep(patience.wait_after(error))
+                time.sleep(backoff.delay_after(error))
+
+
+class AsyncMochiClient:
+    """``MochiClient`` with ``await``; streams are for ``async for``."""
+
+    def __init__(
+        self,
+        url: str = "http://127.0.0.1:8000",
+        *,
+        api_key: str | None = None,
+        delays: Sequence[float] = DELAYS,
+        http: httpx.AsyncClient | None = None,
+    ) -> None:
+        self._http = http or httpx.AsyncClient(**settings(url, api_key))
+        self._owned = http is None
+        self._delays = delays
+
+    create_session = _async(Operations.create_session)
+    list_sessions = _async(Operations.list_sessions)
+    get_session = _async(Operations.get_session)
+    set_title = _async(Operations.set_title)
+    fork_session = _async(Operations.fork_session)
+    export_session = _async(Operations.export_session)
+    import_sessions = _async(Operations.import_sessions)
+    delete_session = _async(Operations.delete_session)
+    chat = _async(Operations.chat)
+    stream = _async_stream(Operations.stream)
+    listen = _async_stream(Operations.listen)
+    confirm = _async(Operations.confirm)
+    list_confirmations = _async(Operations.list_confirmations)
+    stop = _async(Operations.stop)
+    get_run = _async(Operations.get_run)
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        if self._owned:
+            await self._http.aclose()
+
+    async def __aenter__(self) -> "AsyncMochiClient":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def _send(self, request: Request[T]) -> T:
+        backoff = Backoff(self._delays if request.repeatable else ())
+        while True:
+            try:
+                return request.result(await self._http.request(**request.arguments()))
+            except LOST as error:
+                await anyio.sleep(backoff.delay_after(error))

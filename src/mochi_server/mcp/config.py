@@ -1,51 +1,52 @@
-"""``mcp.json`` in the tools directory: which MCP servers there are, in the form that other programs read, too.
+"""``mcp.json`` in the tools directory: the configured MCP servers, in the format that other programs use.
 
-What is wrong with it is told without its values, which may be secrets.
+Messages about the file never contain its values, which may be secrets.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from mochi_server.tools.discovery import LEADS_OUT, Problem, leads_out
+from mochi_server.tools.loader import LEADS_OUT, Problem, leads_out
+from mochi_server.tools.schema import explain
 
 FILE = "mcp.json"
 NEEDS_EXTRA = "MCP servers need the extra mcp: pip install 'mochi-server[mcp]'"
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+"""Limit for one message of an MCP server."""
 
 _MAX_BYTES = 1_000_000
-_SHORTEST_SECRET = 4
-"""Masking shorter ones would leave no text readable, and hide nothing."""
 _STREAMABLE = ("http", "streamable-http", "streamableHttp", "streamable_http")
+
+
+class TooLarge(Exception):
+    """A message exceeds ``MAX_MESSAGE_BYTES``."""
+
+    def __init__(self) -> None:
+        super().__init__(f"it sent a message of more than {MAX_MESSAGE_BYTES // 1024 // 1024} MiB")
 
 
 class _Entry(BaseModel):
     model_config = ConfigDict(frozen=True, coerce_numbers_to_str=True, hide_input_in_errors=True)
 
-    def secrets(self) -> list[str]:
-        """What nobody should read."""
-        return [value for value in self._values() if len(value) >= _SHORTEST_SECRET]
-
-    def _values(self) -> Iterator[str]:
-        raise NotImplementedError
-
 
 class LocalServer(_Entry):
-    """A program that is started, and spoken with by its standard streams. ``cwd``: relative to the tools directory."""
+    """A program that is started and reached through its standard streams. ``cwd``: relative to the tools directory."""
 
     command: str = Field(min_length=1)
     args: list[str] = Field([], repr=False)
     env: dict[str, str] = Field({}, repr=False)
     cwd: str | None = None
 
-    def _values(self) -> Iterator[str]:
-        yield from self.env.values()
+    def secrets(self) -> list[str]:
+        """Return the values that no message may contain."""
+        return [*self.env.values()]
 
 
 class RemoteServer(_Entry):
@@ -60,10 +61,10 @@ class RemoteServer(_Entry):
     def _is_http(cls, value: str) -> str:
         try:
             parts = urlsplit(value)
-            known = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        except ValueError:  # which quotes what it could not read
-            known = False
-        if not known:
+            valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:  # its message quotes the value
+            valid = False
+        if not valid:
             raise ValueError("not an http:// or https:// URL")
         return value
 
@@ -74,12 +75,17 @@ class RemoteServer(_Entry):
             raise ValueError("of the transports over HTTP only streamable HTTP is known, which is called http")
         return value
 
-    def _values(self) -> Iterator[str]:
+    def secrets(self) -> list[str]:
+        """Return the values that no message may contain."""
         parts = urlsplit(self.url)
-        yield from (self.url, parts.query, parts.path.strip("/") if len(parts.path) > 16 else "")
-        yield from (parts.username or "", parts.password or "", unquote(parts.password or ""))
-        for value in self.headers.values():
-            yield from (value, value.rpartition(" ")[2])
+        in_url = [self.url, parts.query, parts.username, parts.password, unquote(parts.password or "")]
+        path = parts.path.strip("/")
+        return [
+            *filter(None, in_url),
+            *([path] if len(path) > 16 else []),
+            *self.headers.values(),
+            *(value.rpartition(" ")[2] for value in self.headers.values()),
+        ]
 
 
 ServerConfig = LocalServer | RemoteServer
@@ -87,81 +93,67 @@ ServerConfig = LocalServer | RemoteServer
 
 @dataclass(frozen=True)
 class McpConfig:
-    """The servers by name, in the order of the file, and what in it cannot be used."""
+    """The servers by name, in the order of the file, and the problems of the file."""
 
-    servers: Mapping[str, ServerConfig] = field(default_factory=lambda: MappingProxyType({}))
+    servers: Mapping[str, ServerConfig] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
 
 
 class _Unusable(Exception):
-    """What is wrong, in words."""
+    """Describes why a file or an entry cannot be used."""
 
 
 def read_config(directory: Path) -> McpConfig:
-    """Read the file of a tools directory; empty where there is none. Never raises."""
-    try:
-        entries = _entries(directory)
-    except _Unusable as error:
-        return McpConfig(problems=(Problem(FILE, str(error)),))
+    """Read the file of a tools directory; without one the configuration is empty. Never raises."""
     servers: dict[str, ServerConfig] = {}
     problems = []
+    try:
+        entries = _entries(directory / FILE)
+    except _Unusable as error:
+        return McpConfig(problems=(Problem(FILE, str(error)),))
     for name, entry in entries.items():
         try:
-            if (server := _server(name, entry)) is not None:
-                servers[name] = server
+            if not (isinstance(entry, dict) and entry.get("disabled") is True):
+                servers[name] = _server(name, entry)
         except _Unusable as error:
             problems.append(Problem(FILE, f"{name}: {error}"))
     if servers and find_spec("mcp") is None:
         return McpConfig(problems=(Problem(FILE, NEEDS_EXTRA), *problems))
-    return McpConfig(MappingProxyType(servers), tuple(problems))
+    return McpConfig(servers, tuple(problems))
 
 
-def _entries(directory: Path) -> dict[str, Any]:
-    data = _load(directory / FILE)
-    if data is None:
-        return {}
-    servers = data.get("mcpServers") if isinstance(data, dict) else None
-    if not isinstance(servers, dict):
-        raise _Unusable('it has no object "mcpServers"')
-    return servers
-
-
-def _load(path: Path) -> Any:
+def _entries(path: Path) -> dict[str, Any]:
     try:
         if not path.exists():
-            return None
+            return {}
         if leads_out(path, path.parent):
             raise _Unusable(f"it is {LEADS_OUT}")
         if not path.is_file():
             raise _Unusable("it is no file")
         if path.stat().st_size > _MAX_BYTES:
             raise _Unusable(f"it is larger than {_MAX_BYTES:,} bytes")
-        return json.loads(path.read_text("utf-8-sig"))
+        data = json.loads(path.read_text("utf-8-sig"))
     except OSError as error:
         raise _Unusable(f"it cannot be read: {error.strerror}") from error
     except json.JSONDecodeError as error:
         raise _Unusable(f"it is no JSON: {error.msg} (line {error.lineno})") from error
     except (ValueError, RecursionError) as error:
         raise _Unusable(f"it is no JSON: {type(error).__name__}") from error
+    servers = data.get("mcpServers") if isinstance(data, dict) else None
+    if not isinstance(servers, dict):
+        raise _Unusable('it has no object "mcpServers"')
+    return servers
 
 
-def _server(name: str, entry: object) -> ServerConfig | None:
-    """One entry; None when it is disabled."""
+def _server(name: str, entry: object) -> ServerConfig:
     if not name.strip():
         raise _Unusable("a server needs a name")
     if not isinstance(entry, dict):
         raise _Unusable("it must be an object")
-    if entry.get("disabled") is True:
-        return None
-    kind = next((kind for key, kind in (("command", LocalServer), ("url", RemoteServer)) if entry.get(key)), None)
-    if kind is None:
+    if not (entry.get("command") or entry.get("url")):
         raise _Unusable('it needs a "command", or a "url"')
+    kind: type[ServerConfig] = LocalServer if entry.get("command") else RemoteServer
     try:
         return kind.model_validate({key: value for key, value in entry.items() if value is not None})
     except ValidationError as error:
-        raise _Unusable("; ".join(map(_explain, error.errors(include_url=False, include_input=False)))) from error
-
-
-def _explain(problem: Any) -> str:
-    where = ".".join(str(part) for part in problem["loc"])
-    return f"{where}: {problem['msg'].removeprefix('Value error, ')}"
+        raise _Unusable(explain(error).replace("Value error, ", "")) from error

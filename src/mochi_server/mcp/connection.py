@@ -4,123 +4,137 @@ Importing this takes a second and needs the extra ``mcp``.
 """
 
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 import mcp_types
 from mcp import Client, MCPError
-from mcp.client._transport import Transport
+from mcp.client import Transport
 from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
+from pydantic_core import to_json
 
 from mochi_server import __version__
 from mochi_server.mcp.config import LocalServer, ServerConfig
-from mochi_server.mcp.content import text_of
 from mochi_server.mcp.described import Described, describe
 from mochi_server.mcp.http import http
 from mochi_server.mcp.stdio import stdio
 from mochi_server.tools.execution import Raised
 
-_MOST_TOOLS = 1000
-_ENDED = frozenset({mcp_types.CONNECTION_CLOSED, mcp_types.INVALID_REQUEST})
-"""Codes under which no call comes through any more: a session that the server has forgotten is an invalid request."""
-_CLOSED = ("Connection closed", "SSE stream ")
-"""What the SDK says when there will be no answer. Servers have errors of their own under the same code."""
+if TYPE_CHECKING:
+    from mochi_server.mcp.server import McpSession
 
-for _name in ("mcp", "httpx2", "httpcore2"):  # they log URLs and messages; what fails, reaches us as an exception
+_MAX_TOOLS = 1000
+_ENDED = frozenset({mcp_types.CONNECTION_CLOSED, mcp_types.INVALID_REQUEST})
+"""Codes after which no call succeeds: to a server that lost the session, each request is invalid."""
+_CLOSED = ("Connection closed", "SSE stream ")
+"""Messages of the SDK when there will be no response. Servers have errors of their own with the same code."""
+
+for _name in ("mcp", "httpx2", "httpcore2"):  # they log URLs and messages; failures also arrive as exceptions
     logging.getLogger(_name).setLevel(logging.CRITICAL)
 
 
-@dataclass(frozen=True)
-class Listener:
-    """Who is told what a server does by itself."""
-
-    changed: Callable[[], None]
-    """Its tools are others now."""
-    ended: Callable[[], None]
-    """No call comes through any more."""
-    refused: Callable[[int], None]
-    """A request got this HTTP status."""
-    said: Callable[[str], None]
-    """A line for its log."""
-
-
 class Connection:
-    """A server that has answered."""
+    """An initialized connection."""
 
-    def __init__(self, client: Client, listener: Listener, *, forgets: bool) -> None:
-        """``forgets`` says that the server may have lost what it knew of us, and tells so in its errors."""
+    def __init__(self, client: Client, session: "McpSession", *, is_remote: bool) -> None:
         self._client = client
-        self._listener = listener
-        self._forgets = forgets
+        self._session = session
+        self._is_remote = is_remote
 
     async def tools(self) -> tuple[list[Described], list[str]]:
-        """What it offers, and what of that cannot be used. Raises what the SDK raises."""
+        """Return the tools of the server, and the problems of those that cannot be used. Raises the SDK's errors."""
         listed: list[mcp_types.Tool] = []
         cursor = None
         while True:
             page = await self._client.list_tools(cursor=cursor)
             listed += page.tools
             cursor = page.next_cursor
-            if cursor is None or len(listed) > _MOST_TOOLS:
+            if cursor is None or len(listed) > _MAX_TOOLS:
                 break
-        usable, problems = await anyio.to_thread.run_sync(describe, listed[:_MOST_TOOLS])
-        if len(listed) > _MOST_TOOLS:
-            problems.append(f"it offers more than {_MOST_TOOLS} tools; the others are left out")
+        usable, problems = await anyio.to_thread.run_sync(describe, listed[:_MAX_TOOLS])
+        if len(listed) > _MAX_TOOLS:
+            problems.append(f"it offers more than {_MAX_TOOLS} tools; the others are left out")
         return usable, problems
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> str:
-        """Call a tool. Raises ``Raised``; a call that is cancelled is cancelled at the server, too."""
+        """Call a tool. Raises ``Raised``. Cancellation also cancels the call at the server."""
         try:
             result = await self._client.call_tool(tool, arguments)
         except MCPError as error:
             closed = error.code == mcp_types.CONNECTION_CLOSED and error.message.startswith(_CLOSED)
-            if closed or (self._forgets and error.code in _ENDED):
-                self._listener.ended()
+            if closed or (self._is_remote and error.code in _ENDED):
+                self._session.end()
             raise Raised("the connection ended before there was an answer" if closed else error.message) from error
-        except Exception as error:  # an answer that is none
+        except Exception as error:  # an invalid response
             raise Raised(f"{type(error).__name__}: {error}") from error
-        text = text_of(result)
+        text = _text_of(result)
         if result.is_error:
             raise Raised(text)
         return text
 
-    async def listen(self) -> None:
-        """Pass on that the tools have changed, from servers that have to be asked to tell it."""
+    async def watch_tools(self) -> None:
+        """Subscribe to changes of the tools, at servers that require a subscription."""
         try:
             async with self._client.listen(tools_list_changed=True) as changes:
                 async for _ in changes:
-                    self._listener.changed()
+                    self._session.changed.set()
         except (ListenNotSupportedError, MCPError, SubscriptionLost):
             return
 
 
 @asynccontextmanager
-async def connect(server: ServerConfig, cwd: str | None, listener: Listener) -> AsyncGenerator[Connection, None]:
-    """Connect to a server. Raises whatever the transport, the SDK and the server's answers give reason to."""
+async def connect(server: ServerConfig, cwd: str | None, session: "McpSession") -> AsyncGenerator[Connection, None]:
+    """Connect to a server. Raises any error of the transport, of the SDK or about the server's responses."""
 
-    async def noticed(message: object) -> None:
+    async def handle(message: object) -> None:
         if isinstance(message, mcp_types.ToolListChangedNotification):
-            listener.changed()
+            session.changed.set()
 
+    is_remote = not isinstance(server, LocalServer)
     streams: AbstractAsyncContextManager[object] = (
-        stdio(server, cwd, listener.said, listener.ended)
+        stdio(server, cwd, session.log, session.end)
         if isinstance(server, LocalServer)
-        else http(server, listener.refused)
+        else http(server, session.refuse)
     )
     client = Client(
         cast("Transport", streams),
-        message_handler=noticed,
+        message_handler=handle,
         client_info=mcp_types.Implementation(name="mochi-server", version=__version__),
         cache=None,
     )
-    async with client:
-        connection = Connection(client, listener, forgets=not isinstance(server, LocalServer))
-        async with anyio.create_task_group() as tasks:
-            tools = client.server_capabilities.tools
-            if tools is not None and tools.list_changed:
-                tasks.start_soon(connection.listen)
-            yield connection
-            tasks.cancel_scope.cancel()
+    async with client, anyio.create_task_group() as tasks:
+        connection = Connection(client, session, is_remote=is_remote)
+        tools = client.server_capabilities.tools
+        if tools is not None and tools.list_changed:
+            tasks.start_soon(connection.watch_tools)
+        yield connection
+        tasks.cancel_scope.cancel()
+
+
+def _text_of(result: mcp_types.CallToolResult) -> str:
+    """Return a result as one text for a model. Content that is not text is described."""
+    text = "\n".join(map(_text_of_block, result.content))
+    if not text and result.structured_content is not None:
+        return to_json(result.structured_content, fallback=str).decode()
+    return text or "Done; there is no result."
+
+
+def _text_of_block(block: mcp_types.ContentBlock) -> str:
+    if isinstance(block, mcp_types.TextContent):
+        return block.text
+    if isinstance(block, mcp_types.ImageContent | mcp_types.AudioContent):
+        return f"[{block.type}, {block.mime_type}, {_size(block.data)}: not shown]"
+    if isinstance(block, mcp_types.ResourceLink):
+        return f"[resource {block.name}: {block.uri}]"
+    if isinstance(block, mcp_types.EmbeddedResource):
+        resource = block.resource
+        if isinstance(resource, mcp_types.TextResourceContents):
+            return f"[resource {resource.uri}]\n{resource.text}"
+        return f"[resource {resource.uri}, {resource.mime_type or 'binary'}, {_size(resource.blob)}: not shown]"
+    return f"[{getattr(block, 'type', 'content')}: not shown]"
+
+
+def _size(base64: str) -> str:
+    return f"{len(base64.rstrip('=')) * 3 // 4:,} bytes"

@@ -1,4 +1,4 @@
-"""A tool as its MCP server describes it, made what models, clients and approvers are shown.
+"""Conversion of the tools of MCP servers to tools for models and clients.
 
 Imports jsonschema, which comes with the SDK.
 """
@@ -6,24 +6,18 @@ Imports jsonschema, which comes with the SDK.
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
-from itertools import count
 from typing import Any
-from urllib.parse import unquote
 
 import referencing
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
-from jsonschema.protocols import Validator
 from jsonschema.validators import extend, validator_for
 from mcp_types import Tool as ListedTool
 
 from mochi_server.tools.execution import shortened
-from mochi_server.tools.schema import NotATool, ToolSchema, WrongArguments, for_models
+from mochi_server.tools.schema import NotATool, ToolSchema, WrongArguments, for_models, inlined
 
 _LONGEST_DESCRIPTION = 10_000
-_MOST_NODES = 5_000
-_DEEPEST = 50
 _PYTHON = {
     "string": "str",
     "integer": "int",
@@ -37,7 +31,7 @@ _PYTHON = {
 
 @dataclass(frozen=True)
 class Described:
-    """A tool under the name its server gave it."""
+    """A tool under the name that its server uses."""
 
     name: str
     schema: ToolSchema
@@ -45,7 +39,7 @@ class Described:
 
 
 def describe(listed: Iterable[ListedTool]) -> tuple[list[Described], list[str]]:
-    """The tools that can be used, and what is wrong with the others. Takes milliseconds for each."""
+    """Return the valid tools and the problems of the others. Takes milliseconds for each tool."""
     usable, problems = [], []
     for tool in listed:
         try:
@@ -69,47 +63,12 @@ def _described(tool: ListedTool) -> Described:
         },
         bind=bind,
     )
-    said = hints is not None and hints.read_only_hint is True and hints.destructive_hint is not True
-    return Described(tool.name, schema, read_only=said)
-
-
-def inlined(schema: dict[str, Any]) -> dict[str, Any]:
-    """A valid schema with what it refers to put in place; what refers to itself is any object. Raises ``NotATool``."""
-    nodes = count()
-
-    def inline(node: Any, inside: tuple[str, ...] = (), depth: int = 0) -> dict[str, Any]:
-        if next(nodes) > _MOST_NODES or depth > _DEEPEST:
-            raise NotATool("its schema is too large")
-        if not isinstance(node, dict):  # true or false
-            return {}
-        pointer = node.get("$ref")
-        if pointer in inside:
-            return {"type": "object"}
-        if isinstance(pointer, str):
-            rest = {key: value for key, value in node.items() if key != "$ref"}
-            return inline({**_pointed(schema, pointer), **rest}, (*inside, pointer), depth + 1)
-        kept = dict(node)
-        for key in {"anyOf", "oneOf", "prefixItems"} & node.keys():
-            kept[key] = [inline(each, inside, depth + 1) for each in node[key]]
-        if "items" in node:
-            kept["items"] = inline(node["items"], inside, depth + 1)
-        if "properties" in node:
-            kept["properties"] = {name: inline(each, inside, depth + 1) for name, each in node["properties"].items()}
-        return kept
-
-    return inline(schema)
-
-
-def _pointed(schema: Any, pointer: str) -> dict[str, Any]:
-    """What a reference within the schema means; nothing in particular for any other."""
-    for part in pointer.split("/")[1:]:
-        key = unquote(part).replace("~1", "/").replace("~0", "~")
-        schema = schema.get(key) if isinstance(schema, dict) else None
-    return schema if isinstance(schema, dict) and pointer.startswith("#") else {}
+    read_only = hints is not None and hints.read_only_hint is True and hints.destructive_hint is not True
+    return Described(tool.name, schema, read_only)
 
 
 def python_type(node: Mapping[str, Any]) -> str:
-    """A JSON schema as Python writes such a type: ``list[str]``, ``int | None``; ``Any`` where it cannot tell."""
+    """Return the type of a JSON schema in Python notation: ``list[str]``, ``int | None``, ``Any`` if unknown."""
     if "enum" in node or "const" in node:
         return f"Literal[{', '.join(map(repr, node.get('enum', [node.get('const')])))}]"
     if choices := node.get("anyOf") or node.get("oneOf"):
@@ -128,32 +87,21 @@ def _binder(schema: dict[str, Any]) -> Callable[[Mapping[str, Any]], inspect.Bou
         draft.check_schema(schema)
     except (SchemaError, RecursionError) as error:
         raise NotATool("its input schema is no JSON schema") from error
-    # A foreign pattern can take for ever to match, and a reference elsewhere would be fetched: both are the server's.
-    checks = extend(draft, {"pattern": _passes, "patternProperties": _passes})
-    return partial(_bind, checks(schema, registry=referencing.Registry()))
+    # Patterns of a server may take forever to match, and external references would be fetched. The server checks both.
+    no_check = {keyword: lambda *_: () for keyword in ("pattern", "patternProperties")}
+    validator = extend(draft, no_check)(schema, registry=referencing.Registry())
+
+    def bind(arguments: Mapping[str, Any]) -> inspect.BoundArguments:
+        try:
+            errors = list(validator.iter_errors(dict(arguments)))
+        except Exception:  # the schema has an unresolvable reference
+            errors = []
+        if errors:
+            texts = [f"{'.'.join(map(str, error.absolute_path))}: {error.message}" for error in errors]
+            raise WrongArguments("; ".join(text.removeprefix(": ") for text in texts))
+        return _SIGNATURE.bind(dict(arguments))
+
+    return bind
 
 
-def _passes(*_: object) -> tuple[()]:
-    return ()
-
-
-def _bind(validator: Validator, arguments: Mapping[str, Any]) -> inspect.BoundArguments:
-    given = dict(arguments)
-    if wrong := _wrong(validator, given):
-        raise WrongArguments("; ".join(wrong))
-    return _SIGNATURE.bind(given)
-
-
-def _wrong(validator: Validator, given: dict[str, Any]) -> list[str]:
-    try:
-        errors = list(validator.iter_errors(given))
-    except Exception:  # a schema that refers to what is not there; the server checks, too
-        return []
-    return [f"{'.'.join(map(str, error.absolute_path))}: {error.message}".removeprefix(": ") for error in errors]
-
-
-def _takes(arguments: dict[str, Any]) -> None:
-    """What a call of such a tool is given."""
-
-
-_SIGNATURE = inspect.signature(_takes)
+_SIGNATURE = inspect.signature(lambda arguments: None)  # noqa: ARG005 - a tool takes its arguments as one object

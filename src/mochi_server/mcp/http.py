@@ -1,4 +1,4 @@
-"""The transport to a server over HTTP: the SDK's, with bounds, and with a client that keeps secrets to itself."""
+"""The transport to a server over HTTP: that of the SDK, with limits and without logged secrets."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -6,47 +6,43 @@ from contextlib import asynccontextmanager
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
 
-from mochi_server.mcp.config import RemoteServer
-from mochi_server.mcp.limits import MAX_MESSAGE_BYTES, TooLarge
+from mochi_server.mcp.config import MAX_MESSAGE_BYTES, RemoteServer, TooLarge
 from mochi_server.ollama.requests import is_loopback
 
 _CONNECT_SECONDS = 10
 
 
 @asynccontextmanager
-async def http(server: RemoteServer, refused: Callable[[int], None]) -> AsyncGenerator[object, None]:
-    """The streams to a server. ``refused`` gets the status of each refusal.
+async def http(server: RemoteServer, on_refusal: Callable[[int], None]) -> AsyncGenerator[object, None]:
+    """Yield the streams to a server. ``on_refusal`` gets the status of each refused request.
 
-    Raises ``httpx2.HTTPError``, and what the URL and the headers have wrong.
+    Raises ``httpx2.HTTPError``, and ``ValueError`` for an invalid URL or header.
     """
-    url = httpx2.URL(server.url)
 
-    async def look(response: httpx2.Response) -> None:
+    async def check(response: httpx2.Response) -> None:
         if response.is_error:
-            refused(response.status_code)
+            on_refusal(response.status_code)
+        if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
+            assert isinstance(response.stream, httpx2.AsyncByteStream)  # noqa: S101 - of an asynchronous client
+            response.stream = _Limited(response.stream)
 
     async with (
         httpx2.AsyncClient(
-            # A compressed answer could be of any size.
+            # A compressed response could have any size.
             headers={"Accept-Encoding": "identity", **server.headers},
-            # How long an answer may take is decided by whoever waits for it.
+            # The caller limits the time of a response.
             timeout=httpx2.Timeout(_CONNECT_SECONDS, read=None),
-            trust_env=not is_loopback(url.host),
-            event_hooks={"response": [look, _bound]},
+            trust_env=not is_loopback(httpx2.URL(server.url).host),
+            event_hooks={"response": [check]},
         ) as client,
         streamable_http_client(server.url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES) as streams,
     ):
         yield streams
 
 
-async def _bound(response: httpx2.Response) -> None:
-    """Bound an answer; the events of a stream are bounded one by one."""
-    if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
-        assert isinstance(response.stream, httpx2.AsyncByteStream)  # noqa: S101 - of an asynchronous client
-        response.stream = _Bounded(response.stream)
+class _Limited(httpx2.AsyncByteStream):
+    """A response body with a size limit. The SDK limits only the events of a stream."""
 
-
-class _Bounded(httpx2.AsyncByteStream):
     def __init__(self, stream: httpx2.AsyncByteStream) -> None:
         self._stream = stream
 

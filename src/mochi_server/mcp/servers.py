@@ -1,9 +1,9 @@
-"""All MCP servers of a tools directory: connected to while the server serves, their tools joined with the others."""
+"""All MCP servers of a tools directory, whose tools are joined with those of the directory."""
 
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,8 +15,9 @@ import anyio
 
 from mochi_server.mcp.config import McpConfig, read_config
 from mochi_server.mcp.server import McpServer
-from mochi_server.tools.discovery import RESERVED_NAMES, Problem, Tool, ToolCatalogue
+from mochi_server.tools.discovery import RESERVED_NAMES, Tool, ToolCatalogue
 from mochi_server.tools.execution import Raised, shortened
+from mochi_server.tools.loader import Problem
 
 if TYPE_CHECKING:
     from mochi_server.mcp.described import Described
@@ -24,16 +25,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 5
-"""What whoever asks for the tools waits for servers that have just been started; they go on connecting."""
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""What models may call a tool."""
+"""How long a request for the tools waits for servers that have just been started. They continue to connect."""
 _UNUSUAL = re.compile(r"[^A-Za-z0-9_-]")
-
-Call = Callable[[str, dict[str, Any]], Coroutine[Any, Any, str]]
+_MAX_NAME = 64
 
 
 class McpServers:
-    """The servers that ``mcp.json`` names. ``reserved`` are names that none of their tools can have."""
+    """The servers that ``mcp.json`` names. ``reserved`` are names that their tools cannot have."""
 
     def __init__(self, directory: Path, reserved: Iterable[str] = ()) -> None:
         self._directory = directory
@@ -46,33 +44,40 @@ class McpServers:
 
     @property
     def config(self) -> McpConfig:
-        """What the file said when it was read last."""
+        """The content of the file when it was last read."""
         return self._config or McpConfig()
 
     async def open(self) -> None:
-        """Begin to connect, unless that has been done; waits for nobody."""
+        """Begin to connect, unless this was already done. Does not wait for the servers."""
         async with self._changing:
             if self._config is None:
                 await self._start()
 
     async def reload(self) -> None:
-        """Read the file again and connect to all servers anew. Calls that are under way end as they would have."""
+        """Read the file again and reconnect to all servers. Running calls keep their connections."""
         async with self._changing:
             await self._start()
 
     async def joined(self, own: ToolCatalogue) -> ToolCatalogue:
-        """A catalogue with the servers' tools, groups and problems; its own names go first."""
+        """Return a catalogue with the tools, groups and problems of the servers; its own names take precedence."""
         await self.open()
-        await self._settled()
-        if not self.config.servers and not self.config.problems:
-            return own
-        joining = _Joining(own, self._reserved, self.config.problems)
-        for server in self._servers.values():
-            joining.add(server, partial(self._call, server.name))
-        return joining.catalogue()
+        pending = [server.opened for server in self._servers.values() if not server.opened.done()]
+        left = self._patient_until - asyncio.get_running_loop().time()
+        if pending and left > 0:
+            await asyncio.wait(pending, timeout=left)
+        tools, groups, problems = dict(own.tools), dict(own.groups), [*own.problems, *self.config.problems]
+        for name, server in self._servers.items():
+            found, told = self._tools_of(server, tools)
+            if name not in groups:
+                groups[name] = list(found)
+            elif found:
+                told.append("there is a group of that name; its tools are to be enabled one by one")
+            tools |= found
+            problems += [Problem(name, f"MCP server: {message}") for message in told]
+        return ToolCatalogue(MappingProxyType(tools), MappingProxyType(groups), tuple(problems))
 
     async def aclose(self) -> None:
-        """End all connections, and the servers that were started here."""
+        """Close all connections, and end the servers that were started here."""
         async with self._changing:
             servers = [*self._servers.values(), *self._retired]
             self._servers, self._retired, self._config = {}, [], McpConfig()
@@ -86,68 +91,36 @@ class McpServers:
         for problem in config.problems:
             logger.warning("%s in %s: %s", problem.name, self._directory, problem.message)
         self._patient_until = asyncio.get_running_loop().time() + PATIENCE_SECONDS
-        # First the old ones: some keep a file or a port to themselves.
+        # The old servers end first: some use a file or a port exclusively.
         await asyncio.gather(*(server.retire() for server in old.values()))
         self._retired = [server for server in (*self._retired, *old.values()) if not server.closed]
         for server in self._servers.values():
             server.start()
 
-    async def _settled(self) -> None:
-        pending = [server.opened for server in self._servers.values() if not server.opened.done()]
-        left = self._patient_until - asyncio.get_running_loop().time()
-        if pending and left > 0:
-            await asyncio.wait(pending, timeout=left)
+    def _tools_of(self, server: McpServer, taken: dict[str, Tool]) -> tuple[dict[str, Tool], list[str]]:
+        """Return the tools of a server under names that are free, and its problems."""
+        found: dict[str, Tool] = {}
+        problems = server.problems
+        for described in server.tools:
+            names = [_UNUSUAL.sub("_", text) for text in (described.name, f"{server.name}_{described.name}")]
+            used = {*taken, *found, *self._reserved}
+            name = next((name for name in names if name not in used and 0 < len(name) <= _MAX_NAME), None)
+            if name is None:
+                problems.append(f"its tool {shortened(described.name, 100)!r} can have no name here")
+            else:
+                found[name] = self._tool(name, server.name, described)
+        return found, problems
+
+    def _tool(self, name: str, server: str, described: "Described") -> Tool:
+        return Tool(
+            name,
+            partial(self._call, server, described.name),
+            replace(described.schema, name=name),
+            read_only=described.read_only,
+            source=f"mcp:{quote(server, safe='')}/{described.name}",
+        )
 
     async def _call(self, server: str, tool: str, arguments: dict[str, Any]) -> str:
         if server not in self._servers:
             raise Raised(f"there is no MCP server {server} any more")
         return await self._servers[server].call(tool, arguments)
-
-
-class _Joining:
-    """A catalogue in the making."""
-
-    def __init__(self, own: ToolCatalogue, reserved: frozenset[str], problems: Iterable[Problem]) -> None:
-        self._reserved = reserved
-        self._tools = dict(own.tools)
-        self._groups = dict(own.groups)
-        self._problems = [*own.problems, *problems]
-
-    def add(self, server: McpServer, call: Call) -> None:
-        """Add a server's tools, as a group of its name. ``call`` takes the tool's own name first."""
-        self._problems += [Problem(server.name, f"MCP server: {problem}") for problem in server.problems]
-        names = [name for described in server.tools if (name := self._tool(server.name, described, call)) is not None]
-        if server.name not in self._groups:
-            self._groups[server.name] = names
-        elif names:
-            self._problem(server.name, "there is a group of that name; its tools are to be enabled one by one")
-
-    def catalogue(self) -> ToolCatalogue:
-        return ToolCatalogue(MappingProxyType(self._tools), MappingProxyType(self._groups), tuple(self._problems))
-
-    def _tool(self, server: str, described: "Described", call: Call) -> str | None:
-        """Add a tool; its name here, or None where it can have none."""
-        name = next((name for name in _names(server, described.name) if self._is_free(name)), None)
-        if name is None:
-            self._problem(server, f"its tool {shortened(described.name, 100)!r} can have no name here")
-            return None
-        self._tools[name] = Tool(
-            name,
-            partial(call, described.name),
-            replace(described.schema, name=name),
-            read_only=described.read_only,
-            source=f"mcp:{quote(server, safe='')}/{described.name}",
-        )
-        return name
-
-    def _is_free(self, name: str) -> bool:
-        return bool(_NAME.fullmatch(name)) and name not in self._tools and name not in self._reserved
-
-    def _problem(self, server: str, text: str) -> None:
-        self._problems.append(Problem(server, f"MCP server: {text}"))
-
-
-def _names(server: str, tool: str) -> Iterator[str]:
-    """Its own name, and with the server's before it."""
-    yield _UNUSUAL.sub("_", tool)
-    yield _UNUSUAL.sub("_", f"{server}_{tool}")

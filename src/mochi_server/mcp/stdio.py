@@ -1,7 +1,7 @@
-"""The transport to a server that is a program of its own: started, spoken with line by line, ended with all it started.
+"""The transport to a server that runs as a child process.
 
-The SDK has one, too. It puts no bound to a line, takes twenty seconds for one of 50 MB, and leaves a server behind that
-does not end by itself when this process is killed.
+The one of the SDK has no limit for a line, which it also searches again with every chunk. It leaves the server running
+when this process is killed, and it does not give access to the process that it starts.
 """
 
 import asyncio
@@ -16,12 +16,14 @@ from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 
 from mochi_server import posix
-from mochi_server.mcp.config import LocalServer
-from mochi_server.mcp.limits import MAX_MESSAGE_BYTES, TooLarge
+from mochi_server.mcp.config import MAX_MESSAGE_BYTES, LocalServer, TooLarge
 
 LEAVES_SECONDS = 1
-"""What a server is given to end after its input has ended, and again after it was told to."""
+"""Time for a server to end after its input was closed, and again after SIGTERM."""
+_REAP_SECONDS = 1
+"""Time for the event loop to observe the end of a killed server."""
 
+Incoming = MemoryObjectSendStream[SessionMessage | Exception]
 Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
 
 logger = logging.getLogger(__name__)
@@ -29,11 +31,11 @@ logger = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def stdio(
-    server: LocalServer, cwd: str | None, said: Callable[[str], None], ended: Callable[[], None]
+    server: LocalServer, cwd: str | None, log: Callable[[str], None], on_end: Callable[[], None]
 ) -> AsyncGenerator[Streams, None]:
-    """Start a server and speak with it. ``said`` gets each line of its errors; ``ended`` tells that it hung up.
+    """Start a server and yield the streams to it. ``log`` gets each line of its stderr.
 
-    Raises ``OSError`` and ``ValueError`` when it cannot be started, ``TooLarge``.
+    Raises ``OSError`` and ``ValueError`` when it cannot be started, and ``TooLarge``.
     """
     process = await _start(server, cwd)
     assert process.stdin and process.stdout and process.stderr  # noqa: S101, PT018 - they are pipes
@@ -42,13 +44,11 @@ async def stdio(
     write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
     try:
         async with anyio.create_task_group() as tasks, incoming, read, write, outgoing:
-            tasks.start_soon(_read, process.stdout, incoming, ended)
+            tasks.start_soon(_read, process.stdout, incoming, on_end)
             tasks.start_soon(_write, process.stdin, outgoing)
-            tasks.start_soon(_log, process.stderr, said)
-            try:
-                yield read, write
-            finally:
-                tasks.cancel_scope.cancel()
+            tasks.start_soon(_log, process.stderr, log)
+            yield read, write
+            tasks.cancel_scope.cancel()
     finally:
         try:
             with anyio.CancelScope(shield=True):
@@ -73,23 +73,22 @@ async def _start(server: LocalServer, cwd: str | None) -> asyncio.subprocess.Pro
     )
     try:
         return await asyncio.shield(starting)
-    except asyncio.CancelledError:  # it starts all the same
+    except asyncio.CancelledError:  # the process starts nevertheless
         with anyio.CancelScope(shield=True), suppress(OSError, ValueError):
             await _end(await starting)
         raise
 
 
-async def _read(
-    stdout: asyncio.StreamReader,
-    incoming: MemoryObjectSendStream[SessionMessage | Exception],
-    ended: Callable[[], None],
-) -> None:
-    async with incoming:
-        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError):
-            while line := await _line(stdout):
-                if (message := _message(line)) is not None:
-                    await incoming.send(message)
-        ended()
+async def _read(stdout: asyncio.StreamReader, incoming: Incoming, on_end: Callable[[], None]) -> None:
+    with incoming, suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError):
+        while line := await _line(stdout):
+            try:
+                message = mcp_types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+            except ValueError:
+                logger.debug("An MCP server printed a line that is no message")
+            else:
+                await incoming.send(SessionMessage(message))
+    on_end()
 
 
 async def _line(stdout: asyncio.StreamReader) -> bytes:
@@ -99,35 +98,22 @@ async def _line(stdout: asyncio.StreamReader) -> bytes:
         raise TooLarge from error
 
 
-def _message(line: bytes) -> SessionMessage | None:
-    """A line as a message; None for what is none, such as what a program prints by mistake."""
-    try:
-        return SessionMessage(mcp_types.jsonrpc_message_adapter.validate_json(line, by_name=False))
-    except ValueError:
-        if line.strip():
-            logger.debug("An MCP server printed a line that is no message")
-        return None
-
-
 async def _write(stdin: asyncio.StreamWriter, outgoing: MemoryObjectReceiveStream[SessionMessage]) -> None:
-    async with outgoing:
-        with suppress(ConnectionError):
-            async for item in outgoing:
-                line = item.message.model_dump_json(by_alias=True, exclude_unset=True)
-                stdin.write(line.encode("utf-8", "replace") + b"\n")
-                await stdin.drain()
+    with outgoing, suppress(ConnectionError):
+        async for item in outgoing:
+            line = item.message.model_dump_json(by_alias=True, exclude_unset=True)
+            stdin.write(line.encode("utf-8", "replace") + b"\n")
+            await stdin.drain()
 
 
-async def _log(stderr: asyncio.StreamReader, said: Callable[[str], None]) -> None:
-    line = b"..."
-    while line:
-        with suppress(ValueError):  # it was too long, and is left out
-            line = await stderr.readline()
-            said(line.decode("utf-8", "replace").rstrip())
+async def _log(stderr: asyncio.StreamReader, log: Callable[[str], None]) -> None:
+    while not stderr.at_eof():
+        with suppress(ValueError):  # the line is too long
+            log((await stderr.readline()).decode("utf-8", "replace").rstrip())
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """As the protocol has it: its input ends, it is told to end, it is killed; and with it what it has started."""
+    """End a server as the protocol says: close its input, then SIGTERM and SIGKILL to its process group."""
     assert process.stdin is not None  # noqa: S101 - it is a pipe
     process.stdin.close()
     try:
@@ -138,5 +124,5 @@ async def _end(process: asyncio.subprocess.Process) -> None:
             await process.wait()
     finally:
         posix.kill_group(process.pid)
-    with anyio.move_on_after(LEAVES_SECONDS):
+    with anyio.move_on_after(_REAP_SECONDS):
         await process.wait()

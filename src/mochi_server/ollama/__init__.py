@@ -1,5 +1,6 @@
-"""Talking to Ollama, and nothing else."""
+"""Clients of Ollama. They are loaded on first use, with their HTTP libraries."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from mochi_server.ollama.types import ChatMessage, ChatResponse, ModelDetails, ModelInfo, ReceivedMessage
@@ -21,13 +22,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load a client, and its HTTP library, on first use."""
-    if name == "OllamaClient":
-        from mochi_server.ollama.client import OllamaClient  # noqa: PLC0415
-
-        return OllamaClient
-    if name in ("AsyncOllamaClient", "AsyncInstructorOllamaClient"):
-        from mochi_server.ollama import async_client  # noqa: PLC0415
-
-        return getattr(async_client, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{'client' if name == 'OllamaClient' else 'async_client'}"), name)

@@ -1,40 +1,83 @@
-"""The synchronous client, for scripts and notebooks; the server itself never waits in it."""
+"""The synchronous client, for scripts and notebooks: the asynchronous one, run by a thread."""
 
-import logging
-import time
-from collections.abc import Generator, Mapping, Sequence
-from http import HTTPStatus
-from typing import Any
+import asyncio
+import os
+import queue
+import threading
+import weakref
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from concurrent.futures import wait
+from contextlib import aclosing
+from functools import cache, wraps
+from typing import Any, Concatenate, TypeVar
 
-import httpx
-import orjson
+from typing_extensions import ParamSpec
 
-from mochi_server.errors import ModelNotFound, OllamaError
-from mochi_server.ollama.errors import redirected, refused, translated
-from mochi_server.ollama.models import ModelShelf, details_of
-from mochi_server.ollama.requests import chat_payload, endpoint, merge, read_response
-from mochi_server.ollama.stream import LineReader
-from mochi_server.ollama.types import ChatMessage, ChatResponse, ModelDetails, ModelInfo
+from mochi_server.ollama.async_client import AsyncOllamaClient
 
-logger = logging.getLogger(__name__)
+P = ParamSpec("P")
+T = TypeVar("T")
+_CLOSE_SECONDS = 1
+
+
+def _blocking(
+    method: Callable[Concatenate[AsyncOllamaClient, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate["OllamaClient", P], T]:
+    @wraps(method)
+    def call(self: "OllamaClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        future = asyncio.run_coroutine_threadsafe(method(self._client, *args, **kwargs), self._loop)
+        try:
+            return future.result()
+        finally:
+            future.cancel()  # after a KeyboardInterrupt
+
+    return call
+
+
+def _iterating(
+    method: Callable[Concatenate[AsyncOllamaClient, P], AsyncGenerator[T, None]],
+) -> Callable[Concatenate["OllamaClient", P], Generator[T, None, None]]:
+    @wraps(method)
+    def iterate(self: "OllamaClient", /, *args: P.args, **kwargs: P.kwargs) -> Generator[T, None, None]:
+        items: queue.SimpleQueue[tuple[T] | None] = queue.SimpleQueue()
+
+        async def receive() -> None:
+            async with aclosing(method(self._client, *args, **kwargs)) as received:
+                async for item in received:
+                    items.put((item,))
+
+        receiving = asyncio.run_coroutine_threadsafe(receive(), self._loop)
+        receiving.add_done_callback(lambda _: items.put(None))
+        try:
+            while (item := items.get()) is not None:
+                yield item[0]
+            receiving.result()
+        finally:
+            receiving.cancel()
+
+    return iterate
 
 
 class OllamaClient:
-    """Models and chats of one Ollama. Use it as a context manager, or ``close`` it. Give each thread its own."""
+    """``AsyncOllamaClient`` without ``await``. Use it as a context manager, or ``close`` it."""
 
     def __init__(
         self, host: str = "http://localhost:11434", *, connect_timeout: float = 5, stall_timeout: float = 600
     ) -> None:
-        self.endpoint = endpoint(host)
-        self._stall_seconds = stall_timeout
-        self._details: dict[str, ModelDetails] = {}
-        self._http = httpx.Client(
-            headers=self.endpoint.headers,
-            timeout=httpx.Timeout(stall_timeout, connect=connect_timeout),
-            trust_env=self.endpoint.use_proxy,
-            follow_redirects=False,
-            event_hooks={"response": [_refuse_redirect]},
-        )
+        self._client = AsyncOllamaClient(host, connect_timeout=connect_timeout, stall_timeout=stall_timeout)
+        self._loop = _event_loop(os.getpid())
+        self._finalizer = weakref.finalize(self, _close, self._client, self._loop)
+        self.endpoint = self._client.endpoint
+
+    list_models = _blocking(AsyncOllamaClient.list_models)
+    find_model = _blocking(AsyncOllamaClient.find_model)
+    show_model_details = _blocking(AsyncOllamaClient.show_model_details)
+    chat_stream = _iterating(AsyncOllamaClient.chat_stream)
+    chat = _blocking(AsyncOllamaClient.chat)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._finalizer()
 
     def __enter__(self) -> "OllamaClient":
         return self
@@ -42,88 +85,15 @@ class OllamaClient:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def close(self) -> None:
-        """Close all connections."""
-        self._http.close()
 
-    def list_models(self) -> list[ModelInfo]:
-        """All installed models that can chat, in Ollama's order."""
-        shelf = ModelShelf(self._call("GET", "/api/tags"), self._details)
-        for name, digest in shelf.unknown():
-            try:
-                self._details[digest] = self.show_model_details(name)
-            except (ModelNotFound, OllamaError) as error:
-                logger.warning("Nothing is known of model %s: %s", name, error.message)
-        return shelf.chat_models()
-
-    def find_model(self, name: str) -> ModelInfo:
-        """One installed model that can chat, by name. Raises ``ModelNotFound``."""
-        shelf = ModelShelf(self._call("GET", "/api/tags"), self._details)
-        listed, digest = shelf.find(name)
-        if digest not in self._details and not listed.remote_host:
-            self._details[digest] = self.show_model_details(listed.name)
-        return shelf.chat_model(name)
-
-    def show_model_details(self, name: str) -> ModelDetails:
-        """What ``/api/show`` says of a model. Raises ``ModelNotFound``."""
-        return details_of(self._call("POST", "/api/show", {"model": name}))
-
-    def chat_stream(
-        self,
-        model: str,
-        messages: Sequence[ChatMessage],
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        think: bool | str | None = None,
-        context_window: int | None = None,
-    ) -> Generator[ChatResponse, None, None]:
-        """A chat, piece by piece. ``context_window`` is in tokens. Close the generator to stop Ollama."""
-        payload = chat_payload(model, messages, tools=tools, think=think, context_window=context_window)
-        url = self.endpoint.url + "/api/chat"
-        with (
-            translated(self.endpoint.url),
-            self._http.stream("POST", url, content=orjson.dumps(payload)) as response,
-        ):
-            if response.status_code >= HTTPStatus.BAD_REQUEST:
-                raise refused(response.status_code, response.read(), model)
-            yield from _pieces(response, self._stall_seconds)
-
-    def chat(
-        self,
-        model: str,
-        messages: Sequence[ChatMessage],
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        think: bool | str | None = None,
-        context_window: int | None = None,
-    ) -> ChatResponse:
-        """A chat, whole: the stream, drained."""
-        return merge(list(self.chat_stream(model, messages, tools, think, context_window)))
-
-    def _call(self, method: str, path: str, payload: Mapping[str, Any] | None = None) -> Any:
-        with translated(self.endpoint.url):
-            content = None if payload is None else orjson.dumps(payload)
-            response = self._http.request(method, self.endpoint.url + path, content=content)
-            if response.status_code >= HTTPStatus.BAD_REQUEST:
-                raise refused(response.status_code, response.content, (payload or {}).get("model"))
-            return orjson.loads(response.content)
+@cache
+def _event_loop(_process: int) -> asyncio.AbstractEventLoop:
+    """Return the event loop of all synchronous clients of a process. A forked child does not have the thread."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="ollama", daemon=True).start()
+    return loop
 
 
-def _refuse_redirect(response: httpx.Response) -> None:
-    if response.is_redirect:
-        raise redirected(response.status_code, response.headers.get("Location", ""))
-
-
-def _pieces(response: httpx.Response, stall_seconds: float) -> Generator[ChatResponse, None, None]:
-    reader, progress = LineReader(), time.monotonic()
-    for data in response.iter_raw():
-        if lines := reader.feed(data):
-            yield from map(read_response, lines)
-            progress = time.monotonic()
-        if reader.failure is not None:
-            raise reader.failure
-        if reader.done:
-            return
-        if time.monotonic() - progress > stall_seconds:  # httpx counts from the last byte, not the last line
-            raise TimeoutError
-    yield from map(read_response, reader.end())
-    if reader.failure is not None:
-        raise reader.failure
+def _close(client: AsyncOllamaClient, loop: asyncio.AbstractEventLoop) -> None:
+    closed = asyncio.run_coroutine_threadsafe(client.aclose(), loop)
+    wait([closed], _CLOSE_SECONDS)  # limited, because the garbage collector may call this in the thread of the loop

@@ -1,6 +1,6 @@
-"""Foreign exceptions become ours here and nowhere else.
+"""Translation of the exceptions of HTTP libraries.
 
-Classes are recognised by name, so that neither HTTP library is loaded for the sake of the other.
+Classes are recognised by name, so that no HTTP library is loaded only for this purpose.
 """
 
 import os
@@ -25,12 +25,13 @@ _UNREACHABLE = {
     "builtins.ConnectionRefusedError",
 }
 _SILENT = {"aiohttp.ServerTimeoutError", "httpx.TimeoutException", "builtins.TimeoutError", "asyncio.TimeoutError"}
+_OUT_OF_MEMORY = ("out of memory", "more system memory", "unable to allocate", "not enough memory")
 _EXCERPT = 200
 
 
 @contextmanager
 def translated(host: str) -> Iterator[None]:
-    """What HTTP libraries raise inside is a ``MochiError`` outside; ``host`` is the URL to name in messages."""
+    """Raise the exceptions of HTTP libraries as ``MochiError``. ``host`` is the URL for messages."""
     try:
         yield
     except (MochiError, ValidationError):
@@ -40,7 +41,7 @@ def translated(host: str) -> Iterator[None]:
 
 
 def translate(error: Exception, host: str) -> MochiError:
-    """Our error for an HTTP library's. Only a connection that was never made is "unreachable"."""
+    """Return our error for one of an HTTP library. Only a connection that was never made is "unreachable"."""
     names = {f"{cls.__module__.partition('.')[0]}.{cls.__name__}" for cls in type(error).__mro__}
     if names & _UNREACHABLE:
         return OllamaUnreachable(host, _reason(error))
@@ -52,9 +53,10 @@ def translate(error: Exception, host: str) -> MochiError:
 
 
 def refused(status: int, body: bytes, model: str | None = None) -> MochiError:
-    """Our error for an answer with a status of 400 or more; Ollama's own text is kept."""
+    """Return our error for a response with a status of 400 or more. Ollama's own text is kept."""
     text = error_text(body)
-    if not text or _is_page(text):  # from a proxy, or from something that is no Ollama
+    # A page is from a proxy, or from a server that is not Ollama.
+    if not text or re.match(r"<(!doctype|html|head)\b", text, re.IGNORECASE):
         title = re.search(r"<title>\s*(.*?)\s*</title>", text, re.DOTALL | re.IGNORECASE)
         text = f"Ollama answered with status {status}{f' and a page: {title[1]}' if title else ''}."
     if status == HTTPStatus.NOT_FOUND and model is not None and "not found" in text:
@@ -63,8 +65,11 @@ def refused(status: int, body: bytes, model: str | None = None) -> MochiError:
 
 
 def redirected(status: int, location: str) -> OllamaError:
-    """Our error for a redirect, which is never followed; of the target only the host is named."""
-    host = _host_of(location)
+    """Return our error for a redirect. The message has only the host of the target."""
+    try:
+        host = urlsplit(location).hostname or "a path on the same host"
+    except ValueError:
+        host = "an invalid address"
     return OllamaError(
         f"Ollama answered with a redirect (status {status}) to {host}. Redirects are not followed, because that would "
         "send the conversation to another address. Set MOCHI_OLLAMA_HOST to the address of Ollama itself.",
@@ -74,63 +79,51 @@ def redirected(status: int, location: str) -> OllamaError:
 
 
 def is_context_refusal(error: OllamaError) -> bool:
-    """Whether Ollama refused a prompt because it is longer than the context."""
+    """Return whether Ollama refused a prompt because it is longer than the context."""
     text = error.message.lower()
     return "context" in text and ("exceed" in text or "longer" in text or "too long" in text)
 
 
 def is_out_of_memory(error: OllamaError) -> bool:
-    """Whether a model could not be loaded for want of memory."""
+    """Return whether a model could not be loaded because there is too little memory."""
     text = error.message.lower()
-    return any(
-        words in text for words in ("out of memory", "more system memory", "unable to allocate", "not enough memory")
-    )
+    return any(words in text for words in _OUT_OF_MEMORY)
 
 
 def refused_tokens(error: OllamaError) -> int | None:
-    """How many tokens the refused prompt has, where the refusal says so."""
+    """Return the number of tokens of a refused prompt, if the error contains it."""
     found = re.search(r"n_prompt_tokens\W+(\d+)|(\d+) tokens", error.message)
     return int(found[1] or found[2]) if found else None
 
 
 def not_json(line: bytes) -> OllamaError:
-    """Our error for a line of a stream that cannot be read."""
-    return OllamaError(f"Ollama sent a line that is not JSON: {_shorten(line.decode('utf-8', 'replace'))}")
+    """Return our error for an invalid line of a stream."""
+    return OllamaError(f"Ollama sent a line that is not JSON: {_excerpt(line)}")
 
 
 def error_text(body: bytes) -> str:
-    """The ``error`` of a JSON body, as text; of any other body its beginning."""
+    """Return the ``error`` of a JSON body as text, or the beginning of any other body."""
     try:
         parsed = orjson.loads(body)
     except orjson.JSONDecodeError:
-        return _shorten(body.decode("utf-8", "replace").strip())
+        parsed = None
     error = parsed.get("error") if isinstance(parsed, dict) else None
-    if isinstance(error, dict) and isinstance(error.get("message"), str):
-        error = error["message"]
-    return error if isinstance(error, str) else _shorten(body.decode("utf-8", "replace").strip())
+    if isinstance(error, dict):
+        error = error.get("message")
+    return error if isinstance(error, str) else _excerpt(body.strip())
 
 
-def _host_of(location: str) -> str:
-    try:
-        return urlsplit(location).hostname or "a path on the same host"
-    except ValueError:
-        return "an invalid address"
-
-
-def _is_page(text: str) -> bool:
-    return re.match(r"<(!doctype|html|head)\b", text, re.IGNORECASE) is not None
-
-
-def _shorten(text: str) -> str:
+def _excerpt(body: bytes) -> str:
+    text = body.decode("utf-8", "replace")
     return text if len(text) <= _EXCERPT else text[:_EXCERPT] + "..."
 
 
 def _reason(error: Exception) -> str:
     cause = getattr(error, "certificate_error", None) or getattr(error, "os_error", error)
-    if isinstance(cause, ssl.SSLError):  # nor are its
+    if isinstance(cause, ssl.SSLError):  # aiohttp wraps it in a text of its own
         why = getattr(cause, "verify_message", None) or (cause.reason or "it failed").replace("_", " ").lower()
         return f"TLS: {why}"
-    if isinstance(cause, socket.gaierror):  # its numbers are not the system's
+    if isinstance(cause, socket.gaierror):  # its numbers are not those of the system
         return str(cause.strerror or cause)
     number = getattr(error, "errno", None)
     return (os.strerror(number) if number else str(error)) or type(error).__name__

@@ -1,4 +1,4 @@
-"""What is sent to Ollama and how its answers are read: pure functions, shared by both clients."""
+"""Payloads for Ollama, and the values that its responses become. Sends nothing."""
 
 import os
 from base64 import b64encode
@@ -9,9 +9,8 @@ from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from mochi_server.addresses import full_url
-from mochi_server.ollama.types import ChatMessage, ChatResponse, Encoded, ModelDetails, ModelInfo, ReceivedMessage
+from mochi_server.ollama.types import ChatMessage, ChatResponse, Encoded, ReceivedMessage
 
-MEBIBYTE = 1024 * 1024
 _COUNTERS = (
     "total_duration",
     "load_duration",
@@ -112,88 +111,3 @@ def qualified(name: str) -> str:
     """A model's name with its tag, in lower case: the form in which two names can be compared."""
     name = name.strip().lower()
     return name if ":" in name.rpartition("/")[2] else f"{name}:latest"
-
-
-def name_of(entry: Mapping[str, Any]) -> str:
-    """The name of a model in one of Ollama's lists."""
-    return str(entry.get("name") or entry.get("model") or "")
-
-
-def read_tag(entry: Mapping[str, Any]) -> tuple[ModelInfo, bool]:
-    """A model of ``/api/tags``, and whether the entry says all about it.
-
-    Older servers name no capabilities there; newer ones name just "completion" for models whose other
-    capabilities only their own template shows, and for embedders.
-    """
-    details = _mapping(entry.get("details"))
-    info = ModelInfo(
-        name=name_of(entry),
-        size_mb=round(_number(entry.get("size")) / MEBIBYTE, 1),
-        format=str(details.get("format") or ""),
-        family=str(details.get("family") or ""),
-        parameter_size=str(details.get("parameter_size") or ""),
-        quantization_level=str(details.get("quantization_level") or ""),
-        capabilities=_strings(entry.get("capabilities")),
-        context_length=_positive(details.get("context_length")),
-        remote_host=entry.get("remote_host") or None,
-    )
-    return info, set(info.capabilities) > {"completion"} and info.context_length is not None
-
-
-def read_show(body: Mapping[str, Any]) -> ModelDetails:
-    """The answer of ``/api/show``."""
-    info = _mapping(body.get("model_info"))
-    family = info.get("general.architecture")
-    length = _positive(info.get(f"{family}.context_length"))
-    if length is None:
-        length = next(
-            (n for key, value in info.items() if key.endswith(".context_length") and (n := _positive(value))), None
-        )
-    return ModelDetails(
-        _strings(body.get("capabilities")), length, _modelfile_window(body.get("parameters")), dict(body)
-    )
-
-
-def read_loaded(body: object) -> dict[str, int]:
-    """``/api/ps``: qualified name → context length; older servers do not tell it."""
-    entries = _mapping(body).get("models")
-    return {
-        qualified(name_of(entry)): length
-        for entry in (entries if isinstance(entries, list) else [])
-        if isinstance(entry, Mapping) and (length := _positive(entry.get("context_length"))) is not None
-    }
-
-
-def with_details(info: ModelInfo, details: ModelDetails) -> ModelInfo:
-    """A listed model with what ``/api/show`` knows better."""
-    return replace(
-        info,
-        capabilities=details.capabilities or info.capabilities,
-        context_length=details.context_length or info.context_length,
-        num_ctx=details.num_ctx,
-    )
-
-
-def _modelfile_window(parameters: object) -> int | None:
-    """``num_ctx`` of the Modelfile; ``parameters`` are lines of a name, blanks and a value."""
-    for line in str(parameters or "").splitlines():
-        name, _, value = line.partition(" ")
-        if name == "num_ctx" and value.strip().isdigit():
-            return int(value)
-    return None
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _strings(value: object) -> tuple[str, ...]:
-    return tuple(str(item) for item in value) if isinstance(value, list) else ()
-
-
-def _number(value: object) -> float:
-    return value if isinstance(value, int | float) else 0
-
-
-def _positive(value: object) -> int | None:
-    return int(value) if isinstance(value, int | float) and value > 0 else None

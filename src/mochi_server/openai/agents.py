@@ -16,7 +16,7 @@ PREFIX = "agent:"
 
 
 def instruction_of(ask: Ask) -> str:
-    """What an agent is to do: the last message. Raises ``ValidationFailed`` for what no agent is asked."""
+    """Return the last message as the instruction. Raises ``ValidationFailed`` for requests that no agent supports."""
     if ask.client_tools or ask.tools is not None:
         raise invalid("tools", "an agent has its own tools, and takes no others")
     if ask.images:
@@ -28,7 +28,7 @@ def instruction_of(ask: Ask) -> str:
 
 
 def conversation_with(agent: AgentDefinition, ask: Ask, session_id: str) -> ChatSession:
-    """A session of the agent in which everything before the instruction has been said."""
+    """Create a session of the agent with the messages before the instruction."""
     session = ChatSession.create(SessionCreationOptions(ask.model))
     session.metadata.session_id = session_id
     session.metadata.extra[OWNER] = agent.name
@@ -37,7 +37,7 @@ def conversation_with(agent: AgentDefinition, ask: Ask, session_id: str) -> Chat
 
 
 async def check_conversation(chats: SessionStore, agent: AgentDefinition, session_id: str) -> None:
-    """Raises ``SessionNotFound`` for everything but a conversation with this agent, and ``SessionBusy``."""
+    """Raise ``SessionNotFound`` unless the session is a conversation with this agent, and ``SessionBusy``."""
     if (await chats.load(session_id)).metadata.extra.get(OWNER) != agent.name:
         raise SessionNotFound(session_id)
     async with chats.hold(session_id, run_id=new_id()):

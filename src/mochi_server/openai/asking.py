@@ -1,4 +1,4 @@
-"""What a client of OpenAI's API asks for, and what that is to the engine."""
+"""Requests of clients of the OpenAI API, and the turns that they become."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +16,7 @@ from mochi_server.tools.toolbox import ClientToolbox, ClosedToolbox, JoinedToolb
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A request. ``messages`` are as they would be stored; None leaves a thing to the session or to the model."""
+    """A request. ``messages`` are as a session stores them. None means the default of the session or of the model."""
 
     model: str
     messages: list[Message]
@@ -26,7 +26,7 @@ class Ask:
     client_tools: Sequence[dict[str, Any]] = ()
     """As Ollama takes them."""
     may_call: bool = True
-    """Whether any tool may be called, the client's or ours."""
+    """Whether any tool may be called."""
     tools: Sequence[str] | None = None
     """Names of tools of this server."""
     policy: ToolExecutionPolicy | None = None
@@ -34,23 +34,28 @@ class Ask:
 
     @property
     def instructions(self) -> str | None:
-        """What the system messages say."""
+        """The text of the system messages."""
         return "\n\n".join(m["content"] for m in self.messages if m["role"] == "system") or None
 
     @property
     def shown(self) -> list[Message]:
-        """The messages, naming their images."""
-        return [_showing(message, self.images.get(index, ())) for index, message in enumerate(self.messages)]
+        """The messages with references to their images."""
+        return [
+            {**message, "images": [image.reference for image in self.images[index]]}
+            if self.images.get(index)
+            else message
+            for index, message in enumerate(self.messages)
+        ]
 
     @property
     def news(self) -> list[Message]:
-        """The messages behind the last answer: what a session cannot have yet."""
+        """The messages after the last answer, which a session cannot have yet."""
         last = next((i for i, m in reversed(list(enumerate(self.messages))) if m["role"] == "assistant"), -1)
         return self.messages[last + 1 :]
 
 
 def session_of(ask: Ask) -> ChatSession:
-    """An empty session for a conversation that is not stored. Nobody is asked, so what changes things is not run."""
+    """Create an empty session for a conversation that is not stored. By default it denies destructive tools."""
     settings = ToolSettings(
         tools=list(ask.tools or ()), execution_policy=ask.policy or ToolExecutionPolicy.CONFIRM_DESTRUCTIVE
     )
@@ -67,11 +72,11 @@ def turn_of(ask: Ask) -> TurnRequest:
 
 
 def turn_in(session: ChatSession, ask: Ask) -> TurnRequest:
-    """The turn that a request is in a session, whose history counts and not the request's.
+    """Create the turn for a request in a session. The history of the session counts, not that of the request.
 
-    What is new is the last user message behind the last answer, and results of calls that the session waits for. A
-    message that the session has got already and not answered is answered, and not said twice: clients ask again by
-    themselves when they have waited too long. What its tools have done is not done again.
+    New are the last user message after the last answer, and results of calls without a result. If the session already
+    has that message and no complete answer to it, the turn answers it and does not add it again: clients repeat
+    requests after a timeout. Its tool calls are not repeated either.
     """
     turn = replace(
         turn_of(ask),
@@ -86,38 +91,34 @@ def turn_in(session: ChatSession, ask: Ask) -> TurnRequest:
         if not turn.results and (not session.history or session.history[-1]["role"] != "tool"):
             raise invalid("messages", "the last of them must be the user's, or results that the session waits for")
         return turn
-    said, images = ask.shown[position], ask.images.get(position, ())
-    if not said["content"].strip():
+    message, images = ask.shown[position], ask.images.get(position, ())
+    if not message["content"].strip():
         raise invalid("messages", "the user's message must not be blank")
-    if _is_owed_an_answer(session, said):
+    if _is_unanswered(session, message):
         return turn if session.history[-1]["role"] == "tool" else replace(turn, continues=False)
-    return replace(turn, message=said["content"], images=images, continues=False)
+    return replace(turn, message=message["content"], images=images, continues=False)
 
 
 def _offered(client_tools: Sequence[dict[str, Any]], may_call: bool, own: Toolbox) -> Toolbox:
-    """The tools of a turn: the client's go before ours of the same names."""
+    """Return the tools of a turn. Those of the client take precedence."""
     if not may_call:
         return ClosedToolbox()
     return JoinedToolbox(ClientToolbox(client_tools), own) if client_tools else own
 
 
-def _showing(message: Message, images: Sequence[Image]) -> Message:
-    return {**message, "images": [image.reference for image in images]} if images else message
-
-
-def _is_owed_an_answer(session: ChatSession, said: Message) -> bool:
-    """Whether this very message is the session's last, and was not answered, or not to the end."""
+def _is_unanswered(session: ChatSession, message: Message) -> bool:
+    """Return whether a message is the last user message of the session and has no complete answer."""
     position = last_user_index(session.history)
     if position is None:
         return False
-    asked, last = session.history[position], session.history[-1]
-    if (asked["content"], images_of(asked)) != (said["content"], images_of(said)):
+    stored, last = session.history[position], session.history[-1]
+    if (stored["content"], images_of(stored)) != (message["content"], images_of(message)):
         return False
     return last["role"] in ("user", "tool") or bool(last.get("interrupted"))
 
 
 def _results(session: ChatSession, news: Sequence[Message]) -> list[Message]:
-    """The results that a session waits for, as it stores them. Raises ``ValidationFailed`` for those of no call."""
+    """Return the results that a session waits for, as it stores them. Raises ``ValidationFailed`` for other results."""
     names = {call.get("id"): call["function"]["name"] for m in session.history for call in m.get("tool_calls") or ()}
     waiting = _open_calls(session)
     results: list[Message] = []
@@ -129,12 +130,13 @@ def _results(session: ChatSession, news: Sequence[Message]) -> list[Message]:
             raise invalid("messages", f"no call of the session has the id {call_id!r}")
         if call_id in waiting:
             waiting.discard(call_id)
-            results.append(_result(message, names[call_id]))
+            name = names[call_id]
+            results.append({**message, "tool_name": name, "message_id": new_id(), "timestamp": now(), "success": True})
     return results
 
 
 def _open_calls(session: ChatSession) -> set[str]:
-    """Ids of the calls that the session ends with, and that have no result."""
+    """Return the IDs of the calls at the end of the session that have no result."""
     called: set[str] = set()
     for message in reversed(session.history):
         if message["role"] == "tool":
@@ -142,7 +144,3 @@ def _open_calls(session: ChatSession) -> set[str]:
         else:
             return {call.get("id", "") for call in message.get("tool_calls") or ()} - called
     return set()
-
-
-def _result(message: Message, name: str) -> Message:
-    return {**message, "tool_name": name, "message_id": new_id(), "timestamp": now(), "success": True}

@@ -1,6 +1,6 @@
-"""Completions as turns of the engine: in a session, in an agent's conversation, or in one that nobody stores."""
+"""Completions as turns: in a session, in a conversation with an agent, or in one that is not stored."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -30,28 +30,28 @@ _NO_MODEL = "Ollama has no chat model. `ollama pull qwen3` gets one."
 
 
 class Passing:
-    """Conversations of one request each. They are gone when their turns have ended."""
+    """Conversations of one request each, which are deleted when their turns end."""
 
     def __init__(self) -> None:
         self.sessions = MemorySessionStore()
         self.agent_chats = MemorySessionStore()
-        """Those of agents, under the ids of the sessions that they stand for."""
+        """Conversations with agents, under the IDs of their sessions."""
 
     def turn_begins(self, _: str) -> None:
-        """There is nothing to be kept from."""
+        """Do nothing."""
 
     def turn_ended(self, session_id: str) -> None:
-        """Nobody can come back to it."""
+        """Delete the conversation."""
         self.sessions.forget(session_id)
         self.agent_chats.forget(session_id)
 
     def session_goes(self, _: str) -> None:
-        """There is nothing to be told: they all go."""
+        """Do nothing."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where turns of a kind run."""
+    """The stores and services of stored or of unstored conversations."""
 
     store: SessionStore
     runs: RunRegistry
@@ -61,78 +61,64 @@ class Place:
 
 @dataclass(frozen=True)
 class Completion:
-    """A run that answers a client, and the registry it is listened to in."""
+    """A run that answers a client, and its registry."""
 
     runs: RunRegistry
     run: Run
 
 
+@dataclass(eq=False)
 class Completions:
-    """Begins turns for clients of OpenAI's API."""
+    """Starts turns for clients of the OpenAI API."""
 
-    def __init__(
-        self,
-        client: AsyncOllamaClient,
-        sessions: SessionService,
-        tools: ToolLibrary,
-        agents: AgentLibrary,
-        *,
-        stored: Place,
-        passing: Place,
-        ended: Callable[[str], None],
-    ) -> None:
-        """``ended`` is told the id of a passing conversation whose turn could not begin."""
-        self._client = client
-        self._sessions = sessions
-        self._tools = tools
-        self._agents = agents
-        self._stored = stored
-        self._passing = passing
-        self._ended = ended
+    client: AsyncOllamaClient
+    sessions: SessionService
+    tools: ToolLibrary
+    agents: AgentLibrary
+    stored: Place
+    passing: Place
+    ended: Callable[[str], None]
+    """Receives the ID of an unstored conversation whose turn could not begin."""
 
     async def models(self) -> list[str]:
-        """Names that can be asked for: models that can chat, and agents that can be used."""
-        agents = [f"{PREFIX}{name}" for name, agent in (await self._agents.agents()).items() if agent.valid]
-        return [model.name for model in await self._client.list_models()] + agents
+        """List the names of the models that can chat and of the valid agents."""
+        agents = [f"{PREFIX}{name}" for name, agent in (await self.agents.agents()).items() if agent.valid]
+        return [model.name for model in await self.client.list_models()] + agents
 
     async def check_model(self, name: str) -> None:
-        """Raises ``ModelNotFound`` or ``AgentNotFound`` for what cannot be asked for; ``AgentInvalid``."""
+        """Raise ``ModelNotFound``, ``AgentNotFound`` or ``AgentInvalid`` unless a model or an agent has the name."""
         if await self._agent(name) is None:
-            await self._client.find_model(name)
+            await self.client.find_model(name)
 
     async def start(self, ask: Ask) -> Completion:
-        """Begin the turn that answers a request. Raises what the client should get as an HTTP status."""
+        """Start the turn that answers a request. Errors are raised before it starts."""
         await self._check_names(ask.tools or ())
         if (agent := await self._agent(ask.model)) is not None:
             return await self._with_agent(ask, agent)
         if ask.session_id is not None:
             return await self._in_session(ask, ask.session_id)
-        model = await self._client.find_model(ask.model)
-        _check_tools(ask, model)
-        if ask.images:
-            _check_sight(model)
+        model = await self.client.find_model(ask.model)
+        _check_abilities(ask, model, ask.images)
         images = [image for of_message in ask.images.values() for image in of_message]
         return await self._begin(session_of(ask), turn_of(ask), ask.shown, images)
 
     async def _in_session(self, ask: Ask, session_id: str) -> Completion:
         if ask.policy is not None:
             raise invalid("X-Mochi-Tool-Policy", "the session has its own policy")
-        session = await self._stored.store.load(session_id)
-        run = await self._stored.runs.find(session_id)
+        session = await self.stored.store.load(session_id)
+        run = await self.stored.runs.find(session_id)
         if run is not None and run.running:
             raise SessionBusy(session_id, run.run_id)
         turn = turn_in(session, ask)
-        with suppress(OllamaUnreachable, OllamaError):  # what the user says is stored all the same
-            model = await self._client.find_model(ask.model)
-            _check_tools(ask, model)
-            if turn.images:
-                _check_sight(model)
+        with suppress(OllamaUnreachable, OllamaError):  # the message is stored nevertheless
+            model = await self.client.find_model(ask.model)
+            _check_abilities(ask, model, turn.images)
         if qualified(ask.model) != qualified(session.model):
-            await self._sessions.patch(session_id, {"model": ask.model})
-        return Completion(self._stored.runs, await self._stored.runs.start(session_id, turn))
+            await self.sessions.patch(session_id, {"model": ask.model})
+        return Completion(self.stored.runs, await self.stored.runs.start(session_id, turn))
 
     async def _with_agent(self, ask: Ask, agent: AgentDefinition) -> Completion:
-        place = self._passing if ask.session_id is None else self._stored
+        place = self.passing if ask.session_id is None else self.stored
         instruction, model = instruction_of(ask), await self._stand_in(agent)
         session = ChatSession.create(SessionCreationOptions(model))
         if ask.session_id is None:
@@ -152,54 +138,49 @@ class Completions:
     async def _begin(
         self, session: ChatSession, turn: TurnRequest, messages: Sequence[Message] = (), images: Sequence[Image] = ()
     ) -> Completion:
-        """A turn in a conversation that passes with it."""
-        place = self._passing
+        """Start a turn in an unstored conversation."""
+        place = self.passing
         created = await place.store.create(session)
         try:
             await place.store.append(created.session_id, messages, images=images)
             return Completion(place.runs, await place.runs.start(created.session_id, turn))
         except BaseException:
-            self._ended(created.session_id)
+            self.ended(created.session_id)
             raise
 
     async def _agent(self, name: str) -> AgentDefinition | None:
-        """The agent that a model's name means, as it is now; None where it means a model.
+        """Return the current agent for a model's name, or None if the name means a model.
 
-        Raises ``AgentNotFound`` where it means neither, and ``AgentInvalid``.
+        Raises ``AgentNotFound`` for an unknown name, and ``AgentInvalid``.
         """
         if not name.startswith(PREFIX):
             return None
         agent = name.removeprefix(PREFIX)
-        if agent in await self._agents.agents():
-            return await self._agents.current(await self._agents.get(agent))
+        if agent in await self.agents.agents():
+            return await self.agents.current(await self.agents.get(agent))
         try:
-            await self._client.find_model(name)
+            await self.client.find_model(name)
         except ModelNotFound:
             raise AgentNotFound(agent) from None
         return None
 
     async def _stand_in(self, agent: AgentDefinition) -> str:
-        """The model for an agent that names none, or one that is gone: the first that can call tools."""
-        models = await self._client.list_models()
+        """Return the first model that can call tools, for agents without an installed model."""
+        models = await self.client.list_models()
         if not models:
             raise ModelNotFound(agent.model) if agent.model else OllamaError(_NO_MODEL)
         return next((model.name for model in models if model.can("tools")), models[0].name)
 
     async def _check_names(self, names: Sequence[str]) -> None:
-        if names:
-            known = (await self._tools.catalogue()).tools
-            for name in names:
-                if name not in known:
-                    raise ToolNotFound(name)
+        known = (await self.tools.catalogue()).tools if names else {}
+        for name in names:
+            if name not in known:
+                raise ToolNotFound(name)
 
 
-def _check_tools(ask: Ask, model: ModelInfo) -> None:
-    """Refuse tools that were asked for and would be left out, for the model knows none."""
+def _check_abilities(ask: Ask, model: ModelInfo, images: Collection[object]) -> None:
+    """Refuse tools and images that the model cannot use."""
     if ask.may_call and (ask.client_tools or ask.tools) and not model.can("tools"):
         raise invalid("tools", f"model {model.name!r} cannot use tools")
-
-
-def _check_sight(model: ModelInfo) -> None:
-    """Refuse images for a model that sees none."""
-    if not model.can("vision"):
+    if images and not model.can("vision"):
         raise invalid("messages", f"model {model.name!r} cannot see images")

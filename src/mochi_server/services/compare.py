@@ -1,9 +1,8 @@
-"""The same prompt put to several models, one after the other. Nothing is stored."""
+"""Comparison: several models answer the same prompt, one after the other. Nothing is stored."""
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
@@ -19,7 +18,7 @@ from mochi_server.sessions.finishing import finished
 MAX_MODELS = 3
 
 _FAREWELL_SECONDS = 0.3
-"""For whoever reads slowly what is said at the end of a shutdown, which has two seconds in all."""
+"""Time for slow clients to receive the last events. A shutdown takes two seconds in total."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +99,7 @@ CompareEvent = Metadata | Start | Chunk | ThinkingChunk | End | Answered | Faile
 
 @dataclass(frozen=True)
 class Comparison:
-    """A checked request: which models, as asked and as found, and what they are told."""
+    """A validated request. ``models`` has the requested ID and the model that it means."""
 
     models: Sequence[tuple[str, ModelInfo]]
     messages: list[ChatMessage]
@@ -109,22 +108,22 @@ class Comparison:
 
 
 class CompareService:
-    """Compares models of one Ollama, in the windows they have anyway."""
+    """Compares models of one Ollama, without changing their context windows."""
 
     def __init__(self, client: AsyncOllamaClient, windows: WindowRegistry, *, shutdown_grace: float = 5) -> None:
         self._client = client
         self._windows = windows
         self._shutdown_grace = shutdown_grace
-        self._draining = False
-        self._ending = asyncio.Event()
-        self._under_way: set[asyncio.Future[None]] = set()
+        self._is_draining = self._is_ending = False
+        self._running: dict[asyncio.Future[None], asyncio.Task[None]] = {}
+        """The task of each comparison, by a future that is done when the client has received all events."""
 
     async def find(self, model_ids: object) -> list[tuple[str, ModelInfo]]:
-        """The models that ids mean: names, or numbers of the list of models from 1.
+        """Find models by their names, or by their numbers in the list of models from 1.
 
-        Raises ``InvalidComparison``, and ``ShuttingDown`` when it is too late for a comparison.
+        Raises ``InvalidComparison``, and ``ShuttingDown`` during a shutdown.
         """
-        if self._draining:
+        if self._is_draining:
             raise ShuttingDown
         if not isinstance(model_ids, list) or not model_ids:
             raise InvalidComparison("modelIds must be a non-empty array")
@@ -135,88 +134,83 @@ class CompareService:
         return [(_shown(model_id), await self._model(model_id)) for model_id in model_ids]
 
     async def run(self, comparison: Comparison) -> AsyncGenerator[CompareEvent, None]:
-        """The events of all models in the order asked; one that fails does not keep the others from answering."""
-        ended = asyncio.get_running_loop().create_future()
-        self._under_way.add(ended)
+        """Yield the events of all models in the requested order. A failed model does not affect the others."""
+        events: asyncio.Queue[CompareEvent | None] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+        task, received = loop.create_task(self._compare(comparison, events.put_nowait)), loop.create_future()
+        task.add_done_callback(lambda _: events.put_nowait(None))
+        self._running[received] = task
         try:
-            async with aclosing(self._events(comparison)) as events:
-                async for event in events:
-                    yield event
+            while (event := await events.get()) is not None:
+                yield event
+            if not task.cancelled():
+                task.result()
         finally:
-            self._under_way.remove(ended)
-            ended.set_result(None)
+            task.cancel()
+            await finished(asyncio.wait({task}))
+            del self._running[received]
+            received.set_result(None)
 
     async def drain(self) -> None:
-        """Refuse new comparisons, give those under way their grace, then end them."""
-        self._draining = True
-        if self._under_way:
-            await asyncio.wait(self._under_way, timeout=self._shutdown_grace)
+        """Refuse new comparisons, wait for running ones for the shutdown grace, then end them."""
+        self._is_draining = True
+        if self._running:
+            await asyncio.wait(self._running, timeout=self._shutdown_grace)
         await self.end_all()
 
     async def end_all(self) -> None:
-        """End what is under way now, for a shutdown: each model that has not answered has an ``error``."""
-        self._draining = True
-        self._ending.set()
-        if self._under_way:
-            await asyncio.wait(self._under_way, timeout=_FAREWELL_SECONDS)
+        """End running comparisons now, with an ``error`` for each model that has not answered."""
+        self._is_draining = self._is_ending = True
+        for task in self._running.values():
+            task.cancel()
+        if self._running:
+            await asyncio.wait(self._running, timeout=_FAREWELL_SECONDS)
 
-    async def _events(self, comparison: Comparison) -> AsyncGenerator[CompareEvent, None]:
+    async def _compare(self, comparison: Comparison, send: Callable[[CompareEvent], None]) -> None:
         for model_id, model in comparison.models:
-            yield Metadata(model_id, model.name, _provider(model))
-            yield Start(model_id)
+            send(Metadata(model_id, model.name, _provider(model)))
+            send(Start(model_id))
             try:
-                async with aclosing(self._answer(model_id, model, comparison)) as events:
-                    async for event in events:
-                        yield event
+                if self._is_ending:
+                    raise ShuttingDown
+                await self._answer(model_id, model, comparison, send)
             except MochiError as error:
-                yield Failed(model_id, error.message)
-        yield Complete()
+                send(Failed(model_id, error.message))
+            except asyncio.CancelledError:
+                if not self._is_ending:
+                    raise
+                send(Failed(model_id, ShuttingDown().message))
+        send(Complete())
 
     async def _model(self, model_id: object) -> ModelInfo:
         try:
-            if isinstance(model_id, str) and not _is_number(model_id):
+            if isinstance(model_id, str) and not model_id.isdigit():
                 return await self._client.find_model(model_id)
-            if isinstance(model_id, bool) or not isinstance(model_id, int | str):
-                raise InvalidComparison(f"Invalid model ID: {_shown(model_id)}")
-            return (await self._client.list_models())[_position(model_id)]
-        except (ModelNotFound, IndexError) as error:
+            numbered = {str(number): model for number, model in enumerate(await self._client.list_models(), 1)}
+            return numbered[str(model_id).lstrip("0")]
+        except (ModelNotFound, KeyError) as error:
             raise InvalidComparison(f"Invalid model ID: {_shown(model_id)}") from error
 
     async def _answer(
-        self, model_id: str, model: ModelInfo, comparison: Comparison
-    ) -> AsyncGenerator[CompareEvent, None]:
-        began, first = time.monotonic(), None
+        self, model_id: str, model: ModelInfo, comparison: Comparison, send: Callable[[CompareEvent], None]
+    ) -> None:
+        began, first = time.monotonic(), 0.0
         response: list[str] = []
         last: Line = {}
-        lines_coming = self._client.chat_lines(await self._payload(model, comparison))
-        async with aclosing(lines_coming), aclosing(self._until_the_end(lines_coming)) as batches:
-            async for lines in batches:
-                first = first or time.monotonic()
-                for line in lines:
-                    for chunk in _chunks(model_id, line, response):
-                        yield chunk
-                last = lines[-1]
-        yield End(model_id)
-        yield _answered(model_id, "".join(response), last, began, first)
 
-    async def _until_the_end(self, batches: AsyncGenerator[list[Line], None]) -> AsyncGenerator[list[Line], None]:
-        """Raises ``ShuttingDown`` when the server ends first."""
-        ending = asyncio.ensure_future(self._ending.wait())
-        tasks: set[asyncio.Future[Any]] = {ending}
-        try:
-            while True:
-                coming = asyncio.ensure_future(anext(batches, None))
-                tasks = {ending, coming}
-                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                if not coming.done():
-                    raise ShuttingDown
-                if (lines := coming.result()) is None:
-                    return
-                yield lines
-        finally:
-            for task in tasks:
-                task.cancel()
-            await finished(asyncio.wait(tasks))
+        def receive(lines: list[Line]) -> None:
+            nonlocal first, last
+            first, last = first or time.monotonic(), lines[-1]
+            for message in (line["message"] for line in lines if isinstance(line.get("message"), dict)):
+                if isinstance(thinking := message.get("thinking"), str) and thinking:
+                    send(ThinkingChunk(model_id, thinking))
+                if isinstance(content := message.get("content"), str) and content:
+                    response.append(content)
+                    send(Chunk(model_id, content))
+
+        await self._client.post_chat(await self._payload(model, comparison), receive)
+        send(End(model_id))
+        send(_answered(model_id, "".join(response), last, began, first))
 
     async def _payload(self, model: ModelInfo, comparison: Comparison) -> dict[str, Any]:
         characters = sum(len(message["content"]) for message in comparison.messages)
@@ -230,19 +224,7 @@ class CompareService:
         )
 
 
-def _chunks(model_id: str, line: Line, response: list[str]) -> list[CompareEvent]:
-    message = line.get("message")
-    message = message if isinstance(message, dict) else {}
-    chunks: list[CompareEvent] = []
-    if isinstance(thinking := message.get("thinking"), str) and thinking:
-        chunks.append(ThinkingChunk(model_id, thinking))
-    if isinstance(content := message.get("content"), str) and content:
-        response.append(content)
-        chunks.append(Chunk(model_id, content))
-    return chunks
-
-
-def _answered(model_id: str, response: str, last: Line, began: float, first: float | None) -> Answered:
+def _answered(model_id: str, response: str, last: Line, began: float, first: float) -> Answered:
     now = time.monotonic()
     tokens, nanoseconds = last.get("eval_count"), last.get("eval_duration")
     speed = (
@@ -253,7 +235,7 @@ def _answered(model_id: str, response: str, last: Line, began: float, first: flo
         response,
         inputTokens=last.get("prompt_eval_count"),
         outputTokens=tokens,
-        firstTokenMs=None if first is None else round((first - began) * 1000, 3),
+        firstTokenMs=round((first - began) * 1000, 3),
         totalMs=round((now - began) * 1000, 3),
         tokensPerSecond=None if speed is None else round(speed, 2),
     )
@@ -261,17 +243,6 @@ def _answered(model_id: str, response: str, last: Line, began: float, first: flo
 
 def _provider(model: ModelInfo) -> str:
     return (urlsplit(model.remote_host).hostname or model.remote_host) if model.remote_host else "Ollama"
-
-
-def _is_number(value: str) -> bool:
-    return value.isascii() and value.isdigit()
-
-
-def _position(value: int | str) -> int:
-    number = int(value) if len(str(value)) < 10 else 0
-    if number < 1:
-        raise IndexError
-    return number - 1
 
 
 def _shown(model_id: object) -> str:

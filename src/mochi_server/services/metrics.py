@@ -1,7 +1,7 @@
-"""What a server counts of itself, as Prometheus reads it.
+"""Metrics of a server, in the format of Prometheus.
 
-Plain methods, called when something has ended and never per token; who calls them does not know Prometheus. Names that
-come from outside become labels only up to a number.
+The methods are called when something has ended, never per token. The number of names from outside that become labels
+is limited.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -30,12 +30,12 @@ _TOOL_ENDS = {ToolExecutionDenied.code: "denied", ConfirmationTimeout.code: "tim
 
 
 class Metrics(WindowWatch, ThreadWatch):
-    """The metrics of one server, in a registry of its own. Belongs to one event loop."""
+    """The metrics of one server, in their own registry. Belongs to one event loop."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.described: list[tuple[str, str, tuple[str, ...], str]] = []
-        """Name, kind, labels and meaning of each, for the documentation."""
+        """Name, kind, labels and description of each metric, for the documentation."""
         self._models, self._tools = _Names(), _Names()
         self._turns = self._counter("turns", "Turns that have ended, by how.", "outcome")
         self._turn_seconds = self._histogram("turn_duration_seconds", "From a turn's begin to its end.", _TURNS)
@@ -67,17 +67,17 @@ class Metrics(WindowWatch, ThreadWatch):
         ProcessCollector(registry=self.registry)
 
     def text(self) -> bytes:
-        """All of it in Prometheus' text format."""
+        """Return all metrics in the text format."""
         return generate_latest(self.registry)
 
     def watch(self, running: Callable[[], int], listeners: Callable[[], int], store: Callable[[], bool]) -> None:
-        """Where to look when somebody asks how much is going on."""
+        """Set the functions that return current values."""
         self._running.set_function(running)
         self._listeners.set_function(listeners)
         self._store.set_function(store)
 
     def turn_ended(self, outcome: str, seconds: float, messages: Sequence[Message], error: str | None) -> None:
-        """A turn has ended with these messages stored, and with this error's code if it failed."""
+        """Count a turn, with the messages that it stored and the code of its error."""
         self._turns.labels(outcome).inc()
         self._turn_seconds.observe(seconds)
         self.called(messages)
@@ -85,21 +85,21 @@ class Metrics(WindowWatch, ThreadWatch):
             self._errors.labels(error, "turn").inc()
 
     def called(self, messages: Sequence[Message]) -> None:
-        """The results of tools among some messages."""
+        """Count the tool results among some messages."""
         for message in messages:
             if message["role"] == "tool":
                 self._calls.labels(*self._tool_end(message)).inc()
 
     def thread_lost(self) -> None:
-        """A tool goes on in its thread after its call has ended."""
+        """Count a call that ended before its thread."""
         self._lost.inc()
 
     def call_refused(self) -> None:
-        """A call found no free thread."""
+        """Count a call that found no free thread."""
         self._refused.inc()
 
     def answered(self, last: Mapping[str, Any]) -> None:
-        """A model's answer has come to its end; this is its last line."""
+        """Count an answer of a model by its last line."""
         model = self._model(str(last.get("model") or ""))
         self._requests.labels(model).inc()
         for name, direction in (("prompt_eval_count", "in"), ("eval_count", "out")):
@@ -108,19 +108,19 @@ class Metrics(WindowWatch, ThreadWatch):
             self._loads.labels(model).observe(seconds)
 
     def first_words(self, model: str, seconds: float) -> None:
-        """A model has begun to answer."""
+        """Record the time to the first token of an answer."""
         self._first_token.labels(self._model(model)).observe(seconds)
 
     def context_adjusted(self, reason: str) -> None:
-        """A session has got another window."""
+        """Count a change of a session's window."""
         self._adjustments.labels(reason).inc()
 
     def compacted(self) -> None:
-        """A summary now stands in for the oldest turns of a session."""
+        """Count a compaction of a prompt."""
         self._compactions.inc()
 
     def request_ended(self, method: str, status: int | None, error: str | None) -> None:
-        """A request was answered, with this error's code if with one; without a status nothing was sent."""
+        """Count a request with the code of its error. Without a status no response was sent."""
         self._answered.labels(method if method in _METHODS else _OTHER, str(status or "none")).inc()
         if error is not None:
             self._errors.labels(error, "request").inc()
@@ -152,7 +152,7 @@ class Metrics(WindowWatch, ThreadWatch):
 
 
 class _Names:
-    """Names as labels: each label is kept for good, so those beyond a number are one."""
+    """A limited set of label values. Prometheus keeps every label, so further names share one."""
 
     def __init__(self) -> None:
         self._known: set[str] = set()

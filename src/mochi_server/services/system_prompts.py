@@ -1,4 +1,4 @@
-"""System prompt files: ``.md`` and ``.txt`` files in one directory. Knows nothing of sessions or HTTP."""
+"""System prompt files: ``.md`` and ``.txt`` files in one directory."""
 
 import os
 import threading
@@ -21,7 +21,7 @@ _RESERVED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class PromptListing:
-    """A prompt file as the list shows it."""
+    """An entry in the list of prompt files."""
 
     filename: str
     preview: str
@@ -30,26 +30,27 @@ class PromptListing:
 
 @dataclass(frozen=True, slots=True)
 class SystemPrompt:
-    """A prompt file with its whole text."""
+    """A prompt file with its text."""
 
     filename: str
     content: str
 
 
 class SystemPromptService:
-    """The prompt files of a directory, which need not exist before something is written."""
+    """The prompt files of a directory, which is created when a file is written."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._creating = threading.Lock()
 
     def list(self) -> list[PromptListing]:
-        """All prompts by name; files that cannot be read are left out."""
+        """List the readable prompts, sorted by name."""
         names = sorted(path.name for path in self._directory.glob("*") if is_prompt_name(path.name))
-        return [_listing(prompt) for name in names if (prompt := self._read(name)) is not None]
+        prompts = filter(None, map(self._read, names))
+        return [PromptListing(p.filename, shorten(p.content), len(p.content.split())) for p in prompts]
 
     def get(self, filename: str) -> SystemPrompt:
-        """One prompt. Raises ``PromptNotFound``, also for names that no prompt can have."""
+        """Read a prompt. Raises ``PromptNotFound``, also for invalid names."""
         prompt = self._read(filename) if is_prompt_name(filename) else None
         if prompt is None:
             raise PromptNotFound(filename)
@@ -85,7 +86,10 @@ class SystemPromptService:
             return None
 
     def _write(self, filename: str, content: str) -> SystemPrompt:
-        validate_content(content)
+        if not content.strip():
+            raise ValidationFailed("content must not be blank.")
+        if len(content) >= MAX_PROMPT_CHARS:
+            raise ValidationFailed(f"content must be shorter than {MAX_PROMPT_CHARS} characters.", length=len(content))
         try:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             disk.write(self._path(filename), content.encode("utf-8", "replace"))
@@ -98,9 +102,9 @@ class SystemPromptService:
 
 
 def is_prompt_name(name: str) -> bool:
-    """Whether a name can be a prompt file's on every system; anything else never becomes a path.
+    """Return whether a name is valid for a prompt file on every system. Other names never become paths.
 
-    Characters that only look like forbidden ones are forbidden, too: somewhere on the way they may become these.
+    Characters that normalize to forbidden ones are also forbidden.
     """
     stem, dot, suffix = name.rpartition(".")
     plain = unicodedata.normalize("NFKC", stem)
@@ -113,15 +117,3 @@ def is_prompt_name(name: str) -> bool:
         and plain.partition(".")[0].rstrip().lower() not in _RESERVED
         and len(name.encode("utf-8", "replace")) <= _MAX_NAME_BYTES
     )
-
-
-def validate_content(content: str) -> None:
-    """Raises ``ValidationFailed`` unless a prompt's text is neither blank nor too long."""
-    if not content.strip():
-        raise ValidationFailed("content must not be blank.")
-    if len(content) >= MAX_PROMPT_CHARS:
-        raise ValidationFailed(f"content must be shorter than {MAX_PROMPT_CHARS} characters.", length=len(content))
-
-
-def _listing(prompt: SystemPrompt) -> PromptListing:
-    return PromptListing(prompt.filename, shorten(prompt.content), len(prompt.content.split()))

@@ -1,8 +1,9 @@
 """What a model may call: found in a directory, described, approved of, run."""
 
 from mochi_server.tools.config import ToolExecutionPolicy, ToolSettings
-from mochi_server.tools.discovery import Problem, Tool, ToolCatalogue, ToolDiscoveryService
+from mochi_server.tools.discovery import Tool, ToolCatalogue, ToolDiscoveryService
 from mochi_server.tools.execution import ToolExecutionResult, ToolExecutionService
+from mochi_server.tools.loader import Problem
 from mochi_server.tools.schema import ToolSchema, ToolSchemaService
 
 __all__ = [

@@ -1,8 +1,8 @@
-"""Running a tool: apart from the server, within a time, with a result that a model can read.
+"""Execution of tools, apart from the server and with a timeout.
 
-Each synchronous call has a daemon thread of its own, so that a hung tool costs one thread, never the server's file
-I/O, and never the exit. A thread whose call timed out or was cancelled is lost until it returns: another one takes its
-place at work, as long as there are not too many in all.
+Each synchronous call has its own daemon thread. A hung tool therefore occupies one thread; it blocks neither file I/O
+nor the exit of the server. The thread of a call that timed out or was cancelled is lost until it returns. Other threads
+replace lost ones, up to a maximum in all.
 """
 
 import asyncio
@@ -12,7 +12,8 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import Enum
@@ -29,16 +30,16 @@ T = TypeVar("T")
 
 HISTORY_KEPT = 100
 THREADS = 32
-"""Threads at work: calls that a turn waits for."""
+"""Maximum of running calls."""
 MAX_THREADS = 128
-"""Threads in all, lost ones included."""
+"""Maximum of threads, including lost ones."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class ToolExecutionResult:
-    """How a call went. ``execution_time`` is in seconds; ``result`` is text, cut to the limit."""
+    """Result of a call. ``execution_time`` is in seconds; ``result`` is text, cut to the limit."""
 
     success: bool
     result: str | None
@@ -49,17 +50,17 @@ class ToolExecutionResult:
 
 
 class ThreadWatch:
-    """Counts of the threads of tools. Does nothing; subclasses count."""
+    """Receiver of thread statistics. This one ignores them."""
 
     def thread_lost(self) -> None:
-        """A call has ended before its thread did."""
+        """Count a call that ended before its thread."""
 
     def call_refused(self) -> None:
-        """A call did not start, because every thread is lost."""
+        """Count a call that did not start because every thread is lost."""
 
 
 class ToolExecutionService:
-    """Runs tools and remembers the last hundred runs. ``output_limit`` is in characters, ``timeout`` in seconds."""
+    """Runs tools and keeps the last 100 results. ``output_limit`` is in characters, ``timeout`` in seconds."""
 
     def __init__(self, *, timeout: float = 60, output_limit: int = 20_000, watch: ThreadWatch | None = None) -> None:
         self._timeout = timeout
@@ -91,15 +92,14 @@ class ToolExecutionService:
         return result
 
     def history(self) -> list[ToolExecutionResult]:
-        """The last hundred runs, oldest first."""
+        """Return the last 100 results, oldest first."""
         return list(self._history)
 
     def statistics(self) -> dict[str, Any]:
-        """Counts and mean time over the remembered runs, in all and by tool."""
-        runs = self.history()
-        names = sorted({run.tool_name for run in runs})
-        by_tool = {name: _statistics([run for run in runs if run.tool_name == name]) for name in names}
-        return {**_statistics(runs), "by_tool": by_tool}
+        """Return counts and mean time of the last 100 results, in total and by tool."""
+        names = sorted({run.tool_name for run in self._history})
+        by_tool = {name: _statistics([run for run in self._history if run.tool_name == name]) for name in names}
+        return {**_statistics(self._history), "by_tool": by_tool}
 
     async def _run(self, tool: Tool, bound: inspect.BoundArguments) -> str:
         def finish(value: object) -> str:
@@ -130,47 +130,38 @@ class ToolExecutionService:
 
 
 class Raised(Exception):
-    """What user code raised, as text: nothing it may raise reaches the event loop. A tool may raise it itself."""
+    """The error of user code as text, so that nothing else that it raises reaches the event loop."""
 
 
 async def in_thread(function: Callable[[], T], slots: asyncio.Semaphore, lost: Callable[[], None] = lambda: None) -> T:
     """Run a function in a daemon thread of its own, when there is a slot. Raises ``Raised`` for what it raises.
 
-    Cancelling stops the waiting, not the thread, which keeps its slot until it ends; ``lost`` is called then.
+    Cancellation ends the wait, not the thread, which keeps its slot until it ends. ``lost`` is called in that case.
     """
     loop = asyncio.get_running_loop()
     await slots.acquire()
-    done: asyncio.Future[T] = loop.create_future()
-
-    def settle(value: T | None, error: Raised | None) -> None:
-        slots.release()
-        if done.cancelled():
-            return
-        if error is not None:
-            done.set_exception(error)
-        else:
-            done.set_result(value)  # type: ignore[arg-type]  # a value where there is no error
+    outcome: Future[T] = Future()
+    outcome.set_running_or_notify_cancel()
 
     def work() -> None:
-        value, error = None, None
         try:
-            value = function()
+            outcome.set_result(function())
         except BaseException as failure:  # user code may raise anything, SystemExit included
-            error = _raised(failure)
-        with suppress(RuntimeError):  # the server ended before the tool did
-            loop.call_soon_threadsafe(settle, value, error)
+            outcome.set_exception(_raised(failure))
+        with suppress(RuntimeError):  # the server ended before the tool
+            loop.call_soon_threadsafe(slots.release)
 
     threading.Thread(target=contextvars.copy_context().run, args=(work,), name="tool", daemon=True).start()
     try:
-        return await done
+        return await asyncio.wrap_future(outcome)
     except asyncio.CancelledError:
-        if done.cancelled():
+        if not outcome.done():
             lost()
         raise
 
 
 def as_text(value: object) -> str:
-    """A tool's result as a model reads it: text as it is, structures as JSON; half characters become "?"."""
+    """Return a tool's result as text for a model. Structures become JSON, lone surrogates "?"."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if value is None:
@@ -183,7 +174,7 @@ def as_text(value: object) -> str:
 
 
 def shortened(text: str, limit: int) -> str:
-    """A text of at most ``limit`` characters: its head and its tail, and how much is missing between them."""
+    """Return at most ``limit`` characters of a text: its head, a note about the cut, its tail."""
     if len(text) <= limit:
         return text
     note = f"\n[... {len(text) - limit} characters left out ...]\n"
@@ -193,7 +184,7 @@ def shortened(text: str, limit: int) -> str:
 
 
 async def _guarded(work: Coroutine[Any, Any, T]) -> T:
-    """The result of user code on the loop, in a task of its own: what cancels it there does not cancel us."""
+    """Run user code in a task of its own, so that it cannot cancel the caller."""
     task = asyncio.get_running_loop().create_task(_contained(work))
     try:
         await asyncio.wait({task})
@@ -222,7 +213,7 @@ def _raised(failure: BaseException) -> Raised:
         return Raised(type(failure).__name__)
 
 
-def _statistics(runs: Sequence[ToolExecutionResult]) -> dict[str, Any]:
+def _statistics(runs: Collection[ToolExecutionResult]) -> dict[str, Any]:
     succeeded = sum(run.success for run in runs)
     mean = sum(run.execution_time for run in runs) / len(runs) if runs else 0.0
     return {"total": len(runs), "succeeded": succeeded, "failed": len(runs) - succeeded, "mean_seconds": round(mean, 6)}

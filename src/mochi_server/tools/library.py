@@ -1,31 +1,42 @@
-"""The tools of a server, for its event loop: user code is imported off it, and given up when it never ends."""
+"""The tools of a server. User code is imported in a thread, with a timeout."""
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import anyio
 
-from mochi_server.tools.discovery import Problem, ToolCatalogue, ToolDiscoveryService
+from mochi_server.tools.discovery import ToolCatalogue, ToolDiscoveryService
 from mochi_server.tools.execution import Raised, in_thread
+from mochi_server.tools.loader import Problem
 
+T = TypeVar("T")
 IMPORT_SECONDS = 30
 
 
+async def import_in_thread(work: Callable[[], T], slots: asyncio.Semaphore, seconds: float = IMPORT_SECONDS) -> T:
+    """Run a function that imports user code. Raises ``Raised``, also after the timeout."""
+    try:
+        with anyio.fail_after(seconds):
+            return await in_thread(work, slots)
+    except TimeoutError:
+        raise Raised(f"importing took longer than {seconds:g} seconds") from None
+
+
 class ToolSource(Protocol):
-    """Whoever has more tools than the directory's."""
+    """Tools from elsewhere than the directory."""
 
     async def joined(self, own: ToolCatalogue) -> ToolCatalogue:
-        """A catalogue with these tools added to it."""
+        """Return a catalogue with these tools added."""
         ...
 
     async def reload(self) -> None:
-        """Look for them again."""
+        """Look for the tools again."""
         ...
 
 
 class ToolLibrary:
-    """One discovery service, asked without blocking, and what other sources add."""
+    """The tools of a directory and those of another source."""
 
     def __init__(self, discovery: ToolDiscoveryService, more: ToolSource) -> None:
         self._discovery = discovery
@@ -33,22 +44,20 @@ class ToolLibrary:
         self._slots = asyncio.Semaphore(1)
 
     async def catalogue(self) -> ToolCatalogue:
-        """The tools as found last; looks for them the first time."""
+        """Return the tools, which the first call looks for."""
         return await self._more.joined(await self.own())
 
     async def own(self) -> ToolCatalogue:
-        """Those of the directory alone, for which no other source is waited."""
-        return self._discovery.found or await self._ask(self._discovery.discover)
+        """Return the tools of the directory, without waiting for the other source."""
+        return self._discovery.found or await self._import(self._discovery.discover)
 
     async def reload(self) -> ToolCatalogue:
         """Look for the tools again."""
-        own, _ = await asyncio.gather(self._ask(self._discovery.reload_tools), self._more.reload())
+        own, _ = await asyncio.gather(self._import(self._discovery.reload_tools), self._more.reload())
         return await self._more.joined(own)
 
-    async def _ask(self, look: Callable[[], ToolCatalogue]) -> ToolCatalogue:
+    async def _import(self, work: Callable[[], ToolCatalogue]) -> ToolCatalogue:
         try:
-            with anyio.fail_after(IMPORT_SECONDS):
-                return await in_thread(look, self._slots)
-        except (TimeoutError, Raised) as error:
-            message = str(error) or f"importing took longer than {IMPORT_SECONDS} seconds"
-            return ToolCatalogue(problems=(Problem("__init__.py", message),))
+            return await import_in_thread(work, self._slots)
+        except Raised as error:
+            return ToolCatalogue(problems=(Problem("__init__.py", str(error)),))

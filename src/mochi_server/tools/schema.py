@@ -1,7 +1,7 @@
-"""What a function tells of its parameters: for models, for clients, and for checking arguments before a call.
+"""Schemas of functions, for models, for clients and for the validation of arguments.
 
-Types come from the signature by way of pydantic, descriptions from the docstring (Google, numpy or reST). The same
-function gives the same bytes in every process.
+Pydantic derives the types from the signature. Descriptions come from the docstring (Google, numpy or reST). The same
+function results in the same bytes in every process.
 """
 
 import inspect
@@ -9,10 +9,11 @@ import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from typing import Any, cast
+from urllib.parse import unquote
 
 from docstring_parser import DocstringStyle, parse
-from docstring_parser.common import Docstring
 from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import ArgsKwargs
 
@@ -21,32 +22,34 @@ from mochi_server.sessions.encoding import is_nested_deeper
 
 _STYLES = (DocstringStyle.GOOGLE, DocstringStyle.NUMPYDOC, DocstringStyle.REST)
 _KEPT = ("type", "description", "enum", "required")
-"""Plain keywords that Ollama passes on; ``items``, ``properties`` and ``anyOf`` are followed."""
+"""Keywords without subschemas that Ollama passes on. The others are ``items``, ``properties`` and ``anyOf``."""
+_MAX_NODES = 5_000
+_MAX_DEPTH = 50
 TOO_DEEP = f"The arguments are nested deeper than {MAX_ARGUMENT_LEVELS} levels. Call the tool with flatter arguments."
 
 
 class NotATool(Exception):
-    """Why a function cannot be a tool, in words for its author."""
+    """A function cannot be a tool; the message is for its author."""
 
 
 class WrongArguments(Exception):
-    """Why arguments do not fit, in words for a model."""
+    """Arguments are invalid; the message is for a model."""
 
 
 @dataclass(frozen=True)
 class ToolSchema:
-    """How a tool is called. ``parameters`` is the JSON schema that models get."""
+    """Name, description and parameters of a tool. ``parameters`` is the JSON schema for models."""
 
     name: str
     description: str
     parameters: dict[str, Any]
     overview: dict[str, dict[str, str]]
-    """Parameter name → ``type`` (as Python writes it) and ``description``; what clients are shown."""
+    """Parameter name → ``type`` (in Python notation) and ``description``, for clients."""
     bind: Callable[[Mapping[str, Any]], inspect.BoundArguments]
-    """Arguments as the function takes them. Raises ``WrongArguments``."""
+    """Converts and validates arguments. Raises ``WrongArguments``."""
 
     def definition(self) -> dict[str, Any]:
-        """The tool as Ollama takes it."""
+        """Return the tool in Ollama's format."""
         function = {"name": self.name, "description": self.description, "parameters": self.parameters}
         return {"type": "function", "function": function}
 
@@ -58,41 +61,41 @@ class ToolSchema:
 
 
 class ToolSchemaService:
-    """Makes schemas of functions, once for each function."""
+    """Schemas of functions, cached by name and function."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, int], tuple[Callable[..., Any], ToolSchema]] = {}
+        self._cache: dict[tuple[str, int], tuple[Callable[..., Any], ToolSchema]] = {}
 
     def schema_of(self, function: Callable[..., Any], name: str | None = None) -> ToolSchema:
-        """The schema of a function under a name. Raises ``NotATool``."""
+        """Return the schema of a function under a name. Raises ``NotATool``."""
         name = name or str(getattr(function, "__name__", ""))
         key = (name, id(function))
-        if key not in self._known:
-            # The function is kept with its schema, so that its id stays its own.
-            self._known[key] = (function, make_schema(function, name))
-        return self._known[key][1]
-
-    def clear(self) -> None:
-        """Forget all schemas, and with them the functions."""
-        self._known.clear()
+        if key not in self._cache:
+            # The cache keeps the function, so that its ID is not used again.
+            self._cache[key] = (function, make_schema(function, name))
+        return self._cache[key][1]
 
 
 def make_schema(function: Callable[..., Any], name: str) -> ToolSchema:
-    """The schema of a function. Raises ``NotATool``."""
+    """Return the schema of a function. Raises ``NotATool``."""
     if inspect.isclass(function) or not callable(function):
         raise NotATool("it is not a function")
     documentation = inspect.getdoc(function) or ""
     if not documentation.strip():
         raise NotATool("it has no docstring, and models go by that")
     signature, hints = _typed_signature(function)
-    docstring = _parse(documentation, signature)
+    # In the style that describes most of the parameters.
+    docstring = max(
+        (parse(documentation, style) for style in _STYLES),
+        key=lambda parsed: sum(p.arg_name in signature.parameters for p in parsed.params),
+    )
     described = {parameter.arg_name.lstrip("*"): parameter.description or "" for parameter in docstring.params}
     adapter = _adapter(signature, hints)
-    full = adapter.json_schema()
+    parts = (docstring.short_description, docstring.long_description)
     return ToolSchema(
         name=name,
-        description=_summary(docstring) or documentation.strip(),
-        parameters=for_models(full, described),
+        description="\n\n".join(part.strip() for part in parts if part and part.strip()) or documentation.strip(),
+        parameters=for_models(inlined(adapter.json_schema()), described),
         overview={
             parameter: {"type": type_name(hints[parameter]), "description": _flat(described.get(parameter, ""))}
             for parameter in signature.parameters
@@ -104,18 +107,17 @@ def make_schema(function: Callable[..., Any], name: str) -> ToolSchema:
 def _bind(
     signature: inspect.Signature, adapter: TypeAdapter[Any], arguments: Mapping[str, Any]
 ) -> inspect.BoundArguments:
-    """Arguments with the types the function wants, defaults filled in."""
     try:
         values = adapter.validate_python(ArgsKwargs((), dict(arguments)))
     except ValidationError as error:
-        raise WrongArguments(_explain(error)) from error
+        raise WrongArguments(explain(error)) from error
     bound = signature.bind_partial()
     bound.arguments = {name: values[name] for name in signature.parameters}
     return bound
 
 
 def type_name(annotation: object) -> str:
-    """A type as Python code writes it: ``float``, ``list[str]``, ``int | None``."""
+    """Return a type in Python notation: ``float``, ``list[str]``, ``int | None``."""
     if annotation is type(None):
         return "None"
     origin = typing.get_origin(annotation)
@@ -134,7 +136,8 @@ def type_name(annotation: object) -> str:
 def _typed_signature(function: Callable[..., Any]) -> tuple[inspect.Signature, dict[str, Any]]:
     try:
         signature = inspect.signature(function)
-        hints = typing.get_type_hints(_with_annotations(function), include_extras=True)
+        annotated = function if hasattr(function, "__annotations__") else getattr(function, "func", function)
+        hints = typing.get_type_hints(annotated, include_extras=True)
     except Exception as error:  # annotations are the author's code
         raise NotATool(f"its annotations cannot be read: {error}") from error
     for parameter in signature.parameters.values():
@@ -145,11 +148,6 @@ def _typed_signature(function: Callable[..., Any]) -> tuple[inspect.Signature, d
     if "return" not in hints:
         raise NotATool("it does not say what it returns")
     return signature, hints
-
-
-def _with_annotations(function: Callable[..., Any]) -> Any:
-    """What carries the annotations: a callable object's are those of its ``__call__``."""
-    return function if hasattr(function, "__annotations__") or not hasattr(function, "func") else function.func
 
 
 def _adapter(signature: inspect.Signature, hints: Mapping[str, Any]) -> TypeAdapter[Any]:
@@ -168,69 +166,79 @@ def _adapter(signature: inspect.Signature, hints: Mapping[str, Any]) -> TypeAdap
         raise NotATool(f"one of its types cannot come from JSON: {str(error).splitlines()[0]}") from error
 
 
-def _parse(documentation: str, signature: inspect.Signature) -> Docstring:
-    """The docstring in the style that knows most of the parameters."""
-    parsed = [parse(documentation, style) for style in _STYLES]
-    return max(parsed, key=lambda docstring: sum(p.arg_name in signature.parameters for p in docstring.params))
+def inlined(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a JSON schema with its references replaced by what they refer to; a recursive one becomes any object.
 
+    Raises ``NotATool`` for a schema that becomes too large.
+    """
+    nodes = count()
 
-def _summary(docstring: Docstring) -> str:
-    parts = (docstring.short_description, docstring.long_description)
-    return "\n\n".join(part.strip() for part in parts if part and part.strip())
-
-
-def for_models(full: dict[str, Any], described: Mapping[str, str]) -> dict[str, Any]:
-    """The schema with references put in place and only what Ollama passes on; defaults go into the descriptions."""
-    definitions = full.get("$defs", {})
-    properties = {}
-    for name, node in full.get("properties", {}).items():
-        kept = _kept(node, definitions, ())
-        text = _flat(described.get(name, "") or kept.get("description", ""))
-        if default := _default_text(node):
-            text = f"{text} {default}".strip()
-        properties[name] = ({**kept, "description": text}) if text else kept
-    schema: dict[str, Any] = {"type": "object", "properties": properties}
-    if required := full.get("required"):
-        schema["required"] = required
-    return schema
-
-
-def _kept(node: Mapping[str, Any], definitions: Mapping[str, Any], inside: tuple[str, ...]) -> dict[str, Any]:
-    if reference := node.get("$ref"):
-        name = str(reference).rpartition("/")[2]
-        if name in inside:
+    def inline(node: Any, inside: tuple[str, ...] = (), depth: int = 0) -> dict[str, Any]:
+        if next(nodes) > _MAX_NODES or depth > _MAX_DEPTH:
+            raise NotATool("its schema is too large")
+        if not isinstance(node, dict):  # true or false
+            return {}
+        pointer = node.get("$ref")
+        if pointer in inside:
             return {"type": "object"}
-        return _kept(
-            {**definitions[name], **{k: v for k, v in node.items() if k != "$ref"}}, definitions, (*inside, name)
-        )
+        if isinstance(pointer, str):
+            rest = {key: value for key, value in node.items() if key != "$ref"}
+            return inline({**_resolved(schema, pointer), **rest}, (*inside, pointer), depth + 1)
+        result = dict(node)
+        for key in {"anyOf", "oneOf", "prefixItems"} & node.keys():
+            result[key] = [inline(each, inside, depth + 1) for each in node[key]]
+        if "items" in node:
+            result["items"] = inline(node["items"], inside, depth + 1)
+        if "properties" in node:
+            result["properties"] = {name: inline(each, inside, depth + 1) for name, each in node["properties"].items()}
+        return result
+
+    return inline(schema)
+
+
+def _resolved(schema: Any, pointer: str) -> dict[str, Any]:
+    """Return the target of a reference within the schema. Other references are never followed."""
+    for part in pointer.split("/")[1:]:
+        key = unquote(part).replace("~1", "/").replace("~0", "~")
+        schema = schema.get(key) if isinstance(schema, dict) else None
+    return schema if isinstance(schema, dict) and pointer.startswith("#") else {}
+
+
+def for_models(schema: dict[str, Any], described: Mapping[str, str]) -> dict[str, Any]:
+    """Return what Ollama passes on of an inlined schema. Defaults become part of the descriptions."""
+    properties = {}
+    for name, node in schema.get("properties", {}).items():
+        kept, default = _kept(node), node.get("default")
+        text = _flat(described.get(name) or kept.get("description", ""))
+        if default not in (None, "", [], {}):
+            text = f"{text} (default: {default})".strip()
+        properties[name] = ({**kept, "description": text}) if text else kept
+    required = {"required": schema["required"]} if schema.get("required") else {}
+    return {"type": "object", "properties": properties, **required}
+
+
+def _kept(node: Mapping[str, Any]) -> dict[str, Any]:
     choices = [choice for choice in node.get("anyOf", node.get("oneOf", ())) if choice.get("type") != "null"]
     if len(choices) == 1:
-        return _kept({**choices[0], **{k: v for k, v in node.items() if k in _KEPT}}, definitions, inside)
+        return _kept({**choices[0], **{key: node[key] for key in _KEPT if key in node}})
     result = {key: node[key] for key in _KEPT if key in node}
     if "const" in node:
         result["enum"] = [node["const"]]
     if choices:
-        result["anyOf"] = [_kept(choice, definitions, inside) for choice in choices]
+        result["anyOf"] = [_kept(choice) for choice in choices]
     if "items" in node or "prefixItems" in node:
-        items: Any = node.get("items") or next(iter(node.get("prefixItems", ())), None)
-        result["items"] = _kept(items if isinstance(items, Mapping) else {}, definitions, inside)
+        items = node.get("items") or next(iter(node.get("prefixItems", ())), None)
+        result["items"] = _kept(items if isinstance(items, Mapping) else {})
     if "properties" in node:
-        result["properties"] = {key: _kept(value, definitions, inside) for key, value in node["properties"].items()}
+        result["properties"] = {name: _kept(value) for name, value in node["properties"].items()}
     return result
-
-
-def _default_text(node: Mapping[str, Any]) -> str:
-    default = node.get("default")
-    return "" if default is None or default in ("", [], {}) else f"(default: {default})"
 
 
 def _flat(text: str) -> str:
     return " ".join(text.split())
 
 
-def _explain(error: ValidationError) -> str:
-    problems = []
-    for item in error.errors(include_url=False):
-        where = ".".join(str(part) for part in item["loc"])
-        problems.append(f"{where}: {item['msg']}" if where else str(item["msg"]))
-    return "; ".join(problems)
+def explain(error: ValidationError) -> str:
+    """Return the problems of a validation in words, without values."""
+    problems = error.errors(include_url=False, include_input=False)
+    return "; ".join(": ".join(filter(None, (".".join(map(str, item["loc"])), item["msg"]))) for item in problems)

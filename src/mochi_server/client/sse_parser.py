@@ -1,4 +1,4 @@
-"""Bytes of an event stream → the events they are."""
+"""Parser of an event stream: bytes to events."""
 
 import json
 from collections.abc import Iterator

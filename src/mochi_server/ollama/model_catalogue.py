@@ -1,0 +1,127 @@
+"""Installed models, as ``/api/tags``, ``/api/show`` and ``/api/ps`` describe them. Sends nothing."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from mochi_server.errors import ModelNotFound, OllamaError
+from mochi_server.ollama.requests import qualified
+from mochi_server.ollama.types import ModelDetails, ModelInfo
+
+_MEBIBYTE = 1024 * 1024
+
+
+class ModelCatalogue:
+    """The models of one ``/api/tags`` response, in its order. ``known`` has details by digest."""
+
+    def __init__(self, tags: object, known: Mapping[str, ModelDetails]) -> None:
+        entries = _mapping(tags).get("models")
+        if not isinstance(entries, list):
+            raise OllamaError("Ollama's list of models is not a list.")
+        self._entries: list[Mapping[str, Any]] = [entry for entry in entries if isinstance(entry, Mapping)]
+        self._known = known
+
+    def unknown(self) -> list[tuple[str, str]]:
+        """Return name and digest of each model that neither the list nor the known details describe completely.
+
+        Older servers list no capabilities. Newer ones list only "completion" for embedding models, and for models
+        whose other capabilities are in the template.
+        """
+        listed = [(_read_tag(entry), _digest(entry)) for entry in self._entries]
+        return [
+            (info.name, digest)
+            for info, digest in listed
+            if digest not in self._known and not (set(info.capabilities) > {"completion"} and info.context_length)
+        ]
+
+    def chat_models(self) -> list[ModelInfo]:
+        """Return every model that can chat."""
+        return [info for entry in self._entries if (info := self._info(entry)).can("completion")]
+
+    def find(self, name: str) -> tuple[ModelInfo, str]:
+        """Return a model and its digest by its name, with or without a tag. Raises ``ModelNotFound``."""
+        for entry in self._entries:
+            if qualified(_name(entry)) == qualified(name):
+                return self._info(entry), _digest(entry)
+        raise ModelNotFound(name)
+
+    def _info(self, entry: Mapping[str, Any]) -> ModelInfo:
+        info, details = _read_tag(entry), self._known.get(_digest(entry))
+        if details is None:
+            return info
+        return replace(
+            info,
+            capabilities=details.capabilities or info.capabilities,
+            context_length=details.context_length or info.context_length,
+            num_ctx=details.num_ctx,
+        )
+
+
+def read_show(body: object) -> ModelDetails:
+    """Read ``/api/show``. A server too old to list capabilities has only chat models."""
+    if not isinstance(body, Mapping):
+        raise OllamaError("Ollama's description of a model is not a JSON object.")
+    info = _mapping(body.get("model_info"))
+    lengths = [info.get(f"{info.get('general.architecture')}.context_length")]
+    lengths += [value for key, value in info.items() if key.endswith(".context_length")]
+    return ModelDetails(
+        capabilities=_strings(body.get("capabilities", ["completion"])),
+        context_length=next(filter(None, map(_positive, lengths)), None),
+        num_ctx=_modelfile_window(body.get("parameters")),
+        raw=dict(body),
+    )
+
+
+def read_loaded(body: object) -> dict[str, int]:
+    """Read ``/api/ps`` as qualified name → context length, which older servers do not return."""
+    entries = _mapping(body).get("models")
+    return {
+        qualified(_name(entry)): length
+        for entry in (entries if isinstance(entries, list) else [])
+        if isinstance(entry, Mapping) and (length := _positive(entry.get("context_length"))) is not None
+    }
+
+
+def _read_tag(entry: Mapping[str, Any]) -> ModelInfo:
+    details, size = _mapping(entry.get("details")), entry.get("size")
+    return ModelInfo(
+        name=_name(entry),
+        size_mb=round(size / _MEBIBYTE, 1) if isinstance(size, int | float) else 0,
+        format=str(details.get("format") or ""),
+        family=str(details.get("family") or ""),
+        parameter_size=str(details.get("parameter_size") or ""),
+        quantization_level=str(details.get("quantization_level") or ""),
+        capabilities=_strings(entry.get("capabilities")),
+        context_length=_positive(details.get("context_length")),
+        remote_host=entry.get("remote_host") or None,
+    )
+
+
+def _name(entry: Mapping[str, Any]) -> str:
+    return str(entry.get("name") or entry.get("model") or "")
+
+
+def _digest(entry: Mapping[str, Any]) -> str:
+    """Return what identifies the content of a model; the name if the server sends no digest."""
+    return str(entry.get("digest") or entry.get("name"))
+
+
+def _modelfile_window(parameters: object) -> int | None:
+    """Return ``num_ctx`` of the Modelfile; ``parameters`` are lines of a name, blanks and a value."""
+    for line in str(parameters or "").splitlines():
+        name, _, value = line.partition(" ")
+        if name == "num_ctx" and value.strip().isdigit():
+            return int(value)
+    return None
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _strings(value: object) -> tuple[str, ...]:
+    return tuple(map(str, value)) if isinstance(value, list) else ()
+
+
+def _positive(value: object) -> int | None:
+    return int(value) if isinstance(value, int | float) and value > 0 else None

@@ -1,0 +1,155 @@
+"""Import of a directory of Python files as a package, in which a broken file disables only its own functions.
+
+Each load has a new package name and compiles the sources. A reload therefore sees every change, directories never
+share a module, and imports elsewhere in the process are not affected.
+"""
+
+import ast
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.abc import Loader
+from importlib.util import LazyLoader, module_from_spec, spec_from_file_location
+from itertools import count
+from pathlib import Path
+from types import ModuleType
+
+LEADS_OUT = "a link that leads out of the directory"
+
+_generations = count(1)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that cannot be used; ``name`` is a tool, a group, a file or an MCP server."""
+
+    name: str
+    message: str
+
+
+class Unavailable:
+    """Placeholder for a function of a file that could not be imported."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+
+    def __call__(self, *_: object, **__: object) -> None:
+        raise ImportError(f"{self._file} could not be imported")
+
+
+def leads_out(path: Path, directory: Path) -> bool:
+    """Return whether a path is a link to a place outside of the directory."""
+    return not path.resolve().is_relative_to(directory.resolve())
+
+
+def load_package(directory: Path) -> tuple[ModuleType | None, list[Problem]]:
+    """Import ``__init__.py`` and the files that it imports. Never raises.
+
+    Returns None for a package whose ``__init__.py`` fails, and a problem for each file that fails.
+    """
+    directory = directory.absolute()
+    load = _Load(directory)
+    try:
+        package = load.create(load.name, directory)
+        load.execute(package)
+    except BaseException as error:  # importing runs user code, which may even call sys.exit
+        load.report(error, directory / "__init__.py")
+        for name in [name for name in sys.modules if f"{name}.".startswith(f"{load.name}.")]:
+            del sys.modules[name]
+        return None, load.problems
+    return package, load.problems
+
+
+class _Load:
+    """One import of a directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.name = f"_mochi_tools_{next(_generations)}"
+        self.problems: list[Problem] = []
+        self._directory = directory
+
+    def create(self, name: str, path: Path) -> ModuleType:
+        """Create the module of a file or of a folder, with its submodules. Nothing is executed yet."""
+        is_folder = path.is_dir()
+        file, folders = (path / "__init__.py", [str(path)]) if is_folder else (path, None)
+        loader = _SourceLoader(self, file)
+        spec = spec_from_file_location(name, file, loader=loader, submodule_search_locations=folders)
+        assert spec is not None  # noqa: S101 - there is a loader
+        module = sys.modules[name] = module_from_spec(spec)
+        if is_folder and not leads_out(path, self._directory):
+            for inner in _modules(path):
+                setattr(module, inner.stem, self.create(f"{name}.{inner.stem}", inner))
+        if name != self.name:
+            LazyLoader(loader).exec_module(module)  # executed at its first use, whatever the order of the imports
+        return module
+
+    def execute(self, module: ModuleType) -> None:
+        """Execute a module. Raises whatever it raises."""
+        path = Path(str(module.__file__))
+        if leads_out(path, self._directory):
+            raise ImportError(f"it is {LEADS_OUT}")
+        tree = ast.parse(path.read_bytes(), path)
+        self._make_relative(tree)
+        exec(compile(tree, path, "exec", dont_inherit=True), vars(module))  # noqa: S102 - this is an import
+
+    def report(self, error: BaseException, file: Path) -> None:
+        """Record what an import raised, with file and line. Shows no path outside of the directory."""
+        line: int | None = None
+        places = [(Path(frame.filename), frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+        if isinstance(error, SyntaxError) and error.filename:
+            places.append((Path(error.filename), error.lineno))
+        for place in places:
+            if place[0].is_relative_to(self._directory):
+                file, line = place
+        text = f"{type(error).__name__}: {getattr(error, 'msg', None) or error}{f' (line {line})' if line else ''}"
+        for directory in (self._directory.resolve(), self._directory):
+            text = text.replace(f"{directory}{os.sep}", "")
+        self.problems.append(Problem(file.relative_to(self._directory).as_posix(), text))
+
+    def _make_relative(self, tree: ast.Module) -> None:
+        """Let ``import weather`` mean the file ``weather.py`` of the directory, as it does for a script."""
+        own = {path.stem for path in _modules(self._directory)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and not node.level and str(node.module).partition(".")[0] in own:
+                node.module = f"{self.name}.{node.module}"
+            elif isinstance(node, ast.Import):
+                for alias in node.names:
+                    first = alias.name.partition(".")[0]
+                    if first in own:
+                        alias.name = f"{self.name}.{alias.name if alias.asname else first}"
+                        alias.asname = alias.asname or first
+
+
+class _SourceLoader(Loader):
+    """Loader of one file that never fails: a broken file becomes a module of placeholders.
+
+    It does not use compiled files, which are compared with their sources by whole seconds.
+    """
+
+    def __init__(self, load: _Load, file: Path) -> None:
+        self._load = load
+        self._file = file
+
+    def exec_module(self, module: ModuleType) -> None:
+        try:
+            self._load.execute(module)
+        except BaseException as error:  # user code may raise anything
+            self._load.report(error, self._file)
+            names = vars(module)  # to delete an attribute of a module that is being loaded would load it again
+            for name in [name for name in names if not name.startswith("__")]:
+                del names[name]
+            names["__getattr__"] = self._placeholder
+
+    def _placeholder(self, name: str) -> Unavailable:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Unavailable(self._file.name)
+
+
+def _modules(directory: Path) -> Iterator[Path]:
+    """Yield the files ``name.py`` and the folders ``name`` with an ``__init__.py``."""
+    for path in sorted(directory.iterdir()):
+        if (path.suffix == ".py" and path.stem != "__init__") or (path / "__init__.py").is_file():
+            yield path
