@@ -48,7 +48,7 @@ def create_app(settings: MochiServerSettings | None = None, *, insecure: bool = 
         version=__version__,
         description="A headless chat backend for Ollama.",
         lifespan=lifespan,
-        middleware=[*_middleware(settings, insecure), *_between_servers(settings, lambda: app.state.services.stores)],
+        middleware=_with_peers(settings, _middleware(settings, insecure), lambda: app.state.services.stores),
         generate_unique_id_function=lambda route: route.name,
         docs_url=None,
         redoc_url=None,
@@ -84,12 +84,15 @@ class _App(FastAPI):
         self.state.services.metrics.request_ended(method, status, error)
 
 
-def _between_servers(settings: MochiServerSettings, stores: Callable[[], Stores]) -> list[Middleware]:
+def _with_peers(
+    settings: MochiServerSettings, guards: list[Middleware], stores: Callable[[], Stores]
+) -> list[Middleware]:
+    """The middleware, with requests between servers if several may serve the same sessions."""
     if not settings.store_url:
-        return []
-    from mochi_server.forwarding import Forwarding, peers_of  # noqa: PLC0415 - not everybody has its driver
+        return guards
+    from mochi_server.cluster.middleware import ClusterMiddleware, peers_of  # noqa: PLC0415 - needs an optional driver
 
-    return [Middleware(Forwarding, peers=lambda: peers_of(stores()))]
+    return [Middleware(ClusterMiddleware, guards=guards, peers=lambda: peers_of(stores()))]
 
 
 def _middleware(settings: MochiServerSettings, insecure: bool) -> list[Middleware]:

@@ -112,7 +112,7 @@ def build_services(settings: MochiServerSettings) -> Services:
         connect_timeout=settings.ollama_connect_timeout_seconds,
         stall_timeout=settings.ollama_stall_timeout_seconds,
     )
-    stores = build_stores(settings)
+    stores = build_stores(settings, settings.resolved_advertise_url if settings.store_url else "")
     store, agent_chats = stores.chats, stores.agents
     windows = WindowRegistry(client.loaded_windows, dynamic=settings.dynamic_context_window_enabled, watch=metrics)
     mcp = McpServers(settings.resolved_tools_dir, reserved=[NAME])
@@ -227,8 +227,11 @@ async def prepare_store(settings: MochiServerSettings) -> str:
     return f"the database's schema is version {await prepare(settings.store_url)}"
 
 
-def build_stores(settings: MochiServerSettings) -> Stores:
-    """What keeps sessions. Opens nothing yet. Raises ``StorageFailed`` where a driver is missing."""
+def build_stores(settings: MochiServerSettings, url: str = "") -> Stores:
+    """What keeps sessions. Opens nothing yet. Raises ``StorageFailed`` where a driver is missing.
+
+    ``url`` is where other servers of the same database reach this process, if it serves requests.
+    """
     if not settings.store_url:
         return FileStores(
             settings.resolved_sessions_dir,
@@ -237,7 +240,7 @@ def build_stores(settings: MochiServerSettings) -> Stores:
         )
     with _driver():
         from mochi_server.postgres.stores import PostgresStores  # noqa: PLC0415 - whose driver not everybody installs
-    return PostgresStores(settings.store_url)
+    return PostgresStores(settings.store_url, url)
 
 
 @contextmanager

@@ -27,7 +27,8 @@ _RETRY_SECONDS = 0.5
 _RECONNECT_SECONDS = 2.0
 _CLOSE_SECONDS = 1.0
 _TRY_LOCK = "SELECT pg_try_advisory_lock(%s)"
-_HEARTBEAT = "INSERT INTO processes (name) VALUES (%s) ON CONFLICT (name) DO UPDATE SET seen = clock_timestamp()"
+_HEARTBEAT = """
+INSERT INTO processes (name, url) VALUES (%s, %s) ON CONFLICT (name) DO UPDATE SET seen = clock_timestamp()"""
 _HELD = (
     "SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 "
     "AND granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
@@ -44,8 +45,10 @@ def lock_key(namespace: str, name: str) -> int:
 class Process:
     """This process and its locks. Belongs to one event loop."""
 
-    def __init__(self, database: Database, heartbeat_seconds: float = HEARTBEAT_SECONDS) -> None:
+    def __init__(self, database: Database, url: str = "", heartbeat_seconds: float = HEARTBEAT_SECONDS) -> None:
+        """``url`` is where other servers reach this process; empty if it serves no requests."""
         self.name = new_id()
+        self._url = url
         self.silent_seconds = heartbeat_seconds * SILENT_HEARTBEATS
         """Age of a heartbeat that shows that a process is frozen."""
         self._heartbeat_seconds = heartbeat_seconds
@@ -123,7 +126,7 @@ class Process:
         connection = await self._database.connect()
         try:
             await connection.execute("SELECT pg_advisory_lock(%s)", [lock_key("processes", self.name)])
-            await connection.execute(_HEARTBEAT, [self.name])
+            await connection.execute(_HEARTBEAT, [self.name, self._url])
             for key in list(self._held):
                 await connection.execute(_TRY_LOCK, [key])
             if self.reconnected is not None:
@@ -160,7 +163,7 @@ class Process:
     async def _beat(self, connection: Connection) -> bool:
         """Send a heartbeat. Return False if the connection is lost; a database that cannot write keeps the locks."""
         try:
-            await asyncio.wait_for(connection.execute(_HEARTBEAT, [self.name]), _ANSWER_SECONDS)
+            await asyncio.wait_for(connection.execute(_HEARTBEAT, [self.name, self._url]), _ANSWER_SECONDS)
         except psycopg.Error:
             return not connection.closed
         except (TimeoutError, asyncio.TimeoutError):

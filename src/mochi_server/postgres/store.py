@@ -19,7 +19,6 @@ from mochi_server.errors import (
 from mochi_server.postgres import pictures, tables
 from mochi_server.postgres.database import Connection, Database
 from mochi_server.postgres.errors import UNREACHABLE
-from mochi_server.postgres.news import tell
 from mochi_server.postgres.process import Process, lock_key
 from mochi_server.postgres.rows import Head, Histories, Remembered, as_text
 from mochi_server.sessions.changes import FieldChanges, settled_fields, settled_message
@@ -42,6 +41,8 @@ from mochi_server.sessions.store import NewSession
 from mochi_server.sessions.types import Message, SessionQuery
 from mochi_server.sessions.unfinished import cut_off, with_results
 
+FREED = "mochi_freed"
+"""Channel of notifications about sessions that a process has released."""
 _RETRY_SECONDS = 0.25
 _CHECK_SECONDS = 3
 
@@ -358,7 +359,7 @@ class PostgresSessionStore:
         if self._process.connected:
             with suppress(StorageFailed):
                 async with self._database.connection(f"let go of session {session_id}") as connection:
-                    await tell(connection, None, "freed", session_id)
+                    await connection.execute("SELECT pg_notify(%s, %s)", [FREED, session_id])
 
     async def _note_end(self, session_id: str, hold: tables.Hold) -> None:
         async with self._database.transaction(f"let go of session {session_id}") as connection:

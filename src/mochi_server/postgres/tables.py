@@ -245,8 +245,6 @@ async def tidy(connection: Connection, dead: Sequence[str]) -> None:
     """Remove what dead processes have left, and what nobody asks for any more."""
     values = {"dead": list(dead)}
     for statement in (
-        "DELETE FROM requests WHERE asker = ANY(%(dead)s) OR process = ANY(%(dead)s)",
-        "DELETE FROM parts p WHERE NOT EXISTS (SELECT 1 FROM requests r WHERE r.id = p.request)",
         "UPDATE runs SET ended = clock_timestamp() WHERE process = ANY(%(dead)s) AND ended IS NULL",
         "DELETE FROM runs WHERE ended < clock_timestamp() - interval '6 minutes'",
         "DELETE FROM idempotency_keys WHERE process = ANY(%(dead)s) OR claimed < clock_timestamp() - interval '1 day'",

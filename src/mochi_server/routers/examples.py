@@ -28,6 +28,7 @@ _SAMPLES: dict[str, Any] = {
     "path": "/api/v2",
     "method": "PATCH",
     "keys_exist": True,
+    "is_unreachable": False,
     "message": "What was wrong, in words.",
 }
 """A value for each parameter that an error is made of."""

@@ -1,0 +1,217 @@
+"""Middleware that forwards requests about a turn to the server that runs it.
+
+The other server handles the request as its own. Routes know nothing of this.
+"""
+
+import asyncio
+import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from http import HTTPStatus
+from urllib.parse import unquote
+
+from starlette.datastructures import MutableHeaders
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from mochi_server.asgi import header, refuse
+from mochi_server.cluster.peer_client import IDLE_SECONDS, PEER_HEADER, PeerClient
+from mochi_server.cluster.response import Relay
+from mochi_server.constants import API_PREFIX, KEY_PATTERN
+from mochi_server.errors import MochiError, Unauthorized
+from mochi_server.postgres.peers import Peer, PeerGone, Peers
+from mochi_server.postgres.stores import PostgresStores
+from mochi_server.sessions.store import Stores
+
+_CHAT = re.compile(rf"{API_PREFIX}/chat/([0-9a-f]{{10}})(|/stream|/stop|/run|/confirmations|/confirm-tool)/?")
+_SESSION = re.compile(rf"{API_PREFIX}/sessions/([0-9a-f]{{10}})/?")
+_RELOADS = {f"{API_PREFIX}/tools/reload", f"{API_PREFIX}/agents/reload"}
+_RUN_ID = re.compile(r"([0-9a-f]{10}):\d+")
+
+
+def peers_of(stores: Stores) -> Peers:
+    """Return the queries about the processes that share these stores."""
+    assert isinstance(stores, PostgresStores)  # noqa: S101 - there is a URL of a database
+    return stores.peers
+
+
+class ClusterMiddleware:
+    """Forward requests of clients, which ``guards`` check first; handle requests of other servers without them.
+
+    The server that received a request has checked it. A request of another server is never forwarded again.
+    """
+
+    def __init__(self, app: ASGIApp, guards: Sequence[Middleware], peers: Callable[[], Peers]) -> None:
+        """``peers`` returns the queries of now: the app has new ones after each lifespan."""
+        self._app = app
+        self._peers = peers
+        self._client = PeerClient(peers)
+        self._guarded: ASGIApp = self._dispatch
+        for guard, args, kwargs in reversed(guards):
+            self._guarded = guard(self._guarded, *args, **kwargs)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            async with self._client:
+                await self._app(scope, receive, send)
+        elif scope["type"] != "http" or not (token := header(scope, PEER_HEADER)):
+            await self._guarded(scope, receive, send)
+        elif self._peers().accepts(token):
+            await self._app(scope, receive, _marked(send, self._peers().name))
+        else:
+            await refuse(Unauthorized(), scope, send)
+
+    async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request of a client here, at another server, or at all of them."""
+        method, path = scope["method"], scope["path"]
+        if method == "POST" and path.rstrip("/") in _RELOADS:
+            with suppress(MochiError):
+                await self._request_all(await self._peers().others(), scope)
+            await self._app(scope, receive, send)
+        elif method == "DELETE" and (found := _SESSION.fullmatch(path)):
+            await self._delete(found[1], scope, receive, send)
+        elif found := _CHAT.fullmatch(path):
+            handle = self._decide if (method, found[2]) == ("POST", "/confirm-tool") else self._forward
+            await handle(found[1], scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+    async def _forward(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request about a turn at the server that runs it."""
+        try:
+            peer = await self._peer_of(session_id, scope)
+        except PeerGone:
+            await Response(status_code=HTTPStatus.NO_CONTENT)(scope, receive, send)
+        except MochiError as error:
+            await refuse(error, scope, send)
+        else:
+            if peer is None:
+                await self._app(scope, receive, send)
+            else:
+                await self._relay(peer, session_id, scope, receive, send)
+
+    async def _relay(self, peer: Peer, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request at another server until the client disconnects or this server stops."""
+        if (content := await _body(scope, receive)) is None:
+            return
+        relay = Relay(self._client, session_id, scope, send)
+        is_collected = scope["path"].rstrip("/").endswith(session_id)
+        relaying = asyncio.ensure_future(relay.request(peer, content, None if is_collected else IDLE_SECONDS))
+        stopping = asyncio.ensure_future(scope["app"].state.services.runs.shutdown.wait())
+        tasks = [relaying, stopping, asyncio.ensure_future(_disconnected(receive))]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+        if relaying.cancelled():
+            if not stopping.cancelled():
+                await relay.leave()
+        elif not relaying.result():  # another server has to handle it, perhaps this one
+            await self._dispatch(scope, _replaying(content, receive), send)
+
+    async def _peer_of(self, session_id: str, scope: Scope) -> Peer | None:
+        """Return the server that has to handle a request; None if this one has to.
+
+        Raises ``PeerGone`` for a stream of a turn whose server is dead, ``StorageFailed``.
+        """
+        method, path = scope["method"], scope["path"].rstrip("/")
+        if method == "POST" and path.endswith((session_id, "/stream")):
+            key = header(scope, b"idempotency-key")
+            return await self._peers().claim(session_id, key) if re.search(KEY_PATTERN, key) else None
+        query = unquote(scope["query_string"].decode("latin-1"))
+        position = _RUN_ID.search(header(scope, b"last-event-id")) or _RUN_ID.search(query)
+        try:
+            return await self._peers().running(session_id, position[1] if position else None)
+        except PeerGone:
+            if method == "GET" and path.endswith("/stream"):
+                raise
+            return None
+
+    async def _delete(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """Delete a session at the servers that have runs of it, and here."""
+        responses: list[list[Message]] = []
+        with suppress(MochiError):
+            responses = await self._request_all(await self._peers().with_runs(session_id), scope)
+        own: list[Message] = []
+        await self._app(scope, receive, _into(own))
+        deleted = next((response for response in responses if _status(response) == HTTPStatus.NO_CONTENT), own)
+        for message in deleted:
+            await send(message)
+
+    async def _decide(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send a decision to the server that asked for it, in whatever turn of the session."""
+        if (content := await _body(scope, receive)) is None:
+            return
+        own: list[Message] = []
+        found: list[list[Message]] = []
+        own_scope = {**scope}
+        await self._app(own_scope, _replaying(content, receive), _into(own))
+        if _status(own) == HTTPStatus.NOT_FOUND:
+            try:
+                others = await self._peers().with_runs(session_id)
+            except MochiError as error:  # no server can tell whether there is such a call
+                await refuse(error, scope, send)
+                return
+            responses = await self._request_all(others, scope, content, session_id)
+            found = [other for other in responses if _status(other) not in (0, HTTPStatus.NOT_FOUND)]
+        if not found:
+            scope.update(own_scope)
+        for message in found[0] if found else own:
+            await send(message)
+
+    async def _request_all(
+        self, peers: Sequence[Peer], scope: Scope, content: bytes = b"", session_id: str = ""
+    ) -> list[list[Message]]:
+        """Return the responses of other servers; that of a dead one is empty."""
+        responses: list[list[Message]] = [[] for _ in peers]
+        relays = [Relay(self._client, session_id, {**scope}, _into(response)) for response in responses]
+        await asyncio.gather(*(relay.request(peer, content) for relay, peer in zip(relays, peers, strict=True)))
+        return responses
+
+
+def _marked(send: Send, process: str) -> Send:
+    """Return a ``send`` that adds the name of this process to the response."""
+
+    async def send_marked(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            MutableHeaders(scope=message).append(PEER_HEADER.decode(), process)
+        await send(message)
+
+    return send_marked
+
+
+def _into(messages: list[Message]) -> Send:
+    async def append(message: Message) -> None:
+        messages.append(message)
+
+    return append
+
+
+def _status(response: list[Message]) -> int:
+    return int(response[0]["status"]) if response else 0
+
+
+async def _body(scope: Scope, receive: Receive) -> bytes | None:
+    """Return the body of a request; None if the client disconnects before its end."""
+    with suppress(ClientDisconnect):
+        return await Request(scope, receive).body()
+    return None
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _replaying(content: bytes, receive: Receive) -> Receive:
+    """Return a ``receive`` for a body that was read before."""
+    pending: list[Message] = [{"type": "http.request", "body": content}]
+
+    async def replay() -> Message:
+        return pending.pop() if pending else await receive()
+
+    return replay
