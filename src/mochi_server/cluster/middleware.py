@@ -1,7 +1,4 @@
-"""Middleware that forwards requests about a turn to the server that runs it.
-
-The other server handles the request as its own. Routes know nothing of this.
-"""
+"""Middleware that forwards requests about a turn to the server that runs it. Routes know nothing of this."""
 
 import asyncio
 import re
@@ -10,31 +7,22 @@ from contextlib import suppress
 from http import HTTPStatus
 from urllib.parse import unquote
 
-from starlette.datastructures import MutableHeaders
+import aiohttp
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mochi_server.asgi import header, refuse
-from mochi_server.cluster.peer_client import IDLE_SECONDS, PEER_HEADER, PeerClient
-from mochi_server.cluster.response import Relay
+from mochi_server.cluster.peer_request import IDLE_SECONDS, PEER_HEADER, PeerRequest, http_session
 from mochi_server.constants import API_PREFIX, KEY_PATTERN
 from mochi_server.errors import MochiError, Unauthorized
 from mochi_server.postgres.peers import Peer, PeerGone, Peers
-from mochi_server.postgres.stores import PostgresStores
-from mochi_server.sessions.store import Stores
 
 _CHAT = re.compile(rf"{API_PREFIX}/chat/([0-9a-f]{{10}})(|/stream|/stop|/run|/confirmations|/confirm-tool)/?")
 _SESSION = re.compile(rf"{API_PREFIX}/sessions/([0-9a-f]{{10}})/?")
 _RELOADS = {f"{API_PREFIX}/tools/reload", f"{API_PREFIX}/agents/reload"}
 _RUN_ID = re.compile(r"([0-9a-f]{10}):\d+")
-
-
-def peers_of(stores: Stores) -> Peers:
-    """Return the queries about the processes that share these stores."""
-    assert isinstance(stores, PostgresStores)  # noqa: S101 - there is a URL of a database
-    return stores.peers
 
 
 class ClusterMiddleware:
@@ -47,19 +35,19 @@ class ClusterMiddleware:
         """``peers`` returns the queries of now: the app has new ones after each lifespan."""
         self._app = app
         self._peers = peers
-        self._client = PeerClient(peers)
+        self._http: aiohttp.ClientSession | None = None
         self._guarded: ASGIApp = self._dispatch
         for guard, args, kwargs in reversed(guards):
             self._guarded = guard(self._guarded, *args, **kwargs)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            async with self._client:
+            async with http_session() as self._http:
                 await self._app(scope, receive, send)
-        elif scope["type"] != "http" or not (token := header(scope, PEER_HEADER)):
+        elif scope["type"] != "http" or not (token := header(scope, PEER_HEADER.encode())):
             await self._guarded(scope, receive, send)
         elif self._peers().accepts(token):
-            await self._app(scope, receive, _marked(send, self._peers().name))
+            await self._app(scope, receive, self._signed(send))
         else:
             await refuse(Unauthorized(), scope, send)
 
@@ -89,29 +77,10 @@ class ClusterMiddleware:
         else:
             if peer is None:
                 await self._app(scope, receive, send)
-            else:
-                await self._relay(peer, session_id, scope, receive, send)
-
-    async def _relay(self, peer: Peer, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request at another server until the client disconnects or this server stops."""
-        if (content := await _body(scope, receive)) is None:
-            return
-        relay = Relay(self._client, session_id, scope, send)
-        is_collected = scope["path"].rstrip("/").endswith(session_id)
-        relaying = asyncio.ensure_future(relay.request(peer, content, None if is_collected else IDLE_SECONDS))
-        stopping = asyncio.ensure_future(scope["app"].state.services.runs.shutdown.wait())
-        tasks = [relaying, stopping, asyncio.ensure_future(_disconnected(receive))]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
-        if relaying.cancelled():
-            if not stopping.cancelled():
-                await relay.leave()
-        elif not relaying.result():  # another server has to handle it, perhaps this one
-            await self._dispatch(scope, _replaying(content, receive), send)
+            elif (content := await _body(scope, receive)) is not None:
+                request = self._request(session_id, scope, send)
+                if not await _is_done(request, peer, content, receive):  # another server has to, perhaps this one
+                    await self._dispatch(scope, _replaying(content, receive), send)
 
     async def _peer_of(self, session_id: str, scope: Scope) -> Peer | None:
         """Return the server that has to handle a request; None if this one has to.
@@ -138,8 +107,8 @@ class ClusterMiddleware:
             responses = await self._request_all(await self._peers().with_runs(session_id), scope)
         own: list[Message] = []
         await self._app(scope, receive, _into(own))
-        deleted = next((response for response in responses if _status(response) == HTTPStatus.NO_CONTENT), own)
-        for message in deleted:
+        deleted = [response for response in responses if _status(response) == HTTPStatus.NO_CONTENT]
+        for message in [*deleted, own][0]:
             await send(message)
 
     async def _decide(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
@@ -157,10 +126,10 @@ class ClusterMiddleware:
                 await refuse(error, scope, send)
                 return
             responses = await self._request_all(others, scope, content, session_id)
-            found = [other for other in responses if _status(other) not in (0, HTTPStatus.NOT_FOUND)]
+            found = [response for response in responses if _status(response) not in (0, HTTPStatus.NOT_FOUND)]
         if not found:
             scope.update(own_scope)
-        for message in found[0] if found else own:
+        for message in [*found, own][0]:
             await send(message)
 
     async def _request_all(
@@ -168,31 +137,46 @@ class ClusterMiddleware:
     ) -> list[list[Message]]:
         """Return the responses of other servers; that of a dead one is empty."""
         responses: list[list[Message]] = [[] for _ in peers]
-        relays = [Relay(self._client, session_id, {**scope}, _into(response)) for response in responses]
-        await asyncio.gather(*(relay.request(peer, content) for relay, peer in zip(relays, peers, strict=True)))
+        requests = [self._request(session_id, {**scope}, _into(response)) for response in responses]
+        await asyncio.gather(*(request.run(peer, content) for request, peer in zip(requests, peers, strict=True)))
         return responses
 
+    def _request(self, session_id: str, scope: Scope, send: Send) -> PeerRequest:
+        assert self._http is not None  # noqa: S101 - opened with the app
+        return PeerRequest(self._http, self._peers(), session_id, scope, send)
 
-def _marked(send: Send, process: str) -> Send:
-    """Return a ``send`` that adds the name of this process to the response."""
+    def _signed(self, send: Send) -> Send:
+        """Return a ``send`` that adds the name of this process to the response."""
+        name = (PEER_HEADER.encode(), self._peers().name.encode())
 
-    async def send_marked(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            MutableHeaders(scope=message).append(PEER_HEADER.decode(), process)
-        await send(message)
+        async def send_signed(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message.get("headers", ()), name]}
+            await send(message)
 
-    return send_marked
-
-
-def _into(messages: list[Message]) -> Send:
-    async def append(message: Message) -> None:
-        messages.append(message)
-
-    return append
+        return send_signed
 
 
-def _status(response: list[Message]) -> int:
-    return int(response[0]["status"]) if response else 0
+async def _is_done(request: PeerRequest, peer: Peer, content: bytes, receive: Receive) -> bool:
+    """Run a request until the client disconnects or this server stops; False if the peer died before it responded."""
+    is_collected = request.scope["path"].rstrip("/").endswith(request.session_id)
+    running = asyncio.ensure_future(request.run(peer, content, None if is_collected else IDLE_SECONDS))
+    stopping = asyncio.ensure_future(request.scope["app"].state.services.runs.shutdown.wait())
+    tasks = [running, stopping, asyncio.ensure_future(_disconnected(receive))]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+    if running.cancelled() and not stopping.cancelled():
+        await request.leave()
+    return running.cancelled() or running.result()
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 async def _body(scope: Scope, receive: Receive) -> bytes | None:
@@ -200,11 +184,6 @@ async def _body(scope: Scope, receive: Receive) -> bytes | None:
     with suppress(ClientDisconnect):
         return await Request(scope, receive).body()
     return None
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 def _replaying(content: bytes, receive: Receive) -> Receive:
@@ -215,3 +194,16 @@ def _replaying(content: bytes, receive: Receive) -> Receive:
         return pending.pop() if pending else await receive()
 
     return replay
+
+
+def _into(messages: list[Message]) -> Send:
+    """Return a ``send`` that collects a response."""
+
+    async def append(message: Message) -> None:
+        messages.append(message)
+
+    return append
+
+
+def _status(response: list[Message]) -> int:
+    return int(response[0]["status"]) if response else 0

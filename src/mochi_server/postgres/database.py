@@ -13,7 +13,6 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from mochi_server.config import without_credentials
 from mochi_server.postgres.errors import failure, storage
-from mochi_server.sessions.finishing import finished
 
 Connection = AsyncConnection[tuple[Any, ...]]
 
@@ -56,7 +55,6 @@ class Database:
             check=AsyncConnectionPool.check_connection,
             open=False,
         )
-        self._giving: set[asyncio.Future[None]] = set()
 
     async def open(self, patience: float = _START_SECONDS) -> None:
         """Connect; a database that is just starting is waited for that many seconds. Raises ``StorageFailed``."""
@@ -74,15 +72,14 @@ class Database:
     @asynccontextmanager
     async def connection(self, doing: str, patience: float = _PATIENCE_SECONDS) -> AsyncIterator[Connection]:
         """A connection in autocommit mode. Raises ``StorageFailed``, which says what was being done."""
+        timeout = patience if self.reachable else min(patience, _UNREACHABLE_SECONDS)
         with storage(doing):
-            connection = await self._borrowed(patience)
-            try:
-                yield connection
-            except asyncio.CancelledError:
-                await connection.close()  # or the cancellation of a statement may still hit the next one
-                raise
-            finally:
-                await finished(self._pool.putconn(connection))
+            async with self._pool.connection(timeout) as connection:
+                try:
+                    yield connection
+                except asyncio.CancelledError:
+                    await connection.close()  # or the cancellation of a statement may still hit the next one
+                    raise
 
     @asynccontextmanager
     async def transaction(self, doing: str) -> AsyncIterator[Connection]:
@@ -110,22 +107,6 @@ class Database:
             await connection.close()
             raise
         return connection
-
-    async def _borrowed(self, patience: float) -> Connection:
-        """A connection of the pool, which would lose the one that it gives to who has just stopped waiting."""
-        timeout = patience if self.reachable else min(patience, _UNREACHABLE_SECONDS)
-        taking = asyncio.ensure_future(self._pool.getconn(timeout=timeout))
-        try:
-            return await asyncio.shield(taking)
-        except asyncio.CancelledError:
-            taking.add_done_callback(self._give_back)
-            raise
-
-    def _give_back(self, taking: "asyncio.Future[Connection]") -> None:
-        if not taking.cancelled() and taking.exception() is None:
-            giving = asyncio.ensure_future(self._pool.putconn(taking.result()))
-            self._giving.add(giving)
-            giving.add_done_callback(self._giving.discard)
 
     async def aclose(self) -> None:
         """Close the pool."""

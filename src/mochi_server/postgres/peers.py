@@ -50,13 +50,13 @@ class Peers:
         """Name of this process."""
         return self._process.name
 
-    def token(self, process: str) -> bytes:
+    def token(self, process: str) -> str:
         """Return what proves to a process that a request comes from a server of the same database."""
-        return hmac.digest(self._secret, process.encode(), "sha256").hex().encode()
+        return hmac.digest(self._secret, process.encode(), "sha256").hex()
 
     def accepts(self, token: str) -> bool:
         """Return whether a token is the one of this process."""
-        return bool(self._secret) and hmac.compare_digest(token.encode(), self.token(self.name))
+        return bool(self._secret) and hmac.compare_digest(token.encode(), self.token(self.name).encode())
 
     async def running(self, session_id: str, run_id: str | None = None) -> Peer | None:
         """Return the process that has that run of a session, by default the latest run; None if it is this one.
