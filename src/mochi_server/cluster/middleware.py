@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 import aiohttp
 from starlette.middleware import Middleware
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -18,6 +18,7 @@ from mochi_server.cluster.peer_request import IDLE_SECONDS, PEER_HEADER, PeerReq
 from mochi_server.constants import API_PREFIX, KEY_PATTERN
 from mochi_server.errors import MochiError, Unauthorized
 from mochi_server.postgres.peers import Peer, PeerGone, Peers
+from mochi_server.routers.connection import ClientGone, until_disconnect, whole_body
 
 _CHAT = re.compile(rf"{API_PREFIX}/chat/([0-9a-f]{{10}})(|/stream|/stop|/run|/confirmations|/confirm-tool)/?")
 _SESSION = re.compile(rf"{API_PREFIX}/sessions/([0-9a-f]{{10}})/?")
@@ -62,7 +63,8 @@ class ClusterMiddleware:
             await self._delete(found[1], scope, receive, send)
         elif found := _CHAT.fullmatch(path):
             handle = self._decide if (method, found[2]) == ("POST", "/confirm-tool") else self._forward
-            await handle(found[1], scope, receive, send)
+            with suppress(ClientGone):
+                await handle(found[1], scope, receive, send)
         else:
             await self._app(scope, receive, send)
 
@@ -77,10 +79,17 @@ class ClusterMiddleware:
         else:
             if peer is None:
                 await self._app(scope, receive, send)
-            elif (content := await _body(scope, receive)) is not None:
-                request = self._request(session_id, scope, send)
-                if not await _is_done(request, peer, content, receive):  # another server has to, perhaps this one
-                    await self._dispatch(scope, _replaying(content, receive), send)
+            else:
+                await self._handle_at(peer, session_id, scope, receive, send)
+
+    async def _handle_at(self, peer: Peer, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
+        content = await whole_body(Request(scope, receive))
+        is_collected = scope["path"].rstrip("/").endswith(session_id)
+        request = self._request(session_id, scope, send)
+        request.shutdown = scope["app"].state.services.runs.shutdown
+        running = request.run(peer, content, None if is_collected else IDLE_SECONDS)
+        if not await until_disconnect(receive, running):  # another server has to handle it, perhaps this one
+            await self._dispatch(scope, _replaying(content, receive), send)
 
     async def _peer_of(self, session_id: str, scope: Scope) -> Peer | None:
         """Return the server that has to handle a request; None if this one has to.
@@ -113,8 +122,7 @@ class ClusterMiddleware:
 
     async def _decide(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
         """Send a decision to the server that asked for it, in whatever turn of the session."""
-        if (content := await _body(scope, receive)) is None:
-            return
+        content = await whole_body(Request(scope, receive))
         own: list[Message] = []
         found: list[list[Message]] = []
         own_scope = {**scope}
@@ -155,35 +163,6 @@ class ClusterMiddleware:
             await send(message)
 
         return send_signed
-
-
-async def _is_done(request: PeerRequest, peer: Peer, content: bytes, receive: Receive) -> bool:
-    """Run a request until the client disconnects or this server stops; False if the peer died before it responded."""
-    is_collected = request.scope["path"].rstrip("/").endswith(request.session_id)
-    running = asyncio.ensure_future(request.run(peer, content, None if is_collected else IDLE_SECONDS))
-    stopping = asyncio.ensure_future(request.scope["app"].state.services.runs.shutdown.wait())
-    tasks = [running, stopping, asyncio.ensure_future(_disconnected(receive))]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
-    if running.cancelled() and not stopping.cancelled():
-        await request.leave()
-    return running.cancelled() or running.result()
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-async def _body(scope: Scope, receive: Receive) -> bytes | None:
-    """Return the body of a request; None if the client disconnects before its end."""
-    with suppress(ClientDisconnect):
-        return await Request(scope, receive).body()
-    return None
 
 
 def _replaying(content: bytes, receive: Receive) -> Receive:

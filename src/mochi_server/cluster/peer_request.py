@@ -51,8 +51,11 @@ class PeerRequest:
     session_id: str
     scope: Scope
     send: Send
+    shutdown: asyncio.Event = field(default_factory=asyncio.Event)
+    """Ends the request when this server stops: another server has the rest of a stream."""
     _has_begun: bool = field(default=False, init=False)
     _last_id: bytes = field(default=b"", init=False)
+    _missed: int = field(default=0, init=False)
 
     async def run(self, peer: Peer, content: bytes, idle_seconds: float | None = IDLE_SECONDS) -> bool:
         """Send the response of a server, or an error; return False if the server died before it responded.
@@ -69,18 +72,13 @@ class PeerRequest:
         except PeerGone:
             return False
         except MochiError as error:
-            if self._has_begun:
+            if self._has_begun and isinstance(error, ShuttingDown):
+                await self.send(_body(b""))  # without `done`
+            elif self._has_begun:
                 await self.send(_body(broken_off(self.session_id, error, self._last_id)))
             else:
                 await refuse(error, self.scope, self.send)
         return True
-
-    async def leave(self) -> None:
-        """End a stream without ``done`` because this server stops: another server has the rest."""
-        if self._has_begun:
-            await self.send(_body(b""))
-        else:
-            await refuse(ShuttingDown(), self.scope, self.send)
 
     async def _exchange(self, peer: Peer, content: bytes, idle_seconds: float | None) -> None:
         target = b"?".join(part for part in (self.scope["raw_path"], self.scope["query_string"]) if part)
@@ -114,22 +112,28 @@ class PeerRequest:
         await self.send(_body(content))
 
     async def _await(self, peer: Peer, work: Coroutine[Any, Any, _T]) -> _T:
-        """Await a part of a response. Raises ``ServerLost`` if the server becomes silent."""
+        """Await a part of a response. Raises ``ServerLost`` if the server becomes silent, ``ShuttingDown``."""
         task = asyncio.ensure_future(work)
-        missed = 0
+        tasks: list[asyncio.Future[Any]] = [task, asyncio.ensure_future(self.shutdown.wait())]
         try:
-            while not (await asyncio.wait([task], timeout=_CHECK_SECONDS))[0]:
-                with suppress(MochiError):  # the response may come without the database
-                    found = await self.peers.find(peer.name)
-                    missed = 0 if found else missed + 1
-                    if missed == SILENT_HEARTBEATS or (found and found.is_silent):
-                        break
-            else:
-                return task.result()
+            while not (await asyncio.wait(tasks, timeout=_CHECK_SECONDS, return_when=asyncio.FIRST_COMPLETED))[0]:
+                if await self._is_silent(peer):
+                    raise ServerLost(self.session_id)
+            if not task.done():
+                raise ShuttingDown
+            return task.result()
         finally:
-            task.cancel()
-            await asyncio.wait([task])
-        raise ServerLost(self.session_id)
+            for each in tasks:
+                each.cancel()
+            await asyncio.wait(tasks)
+
+    async def _is_silent(self, peer: Peer) -> bool:
+        """Return whether a server has sent no heartbeats for a while, as far as the database can be asked."""
+        with suppress(MochiError):
+            found = await self.peers.find(peer.name)
+            self._missed = 0 if found else self._missed + 1
+            return self._missed == SILENT_HEARTBEATS or (found is not None and found.is_silent)
+        return False
 
     async def _failure(self, peer: Peer, error: Exception) -> Exception:
         """Return why a response failed. The database notices the end of a process a moment later."""

@@ -7,13 +7,15 @@ from contextlib import suppress
 
 import psycopg
 
-from mochi_server.errors import MochiError
+from mochi_server.errors import MochiError, StorageUnavailable
 from mochi_server.postgres.database import Connection, Database
+from mochi_server.postgres.errors import UNREACHABLE
 from mochi_server.postgres.migrating import migrate
 from mochi_server.postgres.peers import Peers
 from mochi_server.postgres.process import Process
 from mochi_server.postgres.store import FREED, PostgresSessionStore
 
+_CHECK_SECONDS = 3
 _TIDY_SECONDS = 2.0
 _RETRY_SECONDS = 0.5
 
@@ -50,7 +52,10 @@ class PostgresStores:
 
     async def check(self) -> None:
         """Raise ``StorageFailed`` unless sessions can be stored."""
-        await self.chats.check()
+        if not self.connected:
+            raise StorageUnavailable("hold sessions", OSError(5, UNREACHABLE))
+        async with self._database.connection("store sessions", _CHECK_SECONDS) as connection:
+            await connection.execute("SELECT 1")
 
     def when_lost(self, tell: Callable[[Collection[str]], None]) -> None:
         """Call ``tell`` with the ids of held sessions that another server has taken over."""
