@@ -55,34 +55,30 @@ class ClusterMiddleware:
     async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request of a client here, at another server, or at all of them."""
         method, path = scope["method"], scope["path"]
-        if method == "POST" and path.rstrip("/") in _RELOADS:
-            with suppress(MochiError):
-                await self._request_all(await self._peers().others(), scope)
-            await self._app(scope, receive, send)
-        elif method == "DELETE" and (found := _SESSION.fullmatch(path)):
-            await self._delete(found[1], scope, receive, send)
-        elif found := _CHAT.fullmatch(path):
-            handle = self._decide if (method, found[2]) == ("POST", "/confirm-tool") else self._forward
-            with suppress(ClientGone):
-                await handle(found[1], scope, receive, send)
-        else:
-            await self._app(scope, receive, send)
+        try:
+            if method == "POST" and path.rstrip("/") in _RELOADS:
+                await self._reload(scope, receive, send)
+            elif method == "DELETE" and (found := _SESSION.fullmatch(path)):
+                await self._delete(found[1], scope, receive, send)
+            elif (found := _CHAT.fullmatch(path)) and (method, found[2]) == ("POST", "/confirm-tool"):
+                await self._decide(found[1], scope, receive, send)
+            elif found:
+                await self._forward(found[1], scope, receive, send)
+            else:
+                await self._app(scope, receive, send)
+        except MochiError as error:
+            await refuse(error, scope, send)
+        except ClientGone:
+            return
 
     async def _forward(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request about a turn at the server that runs it."""
+        """Handle a request about a turn at the server that runs it. Raises ``StorageFailed``."""
         try:
             peer = await self._peer_of(session_id, scope)
         except PeerGone:
-            await Response(status_code=HTTPStatus.NO_CONTENT)(scope, receive, send)
-        except MochiError as error:
-            await refuse(error, scope, send)
-        else:
-            if peer is None:
-                await self._app(scope, receive, send)
-            else:
-                await self._handle_at(peer, session_id, scope, receive, send)
-
-    async def _handle_at(self, peer: Peer, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
+            return await Response(status_code=HTTPStatus.NO_CONTENT)(scope, receive, send)
+        if peer is None:
+            return await self._app(scope, receive, send)
         content = await whole_body(Request(scope, receive))
         is_collected = scope["path"].rstrip("/").endswith(session_id)
         request = self._request(session_id, scope, send)
@@ -90,6 +86,7 @@ class ClusterMiddleware:
         running = request.run(peer, content, None if is_collected else IDLE_SECONDS)
         if not await until_disconnect(receive, running):  # another server has to handle it, perhaps this one
             await self._dispatch(scope, _replaying(content, receive), send)
+        return None
 
     async def _peer_of(self, session_id: str, scope: Scope) -> Peer | None:
         """Return the server that has to handle a request; None if this one has to.
@@ -109,6 +106,12 @@ class ClusterMiddleware:
                 raise
             return None
 
+    async def _reload(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Reload at all servers that respond."""
+        with suppress(MochiError):
+            await self._request_all(await self._peers().others(), scope)
+        await self._app(scope, receive, send)
+
     async def _delete(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
         """Delete a session at the servers that have runs of it, and here."""
         responses: list[list[Message]] = []
@@ -121,18 +124,14 @@ class ClusterMiddleware:
             await send(message)
 
     async def _decide(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send a decision to the server that asked for it, in whatever turn of the session."""
+        """Send a decision to the server that asked for it, in any turn of the session. Raises ``StorageFailed``."""
         content = await whole_body(Request(scope, receive))
         own: list[Message] = []
         found: list[list[Message]] = []
         own_scope = {**scope}
         await self._app(own_scope, _replaying(content, receive), _into(own))
         if _status(own) == HTTPStatus.NOT_FOUND:
-            try:
-                others = await self._peers().with_runs(session_id)
-            except MochiError as error:  # no server can tell whether there is such a call
-                await refuse(error, scope, send)
-                return
+            others = await self._peers().with_runs(session_id)
             responses = await self._request_all(others, scope, content, session_id)
             found = [response for response in responses if _status(response) not in (0, HTTPStatus.NOT_FOUND)]
         if not found:

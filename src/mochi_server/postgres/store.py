@@ -127,7 +127,7 @@ class PostgresSessionStore:
         self, sessions: Sequence[NewSession], *, check: Callable[[], None] = lambda: None
     ) -> Sequence[ChatSession]:
         stored = []
-        async with self._database.transaction("store the sessions") as connection:
+        async with self._database.transaction("store sessions") as connection:
             for session, images in sessions:
                 check()
                 stored.append(await self._insert_new(connection, session, images))

@@ -1,4 +1,4 @@
--- Servers send requests to each other over HTTP. The tables that carried them before are not used any more.
+-- Servers send requests to each other over HTTP. Older databases have tables that carried them.
 DROP TABLE IF EXISTS requests, parts;
 
 -- Where other servers reach this process; empty if it serves no requests.
