@@ -4,6 +4,7 @@ import hmac
 import logging
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -18,6 +19,7 @@ from tests.support.holding import Holding
 from tests.support.process import Command
 from tests.support.relay import CuttingRelay
 from tests.support.server import ThreadedServer
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -136,6 +138,25 @@ def test_requests_take_the_advertised_address(start: Start, holding: Holding) ->
             assert list(mine)[-1].type == "done"
     assert [event.data.get("code") for event in seen[-2:]] == ["SERVER_LOST", None]
     assert [int(event.id.partition(":")[2]) for event in seen] == [1, 2, 3, 4, 5]
+
+
+def test_stopping_server_refuses_the_requests_that_it_forwards(
+    a: Api, b: Api, servers: tuple[Member, Member], holding: Holding
+) -> None:
+    session_id = a.create_session("mochi")["session_id"]
+    body, key = {"message": "hold"}, {"Idempotency-Key": "k1"}
+    with (
+        ThreadPoolExecutor(1) as pool,
+        a.http.stream("POST", f"/chat/{session_id}/stream", json=body, headers=key) as response,
+    ):
+        events = read_events(response)
+        next(events)
+        forwarded = pool.submit(b.http.post, f"/chat/{session_id}", json=body, headers=key)
+        until(lambda: "mochi_open_streams 2.0" in httpx.get(f"{servers[0].url}/metrics").text, 5)
+        servers[1].stop()
+        assert error_of(forwarded.result()) == (503, "SHUTTING_DOWN")
+        holding.gate.open()
+        assert list(events)[-1].type == "done"
 
 
 def test_each_worker_is_reached_at_the_advertised_host(holding: Holding, database: str, tmp_path: Path) -> None:

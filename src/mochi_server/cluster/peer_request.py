@@ -14,7 +14,7 @@ from mochi_server.asgi import refuse
 from mochi_server.errors import MochiError, ServerLost, ShuttingDown
 from mochi_server.logs import REQUEST_ID
 from mochi_server.postgres.peers import Peer, PeerGone, Peers
-from mochi_server.postgres.process import SILENT_HEARTBEATS
+from mochi_server.postgres.process import SILENT_SECONDS
 from mochi_server.routers.sse import broken_off, last_id
 
 PEER_HEADER = "x-mochi-peer"
@@ -132,7 +132,7 @@ class PeerRequest:
         with suppress(MochiError):
             found = await self.peers.find(peer.name)
             self._missed = 0 if found else self._missed + 1
-            return self._missed == SILENT_HEARTBEATS or (found is not None and found.is_silent)
+            return self._missed * _CHECK_SECONDS >= SILENT_SECONDS or (found is not None and found.is_silent)
         return False
 
     async def _failure(self, peer: Peer, error: Exception) -> Exception:

@@ -9,10 +9,10 @@ from typing import Any
 
 import psycopg
 from psycopg import AsyncConnection
-from psycopg_pool import AsyncConnectionPool, PoolTimeout
+from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from mochi_server.config import without_credentials
-from mochi_server.postgres.errors import failure, storage
+from mochi_server.postgres.errors import failure
 
 Row = tuple[Any, ...]
 Connection = AsyncConnection[Row]
@@ -52,8 +52,9 @@ class Database:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self.reachable = True
+        self.reachable = asyncio.Event()
         """Cleared during an outage, so that requests do not each wait to find that out."""
+        self.reachable.set()
         self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
             url,
             min_size=1,
@@ -81,14 +82,16 @@ class Database:
     @asynccontextmanager
     async def connection(self, doing: str, patience: float = _PATIENCE_SECONDS) -> AsyncIterator[Connection]:
         """A connection in autocommit mode. Raises ``StorageFailed``, which says what was being done."""
-        timeout = patience if self.reachable else min(patience, _UNREACHABLE_SECONDS)
-        with storage(doing):
+        timeout = patience if self.reachable.is_set() else min(patience, _UNREACHABLE_SECONDS)
+        try:
             async with self._pool.connection(timeout) as connection:
                 try:
                     yield connection
                 except asyncio.CancelledError:
                     await connection.close()  # or the cancellation of a statement may still hit the next one
                     raise
+        except (psycopg.Error, PoolTimeout, PoolClosed, TimeoutError) as error:
+            raise failure(doing, error) from error
 
     @asynccontextmanager
     async def transaction(self, doing: str) -> AsyncIterator[Connection]:

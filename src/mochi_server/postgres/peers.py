@@ -4,16 +4,19 @@ import hmac
 from collections.abc import Callable
 from typing import NamedTuple
 
-from mochi_server.postgres.database import Connection, Database
-from mochi_server.postgres.process import Process, lock_key
+from mochi_server.postgres.database import Connection, Database, fetch_all, fetch_one
+from mochi_server.postgres.process import SILENT_SECONDS, Process, lock_key
 
-_RUN_OF = "SELECT process FROM runs WHERE session_id = %s ORDER BY run_id = %s DESC, began DESC LIMIT 1"
+_RUN_OF = """
+SELECT process FROM runs WHERE session_id = %(session_id)s ORDER BY run_id = %(run_id)s DESC, began DESC LIMIT 1"""
 _CLAIM = """
-INSERT INTO idempotency_keys (session_id, key, process) VALUES (%s, %s, %s)
+INSERT INTO idempotency_keys (session_id, key, process) VALUES (%(session_id)s, %(key)s, %(own)s)
 ON CONFLICT (session_id, key) DO UPDATE SET process = idempotency_keys.process RETURNING process"""
-_TAKE_OVER = "UPDATE idempotency_keys SET process = %s WHERE session_id = %s AND key = %s AND process = %s"
-_PEERS = """
-SELECT name, url, seen < clock_timestamp() - make_interval(secs => %(silent)s) FROM processes
+_TAKE_OVER = """
+UPDATE idempotency_keys SET process = %(own)s
+WHERE session_id = %(session_id)s AND key = %(key)s AND process = %(dead)s"""
+_PEERS = f"""
+SELECT name, url, seen < clock_timestamp() - interval '{SILENT_SECONDS} s' FROM processes
 WHERE name <> %(own)s AND """
 
 
@@ -42,7 +45,7 @@ class Peers:
     async def open(self) -> None:
         """Read the secret that all servers of the database share."""
         async with self._database.connection("read the secret of the servers") as connection:
-            row = await (await connection.execute("SELECT secret FROM peer_secret")).fetchone()
+            row = await fetch_one(connection, "SELECT secret FROM peer_secret")
         self._secret = row[0].encode() if row else b""
 
     @property
@@ -66,7 +69,7 @@ class Peers:
         if self._holds(session_id) and run_id is None:
             return None
         async with self._database.connection("find a run") as connection:
-            row = await (await connection.execute(_RUN_OF, [session_id, run_id or ""])).fetchone()
+            row = await fetch_one(connection, _RUN_OF, {"session_id": session_id, "run_id": run_id or ""})
             if row is None or row[0] == self.name:
                 return None
             if (peer := await self._find(connection, row[0])) is None:
@@ -75,15 +78,16 @@ class Peers:
 
     async def claim(self, session_id: str, key: str) -> Peer | None:
         """Return the process that used an idempotency key first; None if it is this one."""
+        values = {"session_id": session_id, "key": key, "own": self.name}
         async with self._database.connection("claim an idempotency key") as connection:
             while True:
-                row = await (await connection.execute(_CLAIM, [session_id, key, self.name])).fetchone()
+                row = await fetch_one(connection, _CLAIM, values)
                 if row is None or row[0] == self.name:
                     return None
                 if (peer := await self._find(connection, row[0])) is not None:
                     return peer
                 # One of several servers that find the key with a dead process takes it over.
-                await connection.execute(_TAKE_OVER, [self.name, session_id, key, row[0]])
+                await connection.execute(_TAKE_OVER, {**values, "dead": row[0]})
 
     async def others(self) -> list[Peer]:
         """Return all other live processes that serve requests."""
@@ -106,8 +110,7 @@ class Peers:
         return found[0] if found else None
 
     async def _living(self, connection: Connection, condition: str, **values: str) -> list[Peer]:
-        values |= {"own": self.name, "silent": str(self._process.silent_seconds)}
-        rows = await (await connection.execute(_PEERS + condition, values)).fetchall()
+        rows = await fetch_all(connection, _PEERS + condition, {"own": self.name, **values})
         keys = {row[0]: lock_key("processes", row[0]) for row in rows}
         held = await self._process.held(connection, keys.values())
         return [Peer(*row) for row in rows if keys[row[0]] in held]

@@ -18,17 +18,17 @@ from mochi_server.sessions.session import new_id
 NAMESPACES = {"chats": 0x6D01, "agents": 0x6D02, "processes": 0x6D03}
 """Of advisory locks, which are 64-bit numbers; ids are 40 bits of them."""
 
-HEARTBEAT_SECONDS = 1.0
-SILENT_HEARTBEATS = 5
-"""Heartbeats that a live process may miss before others treat it as frozen."""
+_HEARTBEAT_SECONDS = 1.0
+SILENT_SECONDS = 5
+"""Age of a heartbeat that shows that a process is frozen."""
 _ANSWER_SECONDS = 10.0
 _RETRY_SECONDS = 0.5
 _RECONNECT_SECONDS = 2.0
 _CLOSE_SECONDS = 1.0
 _HEARTBEAT = """
 INSERT INTO processes (name, url) VALUES (%s, %s) ON CONFLICT (name) DO UPDATE SET seen = clock_timestamp()"""
-_SILENT = """
-SELECT FROM processes WHERE name = %(name)s AND seen < clock_timestamp() - make_interval(secs => %(seconds)s)"""
+_SILENT = f"""
+SELECT FROM processes WHERE name = %(name)s AND seen < clock_timestamp() - interval '{SILENT_SECONDS} s'"""
 _HELD = """
 SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1
 AND granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
@@ -51,18 +51,14 @@ def lock_key(namespace: str, name: str) -> int:
 class Process:
     """This process and its locks. Belongs to one event loop."""
 
-    def __init__(self, database: Database, url: str = "", heartbeat_seconds: float = HEARTBEAT_SECONDS) -> None:
+    def __init__(self, database: Database, url: str = "") -> None:
         """``url`` is where other servers reach this process; empty if it serves no requests."""
         self.name = new_id()
-        self.silent_seconds = heartbeat_seconds * SILENT_HEARTBEATS
-        """Age of a heartbeat that shows that a process is frozen."""
         self.reconnected: Callable[[Connection], Awaitable[None]] | None = None
         """Called after an outage, when the locks that no other process took are held again."""
-        self._heartbeat_seconds = heartbeat_seconds
         self._url = url
         self._database = database
         self._connection: Connection | None = None
-        self._is_connected = asyncio.Event()
         self._held: set[int] = set()
         self._in_use = asyncio.Lock()
         self._watching: asyncio.Task[None] | None = None
@@ -86,7 +82,7 @@ class Process:
             taken = await self._lock("pg_try_advisory_lock", key)
         except StorageUnavailable:  # the pool may have reconnected before this connection
             with suppress(TimeoutError, asyncio.TimeoutError):
-                await asyncio.wait_for(self._is_connected.wait(), _RECONNECT_SECONDS)
+                await asyncio.wait_for(self._database.reachable.wait(), _RECONNECT_SECONDS)
             taken = await self._lock("pg_try_advisory_lock", key)
         if taken:
             self._held.add(key)
@@ -105,7 +101,7 @@ class Process:
 
     async def is_silent(self, connection: Connection, name: str) -> bool:
         """Return whether a process has sent no heartbeat lately, although its locks may be held."""
-        return await fetch_one(connection, _SILENT, {"name": name, "seconds": self.silent_seconds}) is not None
+        return await fetch_one(connection, _SILENT, {"name": name}) is not None
 
     async def bury(self) -> None:
         """Remove what dead processes have left, and what is not needed any more. Raises ``StorageFailed``."""
@@ -139,8 +135,7 @@ class Process:
             await connection.close()
             raise
         self._connection = connection
-        self._is_connected.set()
-        self._database.reachable = True
+        self._database.reachable.set()
 
     async def _lock(self, function: str, key: int) -> bool:
         async with self._in_use:
@@ -156,7 +151,7 @@ class Process:
     async def _watch(self) -> None:
         """Send heartbeats, and reconnect. A database that only cannot write keeps the locks."""
         while True:
-            await asyncio.sleep(self._heartbeat_seconds if self.connected else _RETRY_SECONDS)
+            await asyncio.sleep(_HEARTBEAT_SECONDS if self.connected else _RETRY_SECONDS)
             async with self._in_use:
                 if (connection := self._connection) is None:
                     with suppress(psycopg.Error, TimeoutError, asyncio.TimeoutError):
@@ -175,6 +170,5 @@ class Process:
     def _lose(self, connection: Connection) -> None:
         _log.error("the connection to the database is lost; running turns go on and store their answers later")
         self._connection = None
-        self._is_connected.clear()
-        self._database.reachable = False
+        self._database.reachable.clear()
         connection.pgconn.finish()
