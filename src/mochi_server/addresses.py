@@ -2,6 +2,7 @@
 
 import re
 import socket
+from functools import cache
 
 OLLAMA_PORT = 11434
 
@@ -22,6 +23,7 @@ def url_of(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
+@cache
 def _host_name() -> str:
     """Return the name of this machine, or a loopback address if the machine itself cannot resolve its name."""
     name = socket.gethostname()

@@ -60,8 +60,8 @@ class MochiServerSettings(BaseSettings):
     workers: int = Field(1, ge=1, le=1000, description="Server processes; more than one need `MOCHI_STORE_URL`.")
     advertise_url: str = Field(
         "",
-        description="`http://host:port` at which the other servers of `MOCHI_STORE_URL` reach this one; "
-        "unset, host name and port.",
+        description="URL at which the other servers of `MOCHI_STORE_URL` reach this one; unset, the address that it is "
+        "bound to (the host name if that is every address) and the port.",
     )
     sessions_dir: Directory = Field("chat_sessions", description="Session storage directory.")
     tools_dir: Directory = Field("tools", description="Tools directory.")

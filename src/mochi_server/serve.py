@@ -63,7 +63,7 @@ class _Job:
         settings = self.settings.model_copy(update={"port": listener.getsockname()[1]})
         listeners = [listener]
         if settings.workers > 1:
-            listeners.append(_own_listener(settings))
+            listeners.append(listen(settings.host if settings.advertise_url else "127.0.0.1", 0))
             settings = settings.model_copy(update={"advertise_url": _own_url(settings, listeners[1])})
         app = create_app(settings, insecure=self.insecure)
         config = uvicorn_config(app, settings)
@@ -212,15 +212,10 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _own_listener(settings: MochiServerSettings) -> socket.socket:
-    """A socket of one worker alone, for the other servers; on loopback unless it is to be reached from elsewhere."""
-    return listen(settings.host if settings.advertise_url else "127.0.0.1", 0)
-
-
 def _own_url(settings: MochiServerSettings, listener: socket.socket) -> str:
+    """Return where other servers reach one worker: at a socket of its own, on loopback unless another host is set."""
     address, port = listener.getsockname()[:2]
-    parts = urlsplit(settings.advertise_url)
-    return url_of(parts.hostname or address, port)
+    return url_of(urlsplit(settings.advertise_url).hostname or address, port)
 
 
 def _address(host: str, listener: socket.socket) -> str:

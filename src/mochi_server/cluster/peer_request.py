@@ -56,12 +56,14 @@ class PeerRequest:
     _has_begun: bool = field(default=False, init=False)
     _last_id: bytes = field(default=b"", init=False)
     _missed: int = field(default=0, init=False)
+    _stopping: asyncio.Future[Any] = field(init=False)
 
     async def run(self, peer: Peer, content: bytes, idle_seconds: float | None = IDLE_SECONDS) -> bool:
         """Send the response of a server, or an error; return False if the server died before it responded.
 
         ``idle_seconds`` limits the wait for each part of the response; None waits while the server sends heartbeats.
         """
+        self._stopping = asyncio.ensure_future(self.shutdown.wait())
         try:
             try:
                 if peer.is_silent:
@@ -78,6 +80,8 @@ class PeerRequest:
                 await self.send(_body(broken_off(self.session_id, error, self._last_id)))
             else:
                 await refuse(error, self.scope, self.send)
+        finally:
+            self._stopping.cancel()
         return True
 
     async def _exchange(self, peer: Peer, content: bytes, idle_seconds: float | None) -> None:
@@ -114,7 +118,7 @@ class PeerRequest:
     async def _await(self, peer: Peer, work: Coroutine[Any, Any, _T]) -> _T:
         """Await a part of a response. Raises ``ServerLost`` if the server becomes silent, ``ShuttingDown``."""
         task = asyncio.ensure_future(work)
-        tasks: list[asyncio.Future[Any]] = [task, asyncio.ensure_future(self.shutdown.wait())]
+        tasks: set[asyncio.Future[Any]] = {task, self._stopping}
         try:
             while not (await asyncio.wait(tasks, timeout=_CHECK_SECONDS, return_when=asyncio.FIRST_COMPLETED))[0]:
                 if await self._is_silent(peer):
@@ -123,9 +127,8 @@ class PeerRequest:
                 raise ShuttingDown
             return task.result()
         finally:
-            for each in tasks:
-                each.cancel()
-            await asyncio.wait(tasks)
+            task.cancel()
+            await asyncio.wait([task])
 
     async def _is_silent(self, peer: Peer) -> bool:
         """Return whether a server has sent no heartbeats for a while, as far as the database can be asked."""

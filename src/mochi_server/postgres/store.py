@@ -105,9 +105,6 @@ class Hold(NamedTuple):
 class PostgresSessionStore:
     """A ``SessionStore`` (see there) over one database; ``collection`` tells chats from agents' sessions."""
 
-    others: tuple[int, ...] = ()
-    """Other processes that serve the same sessions are no problem here."""
-
     def __init__(self, database: Database, process: Process, collection: str = "chats") -> None:
         self._database = database
         self._process = process
