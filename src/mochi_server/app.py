@@ -20,7 +20,6 @@ from mochi_server.routers import aliases, api, openai_api
 from mochi_server.routers.errors import add_handlers
 from mochi_server.routers.health import WITHOUT_KEY
 from mochi_server.security import LOCAL_ORIGINS, host_check, key_check, origin_check
-from mochi_server.sessions.store import Stores
 from mochi_server.wiring import build_services
 
 
@@ -48,7 +47,7 @@ def create_app(settings: MochiServerSettings | None = None, *, insecure: bool = 
         version=__version__,
         description="A headless chat backend for Ollama.",
         lifespan=lifespan,
-        middleware=[*_middleware(settings, insecure), *_between_servers(settings, lambda: app.state.services.stores)],
+        middleware=_with_peers(settings, _middleware(settings, insecure), lambda: app.state.services.stores.peers),
         generate_unique_id_function=lambda route: route.name,
         docs_url=None,
         redoc_url=None,
@@ -78,12 +77,13 @@ class _App(FastAPI):
         self.state.services.metrics.request_ended(method, status, error)
 
 
-def _between_servers(settings: MochiServerSettings, stores: Callable[[], Stores]) -> list[Middleware]:
+def _with_peers(settings: MochiServerSettings, guards: list[Middleware], peers: Callable[[], Any]) -> list[Middleware]:
+    """The middleware, with requests between servers if several may serve the same sessions."""
     if not settings.store_url:
-        return []
-    from mochi_server.forwarding import Forwarding, peers_of  # noqa: PLC0415 - not everybody has its driver
+        return guards
+    from mochi_server.cluster.middleware import ClusterMiddleware  # noqa: PLC0415 - its driver is optional
 
-    return [Middleware(Forwarding, peers=lambda: peers_of(stores()))]
+    return [Middleware(ClusterMiddleware, guards=guards, peers=peers)]
 
 
 def _middleware(settings: MochiServerSettings, insecure: bool) -> list[Middleware]:

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator, Field, StringConstraints, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from mochi_server.addresses import full_url
+from mochi_server.addresses import full_url, url_of
 from mochi_server.constants import SUMMARY_UNSUPPORTED_MODELS
 from mochi_server.logs import MASK, LogFormat
 
@@ -72,6 +72,11 @@ class MochiServerSettings(BaseSettings):
         60, description="How long a turn retries to store its answer while the database of `MOCHI_STORE_URL` is away."
     )
     workers: int = Field(1, ge=1, le=1000, description="Server processes; more than one need `MOCHI_STORE_URL`.")
+    advertise_url: str = Field(
+        "",
+        description="URL at which the other servers of `MOCHI_STORE_URL` reach this one; unset, the address that it is "
+        "bound to (the host name if that is every address) and the port.",
+    )
     sessions_dir: Directory = Field("chat_sessions", description="Session storage directory.")
     tools_dir: Directory = Field("tools", description="Tools directory.")
     agents_dir: Directory = Field("agents", description="Agents directory.")
@@ -155,6 +160,16 @@ class MochiServerSettings(BaseSettings):
             )
         return value
 
+    @field_validator("advertise_url")
+    @classmethod
+    def _is_reachable(cls, value: str, info: ValidationInfo) -> str:
+        value = value.strip().rstrip("/")
+        if value and (not _is_http(value) or re.search(r"[?#@]", value)):
+            raise ValueError("not a URL such as http://10.0.0.5:8000, without credentials and query")
+        if info.data.get("workers", 1) > 1 and not re.fullmatch(r"(http://[^/]+)?", value):
+            raise ValueError("several workers can only be reached at http://host; each has a port of its own")
+        return value
+
     @field_validator("data_dir")
     @classmethod
     def _is_directory(cls, value: str) -> str:
@@ -214,6 +229,11 @@ class MochiServerSettings(BaseSettings):
     @property
     def resolved_execution_prompt_path(self) -> Path:
         return Path(self.data_dir, self.execution_prompt_path)
+
+    @property
+    def resolved_advertise_url(self) -> str:
+        """URL at which the other servers reach this one."""
+        return self.advertise_url or url_of(self.host, self.port)
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         for name, value in super().__repr_args__():

@@ -243,9 +243,14 @@ class ServerLost(MochiError):
     code, status = "SERVER_LOST", HTTPStatus.GATEWAY_TIMEOUT
     cause = "another server runs the turn, and is dead or does not answer"
 
-    def __init__(self, session_id: str) -> None:
+    def __init__(self, session_id: str, *, is_unreachable: bool = False) -> None:
+        problem = (
+            "cannot be reached by the other servers; its MOCHI_ADVERTISE_URL may be wrong (see the log)"
+            if is_unreachable
+            else "does not answer"
+        )
         super().__init__(
-            f"The server that runs the turn of session {session_id!r} does not answer. "
+            f"The server that runs the turn of session {session_id!r} {problem}. "
             "Load the session to see what is stored, and send the request again later.",
             session_id=session_id,
         )

@@ -17,6 +17,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from mochi_server import logs
+from mochi_server.addresses import url_of
 from mochi_server.app import create_app
 from mochi_server.config import MochiServerSettings
 from mochi_server.greeting import Start, greeting
@@ -59,10 +60,15 @@ class _Job:
     def __call__(self, listener: socket.socket, greets: bool) -> int:
         """Serve on a socket until a signal ends it; returns the exit code."""
         _log(self.settings)
-        app = create_app(self.settings, insecure=self.insecure)
-        config = uvicorn_config(app, self.settings)
-        start = Start(_address(self.settings.host, listener), self.settings, self.key, self.test_mode)
-        return _Server(config, app, start if greets else None).serve_until_signal(listener)
+        settings = self.settings.model_copy(update={"port": listener.getsockname()[1]})
+        listeners = [listener]
+        if settings.workers > 1:
+            listeners.append(listen(settings.host if settings.advertise_url else "127.0.0.1", 0))
+            settings = settings.model_copy(update={"advertise_url": _own_url(settings, listeners[1])})
+        app = create_app(settings, insecure=self.insecure)
+        config = uvicorn_config(app, settings)
+        start = Start(_address(settings.host, listener), settings, self.key, self.test_mode)
+        return _Server(config, app, start if greets else None).serve_until_signal(listeners)
 
 
 def uvicorn_config(app: FastAPI, settings: MochiServerSettings) -> uvicorn.Config:
@@ -116,11 +122,11 @@ class _Server(uvicorn.Server):
         self._signals = 0
         self._leaving: list[asyncio.Future[None]] = []
 
-    def serve_until_signal(self, listener: socket.socket) -> int:
+    def serve_until_signal(self, listeners: list[socket.socket]) -> int:
         # uvicorn raises the signal again when it is done; with a handler of our own the caller can clean up.
         signal.signal(signal.SIGTERM, lambda *_: None)
         signal.signal(signal.SIGINT, lambda *_: None)
-        self.run(sockets=[listener])
+        self.run(sockets=listeners)
         return 0 if self.started else 1
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -177,6 +183,12 @@ def listen(host: str, port: int) -> socket.socket:
         raise
     listener.set_inheritable(True)
     return listener
+
+
+def _own_url(settings: MochiServerSettings, listener: socket.socket) -> str:
+    """Return where other servers reach one worker: at a socket of its own, on loopback unless another host is set."""
+    address, port = listener.getsockname()[:2]
+    return url_of(urlsplit(settings.advertise_url).hostname or address, port)
 
 
 def _address(host: str, listener: socket.socket) -> str:

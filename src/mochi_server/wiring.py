@@ -55,7 +55,7 @@ class Services:
         self.instructor = AsyncInstructorOllamaClient(
             settings.ollama_host, timeout=settings.ollama_stall_timeout_seconds, answered=metrics.answered
         )
-        self.stores = build_stores(settings)
+        self.stores = build_stores(settings, settings.resolved_advertise_url if settings.store_url else "")
         self.store, self.agent_chats = self.stores.chats, self.stores.agents
         self.windows = windows = WindowRegistry(
             client.loaded_windows, dynamic=settings.dynamic_context_window_enabled, watch=metrics
@@ -195,8 +195,11 @@ async def prepare_store(settings: MochiServerSettings) -> str:
     return f"the database's schema is version {await prepare(settings.store_url)}"
 
 
-def build_stores(settings: MochiServerSettings) -> Stores:
-    """What keeps sessions. Opens nothing yet. Raises ``StorageFailed`` where a driver is missing."""
+def build_stores(settings: MochiServerSettings, url: str = "") -> Stores:
+    """What keeps sessions. Opens nothing yet. Raises ``StorageFailed`` where a driver is missing.
+
+    ``url`` is where other servers of the same database reach this process, if it serves requests.
+    """
     if not settings.store_url:
         return FileStores(
             settings.resolved_sessions_dir,
@@ -205,7 +208,7 @@ def build_stores(settings: MochiServerSettings) -> Stores:
         )
     with _driver():
         from mochi_server.postgres.stores import PostgresStores  # noqa: PLC0415 - its driver is optional
-    return PostgresStores(settings.store_url)
+    return PostgresStores(settings.store_url, url)
 
 
 @contextmanager

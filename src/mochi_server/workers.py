@@ -1,4 +1,4 @@
-"""Several server processes on one socket: started, started again when one dies, told of signals. Knows no server."""
+"""Several server processes on one socket: start them, replace those that die, pass signals on. Knows no server."""
 
 import logging
 import os
@@ -8,13 +8,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from multiprocessing import connection, get_context, parent_process
 from multiprocessing.context import SpawnProcess
 from types import FrameType
 
 Job = Callable[[socket.socket, bool], int]
-"""Serves on a socket until a signal ends it; the flag says whether it greets a person. Can be pickled."""
+"""Serves on a socket until a signal ends it; the flag says whether it prints the greeting. Can be pickled."""
 
 _SHORT_SECONDS = 5.0
 _MOST_SHORT_LIVES = 5
@@ -23,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 def supervise(number: int, job: Job, listener: socket.socket) -> int:
-    """Keep that many workers at it until a signal ends them; returns the exit code."""
+    """Keep that many workers running until a signal ends them; return the exit code."""
     supervisor = _Supervisor(job, listener)
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signal_number, supervisor.pass_on)
@@ -32,63 +31,53 @@ def supervise(number: int, job: Job, listener: socket.socket) -> int:
     return supervisor.watch()
 
 
-@dataclass(eq=False)
-class _Worker:
-    process: SpawnProcess
-    began: float = field(default_factory=time.monotonic)
-
-
 class _Supervisor:
     def __init__(self, job: Job, listener: socket.socket) -> None:
         self._job = job
         self._listener = listener
-        self._workers: list[_Worker] = []
+        self._workers: dict[SpawnProcess, float] = {}
+        """With the times at which they were started."""
         self._short_lives = 0
         self._leaving = False
 
     def start(self, *, greets: bool = False) -> None:
-        """Start a worker."""
-        arguments = (self._job, self._listener, greets)
-        process = get_context("spawn").Process(target=_work, args=arguments)
+        process = get_context("spawn").Process(target=_work, args=(self._job, self._listener, greets))
         process.start()
-        self._workers.append(_Worker(process))
+        self._workers[process] = time.monotonic()
 
     def watch(self) -> int:
-        """Start a new worker for each that dies, until they are told to leave, or none of them lives long."""
+        """Replace each worker that dies, until a signal ends them or none lives long."""
         while self._workers:
-            connection.wait([worker.process.sentinel for worker in self._workers])
-            for worker in [worker for worker in self._workers if not worker.process.is_alive()]:
-                self._workers.remove(worker)
+            connection.wait([worker.sentinel for worker in self._workers])
+            for worker in [worker for worker in self._workers if not worker.is_alive()]:
+                lived = time.monotonic() - self._workers.pop(worker)
                 if not self._leaving:
-                    self._replace(worker)
+                    self._replace(worker, lived)
         return 0 if self._short_lives < _MOST_SHORT_LIVES else 1
 
-    def pass_on(self, signal_number: int, _: FrameType | None) -> None:
-        """Tell every worker of a signal."""
+    def pass_on(self, signal_number: int, _: FrameType | None = None) -> None:
         self._leaving = True
         for worker in self._workers:
-            if worker.process.pid is not None and worker.process.is_alive():
-                os.kill(worker.process.pid, signal_number)
+            if worker.pid is not None and worker.is_alive():
+                os.kill(worker.pid, signal_number)
 
-    def _replace(self, worker: _Worker) -> None:
-        _log.error("worker %s has died (%s)", worker.process.pid, worker.process.exitcode)
-        short = time.monotonic() - worker.began < _SHORT_SECONDS
-        self._short_lives = self._short_lives + 1 if short else 0
+    def _replace(self, worker: SpawnProcess, lived: float) -> None:
+        _log.error("worker %s has died (%s)", worker.pid, worker.exitcode)
+        self._short_lives = self._short_lives + 1 if lived < _SHORT_SECONDS else 0
         if self._short_lives < _MOST_SHORT_LIVES:
             self.start()
         else:
             _log.critical("workers die as soon as they are started")
-            self.pass_on(signal.SIGTERM, None)
+            self.pass_on(signal.SIGTERM)
 
 
 def _work(job: Job, listener: socket.socket, greets: bool) -> None:
-    os.setsid()  # signals of the terminal are for the supervisor, who passes them on
+    os.setsid()  # signals of the terminal are for the supervisor, which passes them on
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     sys.exit(job(listener, greets))
 
 
 def _leave_with_parent() -> None:
-    parent = parent_process()
-    if parent is not None:
+    if (parent := parent_process()) is not None:
         connection.wait([parent.sentinel])
         os.kill(os.getpid(), signal.SIGTERM)

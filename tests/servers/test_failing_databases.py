@@ -183,15 +183,17 @@ def test_wrong_password_is_reported_and_never_printed(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_newer_schema_is_refused_and_older_is_migrated(tmp_path: Path, database: str) -> None:
     said = run("mochi_server", "migrate", cwd=tmp_path, MOCHI_STORE_URL=database)
-    assert said == (0, "mochi-server: the database's schema is version 4\n")
+    assert said == (0, "mochi-server: the database's schema is version 5\n")
     with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute("DROP TABLE processes, runs, idempotency_keys, requests, parts, images, named_images")
+        connection.execute("DROP TABLE processes, runs, idempotency_keys, peer_secret, images, named_images")
+        connection.execute("CREATE TABLE requests (); CREATE TABLE parts ()")  # of versions before 5
         connection.execute("DELETE FROM mochi_schema WHERE version > 1")
         assert run("mochi_server", "migrate", cwd=tmp_path, MOCHI_STORE_URL=database) == said
+        assert connection.execute("SELECT to_regclass('requests'), to_regclass('parts')").fetchone() == (None, None)
         connection.execute("INSERT INTO mochi_schema VALUES (1000, now())")
     code, refused = run("mochi_server", cwd=tmp_path, MOCHI_STORE_URL=database)
     assert (code, refused.count("\n")) == (1, 1)
-    assert "schema is version 1000, this mochi-server knows 4" in refused
+    assert "schema is version 1000, this mochi-server knows 5" in refused
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from tests.support.balancer import Balancer
 _CONTEXT = multiprocessing.get_context("forkserver")
 _PRELOADED = [
     "tests.support.server",
+    "mochi_server.cluster.middleware",
     "mochi_server.postgres.stores",
     "anyio._backends._asyncio",
     "pytest",

@@ -73,17 +73,17 @@ class ThreadedServer:
     """One server, in a thread of this process."""
 
     def __init__(self, data_dir: str, ollama_host: str, **settings: Any) -> None:
-        self.settings = MochiServerSettings(data_dir=data_dir, ollama_host=ollama_host, **settings)
+        listener = socket.create_server(("127.0.0.1", 0), backlog=2048)
+        self.port: int = listener.getsockname()[1]
+        self.settings = MochiServerSettings(
+            **{"data_dir": data_dir, "ollama_host": ollama_host, "port": self.port, **settings}
+        )
         self.app = create_app(self.settings)
         config = uvicorn.Config(
-            self.app, port=0, http=Connection, ws="none", log_config=None, access_log=False, timeout_graceful_shutdown=5
+            self.app, http=Connection, ws="none", log_config=None, access_log=False, timeout_graceful_shutdown=5
         )
         self._server = _Server(config)
-        self._thread = threading.Thread(target=self._server.run, daemon=True)
-
-    @property
-    def port(self) -> int:
-        return int(self._server.servers[0].sockets[0].getsockname()[1])
+        self._thread = threading.Thread(target=self._server.run, args=([listener],), daemon=True)
 
     @property
     def url(self) -> str:
@@ -126,7 +126,7 @@ class _Server(uvicorn.Server):
 
         The commands that `tests/cli` and `tests/faults` start leave as uvicorn has it.
         """
-        del sockets  # it has made its own
+        del sockets  # closed with the servers
         for server in self.servers:
             server.close()
         for connection in list(self.server_state.connections):

@@ -1,7 +1,9 @@
 """Settings: defaults of the specification, the environment, what values may be."""
 
 import os
+import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -84,12 +86,37 @@ def test_directories_are_relative_to_the_data_directory(tmp_path: Path) -> None:
         ("allowed_origins", "http://[x"),
         ("allowed_origins", "chat.example"),
         ("host", "é" * 70),
+        ("advertise_url", "10.0.0.5:8000"),
+        ("advertise_url", "ftp://10.0.0.5"),
+        ("advertise_url", "http://user:password@10.0.0.5"),
+        ("advertise_url", "http://10.0.0.5/?query"),
         ("no_such_setting", 1),
     ],
 )
 def test_invalid_values_are_refused(name: str, value: object) -> None:
     with pytest.raises(ValidationError):
         MochiServerSettings(**{name: value})
+
+
+@pytest.mark.parametrize("url", ["https://10.0.0.5", "http://10.0.0.5/path"])
+def test_advertised_url_of_workers_names_a_host(url: str) -> None:
+    several: dict[str, Any] = {"store_url": "postgresql://h/db", "workers": 2}
+    assert MochiServerSettings(**several, advertise_url="http://10.0.0.5").advertise_url
+    with pytest.raises(ValidationError, match="each has a port of its own"):
+        MochiServerSettings(**several, advertise_url=url)
+
+
+@pytest.mark.parametrize(
+    ("settings", "urls"),
+    [
+        ({"advertise_url": "https://chat.internal/a/"}, ["https://chat.internal/a"]),
+        ({"host": "10.0.0.5"}, ["http://10.0.0.5:8000"]),
+        ({"host": "::1", "port": 9000}, ["http://[::1]:9000"]),
+        ({"host": "::"}, [f"http://{socket.gethostname()}:8000", "http://127.0.0.1:8000"]),
+    ],
+)
+def test_advertised_url_defaults_to_host_and_port(settings: dict[str, Any], urls: list[str]) -> None:
+    assert MochiServerSettings(**settings).resolved_advertise_url in urls
 
 
 def test_error_of_an_invalid_origin_has_no_password() -> None:

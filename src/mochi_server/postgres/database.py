@@ -1,21 +1,21 @@
-"""Connections to one database: a pool for everything short, and single ones for who needs to keep one."""
+"""Connections to one database: a pool for short work, and single connections that are kept."""
 
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import psycopg
 from psycopg import AsyncConnection
-from psycopg_pool import AsyncConnectionPool, PoolTimeout
+from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from mochi_server.config import without_credentials
-from mochi_server.postgres.errors import failure, storage
-from mochi_server.sessions.finishing import finished
+from mochi_server.postgres.errors import failure
 
-Connection = AsyncConnection[tuple[Any, ...]]
+Row = tuple[Any, ...]
+Connection = AsyncConnection[Row]
 
 CONNECTIONS = 10
 """The most that a process uses, besides its two single ones."""
@@ -28,12 +28,21 @@ _PATIENCE_SECONDS = 10
 _UNREACHABLE_SECONDS = 0.3
 """The same while the database is known to be unreachable; turns retry their writes."""
 
+_OPTIONS: dict[str, Any] = {
+    "autocommit": True,
+    "connect_timeout": _CONNECT_SECONDS,
+    "application_name": "mochi-server",
+    "keepalives_idle": 2,
+    "keepalives_interval": 1,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 5000,
+}
 _LIMITS = f"SET statement_timeout = '{STATEMENT_SECONDS}s'; SET idle_in_transaction_session_timeout = '15s'"
 _NOTICED_WITHIN_SECONDS = (
     "SET tcp_keepalives_idle = 2; SET tcp_keepalives_interval = 1; SET tcp_keepalives_count = 2; "
     "SET tcp_user_timeout = '5s'"
 )
-"""A host that is gone without a word is one for the database as well, and its locks are free."""
+"""The database frees the locks of a host that has vanished."""
 
 logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # it quotes the server's words at every try
 
@@ -43,23 +52,22 @@ class Database:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self.reachable = True
-        """Cleared while nobody gets through to it: then each request need not wait to find that out."""
+        self.reachable = asyncio.Event()
+        """Cleared during an outage, so that requests do not each wait to find that out."""
+        self.reachable.set()
         self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
             url,
             min_size=1,
             max_size=CONNECTIONS,
-            timeout=_PATIENCE_SECONDS,
             reconnect_timeout=0.5,
-            kwargs={"autocommit": True, "connect_timeout": _CONNECT_SECONDS, "application_name": "mochi-server"},
-            configure=_limit,
+            kwargs=_OPTIONS,
+            configure=_configure,
             check=AsyncConnectionPool.check_connection,
             open=False,
         )
-        self._giving: set[asyncio.Future[None]] = set()
 
     async def open(self, patience: float = _START_SECONDS) -> None:
-        """Connect; a database that is just starting is waited for that many seconds. Raises ``StorageFailed``."""
+        """Connect; wait that many seconds for a database that is just starting. Raises ``StorageFailed``."""
         deadline = time.monotonic() + patience
         while True:
             try:
@@ -74,58 +82,32 @@ class Database:
     @asynccontextmanager
     async def connection(self, doing: str, patience: float = _PATIENCE_SECONDS) -> AsyncIterator[Connection]:
         """A connection in autocommit mode. Raises ``StorageFailed``, which says what was being done."""
-        with storage(doing):
-            connection = await self._borrowed(patience)
-            try:
-                yield connection
-            except asyncio.CancelledError:
-                await connection.close()  # or the cancellation of a statement may still hit the next one
-                raise
-            finally:
-                await finished(self._pool.putconn(connection))
+        timeout = patience if self.reachable.is_set() else min(patience, _UNREACHABLE_SECONDS)
+        try:
+            async with self._pool.connection(timeout) as connection:
+                try:
+                    yield connection
+                except asyncio.CancelledError:
+                    await connection.close()  # or the cancellation of a statement may still hit the next one
+                    raise
+        except (psycopg.Error, PoolTimeout, PoolClosed, TimeoutError) as error:
+            raise failure(doing, error) from error
 
     @asynccontextmanager
     async def transaction(self, doing: str) -> AsyncIterator[Connection]:
-        """A connection inside a transaction, whose statements go out together where nobody waits for them."""
+        """A connection inside a transaction, which sends statements together until a result is needed."""
         async with self.connection(doing) as connection, connection.pipeline(), connection.transaction():
             yield connection
 
     async def connect(self) -> Connection:
-        """A connection of one's own, whose end the database notices within seconds. Raises ``psycopg.Error``."""
-        connection = await AsyncConnection.connect(
-            self._url,
-            autocommit=True,
-            connect_timeout=_CONNECT_SECONDS,
-            application_name="mochi-server",
-            keepalives_idle=2,
-            keepalives_interval=1,
-            keepalives_count=3,
-            tcp_user_timeout=5000,
-        )
+        """Return a connection outside of the pool. Raises ``psycopg.Error``."""
+        connection = await AsyncConnection.connect(self._url, **_OPTIONS)
         try:
-            await _limit(connection)
-            with suppress(psycopg.Error):  # not of a socket without TCP
-                await connection.execute(_NOTICED_WITHIN_SECONDS)
+            await _configure(connection)
         except BaseException:
             await connection.close()
             raise
         return connection
-
-    async def _borrowed(self, patience: float) -> Connection:
-        """A connection of the pool, which would lose the one that it gives to who has just stopped waiting."""
-        timeout = patience if self.reachable else min(patience, _UNREACHABLE_SECONDS)
-        taking = asyncio.ensure_future(self._pool.getconn(timeout=timeout))
-        try:
-            return await asyncio.shield(taking)
-        except asyncio.CancelledError:
-            taking.add_done_callback(self._give_back)
-            raise
-
-    def _give_back(self, taking: "asyncio.Future[Connection]") -> None:
-        if not taking.cancelled() and taking.exception() is None:
-            giving = asyncio.ensure_future(self._pool.putconn(taking.result()))
-            self._giving.add(giving)
-            giving.add_done_callback(self._giving.discard)
 
     async def aclose(self) -> None:
         """Close the pool."""
@@ -133,5 +115,17 @@ class Database:
             await self._pool.close(timeout=1)
 
 
-async def _limit(connection: Connection) -> None:
+async def fetch_one(connection: Connection, statement: str, values: Mapping[str, Any] | None = None) -> Row | None:
+    """Run a statement and return the first row of its result."""
+    return await (await connection.execute(statement, values)).fetchone()
+
+
+async def fetch_all(connection: Connection, statement: str, values: Mapping[str, Any] | None = None) -> list[Row]:
+    """Run a statement and return its result."""
+    return await (await connection.execute(statement, values)).fetchall()
+
+
+async def _configure(connection: Connection) -> None:
     await connection.execute(_LIMITS)
+    with suppress(psycopg.Error):  # a Unix socket has no TCP
+        await connection.execute(_NOTICED_WITHIN_SECONDS)

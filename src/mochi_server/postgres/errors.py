@@ -1,9 +1,7 @@
-"""Foreign exception → MochiError, the only place. Never the database's own text, which may quote a conversation."""
+"""Translate exceptions of the database, without its own text, which may quote a conversation."""
 
 import errno
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import psycopg
 from psycopg import errors
@@ -46,11 +44,11 @@ _REFUSALS = {
     "too many (clients|connections)|remaining connection slots": _CROWDED,
 }
 _CONNECTION_CLASSES = ("08", "57")
-"""Of SQLSTATEs: connections, and operators who end them."""
+"""Classes of SQLSTATEs: lost connections, and connections that an operator ended."""
 
 
 def reason_of(error: Exception) -> str:
-    """What is wrong, in words that may be shown to anyone."""
+    """Return what is wrong, in words that may be shown to any client."""
     known = next((text for kind, text in _REASONS if isinstance(error, kind)), None)
     state = getattr(error, "sqlstate", None)
     if not state:  # as failures of connecting
@@ -61,17 +59,8 @@ def reason_of(error: Exception) -> str:
 
 
 def failure(doing: str, error: Exception) -> StorageFailed:
-    """The error that clients get."""
+    """Return the error for clients."""
     number = errno.ENOSPC if isinstance(error, errors.DiskFull) else errno.EIO
     reason = reason_of(error)
     kind = StorageUnavailable if reason in _TRANSIENT else StorageFailed
     return kind(doing, OSError(number, reason))
-
-
-@contextmanager
-def storage(doing: str) -> Iterator[None]:
-    """Whatever the database does wrong becomes StorageFailed."""
-    try:
-        yield
-    except (psycopg.Error, PoolTimeout, PoolClosed, TimeoutError) as error:
-        raise failure(doing, error) from error

@@ -6,8 +6,7 @@ from importlib.resources import files
 from psycopg import sql
 
 from mochi_server.errors import MochiError, StorageFailed
-from mochi_server.postgres.database import Connection, Database
-from mochi_server.postgres.errors import storage
+from mochi_server.postgres.database import Database, fetch_one
 
 _LOCK = 0x6D6F636869  # "mochi"; servers that start together wait for each other
 _TABLE = "CREATE TABLE IF NOT EXISTS mochi_schema (version integer PRIMARY KEY, applied_at timestamptz NOT NULL)"
@@ -38,7 +37,8 @@ async def migrate(database: Database) -> list[int]:
     async with database.connection("bring the database's schema up to date") as connection, connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
         await connection.execute(_TABLE)
-        version = await _version(connection)
+        row = await fetch_one(connection, "SELECT coalesce(max(version), 0) FROM mochi_schema")
+        version = row[0] if row else 0
         if version > max(known):
             raise SchemaTooNew(version, max(known))
         missing = [number for number in known if number > version]
@@ -59,10 +59,3 @@ async def prepare(url: str) -> int:
     finally:
         await database.aclose()
     return max(migrations())
-
-
-async def _version(connection: Connection) -> int:
-    with storage("read the database's version"):
-        rows = await connection.execute("SELECT coalesce(max(version), 0) FROM mochi_schema")
-        row = await rows.fetchone()
-    return int(row[0]) if row else 0

@@ -1,4 +1,4 @@
-"""This process among those that share a database: one connection holds all its locks, for as long as it lives.
+"""This process among those that share a database: one connection holds all its locks while it lives.
 
 PostgreSQL frees the locks of a connection that ends, however it ends: with its process, its host or the network.
 """
@@ -11,60 +11,65 @@ from contextlib import suppress
 import psycopg
 
 from mochi_server.errors import StorageFailed, StorageUnavailable
-from mochi_server.postgres import tables
-from mochi_server.postgres.database import Connection, Database
+from mochi_server.postgres.database import Connection, Database, fetch_all, fetch_one
 from mochi_server.postgres.errors import UNREACHABLE, failure
 from mochi_server.sessions.session import new_id
 
 NAMESPACES = {"chats": 0x6D01, "agents": 0x6D02, "processes": 0x6D03}
 """Of advisory locks, which are 64-bit numbers; ids are 40 bits of them."""
 
-HEARTBEAT_SECONDS = 1.0
-SILENT_HEARTBEATS = 5
-"""Heartbeats that a live process may miss before others take it for frozen."""
+_HEARTBEAT_SECONDS = 1.0
+SILENT_SECONDS = 5
+"""Age of a heartbeat that shows that a process is frozen."""
 _ANSWER_SECONDS = 10.0
 _RETRY_SECONDS = 0.5
 _RECONNECT_SECONDS = 2.0
 _CLOSE_SECONDS = 1.0
-_TRY_LOCK = "SELECT pg_try_advisory_lock(%s)"
-_HEARTBEAT = "INSERT INTO processes (name) VALUES (%s) ON CONFLICT (name) DO UPDATE SET seen = clock_timestamp()"
-_HELD = (
-    "SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 "
-    "AND granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+_HEARTBEAT = """
+INSERT INTO processes (name, url) VALUES (%s, %s) ON CONFLICT (name) DO UPDATE SET seen = clock_timestamp()"""
+_SILENT = f"""
+SELECT FROM processes WHERE name = %(name)s AND seen < clock_timestamp() - interval '{SILENT_SECONDS} s'"""
+_HELD = """
+SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1
+AND granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
+_QUIET = "SELECT name FROM processes WHERE seen < clock_timestamp() - interval '30 s'"
+_TIDY = (
+    "UPDATE runs SET ended = clock_timestamp() WHERE process = ANY(%(dead)s) AND ended IS NULL",
+    "DELETE FROM runs WHERE ended < clock_timestamp() - interval '6 minutes'",
+    "DELETE FROM idempotency_keys WHERE process = ANY(%(dead)s) OR claimed < clock_timestamp() - interval '1 day'",
+    "DELETE FROM processes WHERE name = ANY(%(dead)s)",
 )
 
 _log = logging.getLogger(__name__)
 
 
 def lock_key(namespace: str, name: str) -> int:
-    """The number of the lock that stands for a session or a process; names are ten hex digits."""
+    """Return the number of the lock for a session or a process; names are ten hex digits."""
     return NAMESPACES[namespace] << 40 | int(name, 16)
 
 
 class Process:
     """This process and its locks. Belongs to one event loop."""
 
-    def __init__(self, database: Database, heartbeat_seconds: float = HEARTBEAT_SECONDS) -> None:
+    def __init__(self, database: Database, url: str = "") -> None:
+        """``url`` is where other servers reach this process; empty if it serves no requests."""
         self.name = new_id()
-        self.silent_seconds = heartbeat_seconds * SILENT_HEARTBEATS
-        """Age of a heartbeat that shows that a process is frozen."""
-        self._heartbeat_seconds = heartbeat_seconds
         self.reconnected: Callable[[Connection], Awaitable[None]] | None = None
         """Called after an outage, when the locks that no other process took are held again."""
+        self._url = url
         self._database = database
         self._connection: Connection | None = None
-        self._is_connected = asyncio.Event()
         self._held: set[int] = set()
         self._in_use = asyncio.Lock()
         self._watching: asyncio.Task[None] | None = None
 
     @property
     def connected(self) -> bool:
-        """Whether locks can be had."""
+        """Whether locks can be taken."""
         return self._connection is not None
 
     async def open(self) -> None:
-        """Be there for others. Raises ``StorageFailed``."""
+        """Register this process. Raises ``StorageFailed``."""
         try:
             await self._connect()
         except psycopg.Error as error:
@@ -72,44 +77,42 @@ class Process:
         self._watching = asyncio.get_running_loop().create_task(self._watch())
 
     async def take(self, key: int) -> bool:
-        """Try to get a lock; whoever holds it keeps it. Raises ``StorageFailed``."""
+        """Try to take a lock. Raises ``StorageFailed``."""
         try:
-            taken = await self._ask(_TRY_LOCK, key)
+            taken = await self._lock("pg_try_advisory_lock", key)
         except StorageUnavailable:  # the pool may have reconnected before this connection
             with suppress(TimeoutError, asyncio.TimeoutError):
-                await asyncio.wait_for(self._is_connected.wait(), _RECONNECT_SECONDS)
-            taken = await self._ask(_TRY_LOCK, key)
+                await asyncio.wait_for(self._database.reachable.wait(), _RECONNECT_SECONDS)
+            taken = await self._lock("pg_try_advisory_lock", key)
         if taken:
             self._held.add(key)
         return taken
 
     async def release(self, key: int) -> None:
-        """Give a lock back. Where that fails, it is free already."""
+        """Release a lock. If that fails, it is free already."""
         self._held.discard(key)
         with suppress(StorageFailed):
-            await self._ask("SELECT pg_advisory_unlock(%s)", key)
+            await self._lock("pg_advisory_unlock", key)
 
     @staticmethod
     async def held(connection: Connection, keys: Iterable[int]) -> set[int]:
-        """Those of some locks that somebody holds, in whatever process."""
-        rows = await (await connection.execute(_HELD)).fetchall()
-        return set(keys) & {row[0] for row in rows}
+        """Return those of some locks that any process holds."""
+        return set(keys) & {key for (key,) in await fetch_all(connection, _HELD)}
 
     async def is_silent(self, connection: Connection, name: str) -> bool:
-        """Whether another process has sent no heartbeat lately, although its locks may be held."""
-        statement = "SELECT seen < clock_timestamp() - make_interval(secs => %s) FROM processes WHERE name = %s"
-        row = await (await connection.execute(statement, [self.silent_seconds, name])).fetchone()
-        return bool(row and row[0])
+        """Return whether a process has sent no heartbeat lately, although its locks may be held."""
+        return await fetch_one(connection, _SILENT, {"name": name}) is not None
 
     async def bury(self) -> None:
-        """Remove what dead processes have left. Raises ``StorageFailed``."""
+        """Remove what dead processes have left, and what is not needed any more. Raises ``StorageFailed``."""
         async with self._database.connection("tidy up") as connection:
-            names = {name: lock_key("processes", name) for name in await tables.quiet_processes(connection)}
+            names = {name: lock_key("processes", name) for (name,) in await fetch_all(connection, _QUIET)}
             held = await self.held(connection, names.values())
-            await tables.tidy(connection, [name for name, key in names.items() if key not in held])
+            for statement in _TIDY:
+                await connection.execute(statement, {"dead": [name for name, key in names.items() if key not in held]})
 
     async def aclose(self) -> None:
-        """Release everything, at once: a connection that only ends has its locks for a moment more."""
+        """Release all locks at once: those of a connection that only ends are held for a moment longer."""
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.wait([self._watching])
@@ -123,55 +126,49 @@ class Process:
         connection = await self._database.connect()
         try:
             await connection.execute("SELECT pg_advisory_lock(%s)", [lock_key("processes", self.name)])
-            await connection.execute(_HEARTBEAT, [self.name])
+            await connection.execute(_HEARTBEAT, [self.name, self._url])
             for key in list(self._held):
-                await connection.execute(_TRY_LOCK, [key])
+                await connection.execute("SELECT pg_try_advisory_lock(%s)", [key])
             if self.reconnected is not None:
                 await self.reconnected(connection)
         except BaseException:
             await connection.close()
             raise
         self._connection = connection
-        self._is_connected.set()
-        self._database.reachable = True
+        self._database.reachable.set()
 
-    async def _ask(self, statement: str, key: int) -> bool:
+    async def _lock(self, function: str, key: int) -> bool:
         async with self._in_use:
             if self._connection is None:
                 raise StorageUnavailable("hold a session", OSError(5, UNREACHABLE))
             try:
-                row = await (await self._connection.execute(statement, [key])).fetchone()
+                row = await fetch_one(self._connection, f"SELECT {function}(%(key)s)", {"key": key})
             except psycopg.Error as error:
-                self._lose()
+                self._lose(self._connection)
                 raise failure("hold a session", error) from error
         return bool(row and row[0])
 
     async def _watch(self) -> None:
+        """Send heartbeats, and reconnect. A database that only cannot write keeps the locks."""
         while True:
-            await asyncio.sleep(self._heartbeat_seconds if self.connected else _RETRY_SECONDS)
+            await asyncio.sleep(_HEARTBEAT_SECONDS if self.connected else _RETRY_SECONDS)
             async with self._in_use:
-                if self._connection is None:
+                if (connection := self._connection) is None:
                     with suppress(psycopg.Error, TimeoutError, asyncio.TimeoutError):
                         await asyncio.wait_for(self._connect(), _ANSWER_SECONDS)
                         _log.warning("the database can be reached again")
-                elif not await self._beat(self._connection):
-                    self._lose()
+                    continue
+                try:
+                    beat = connection.execute(_HEARTBEAT, [self.name, self._url])
+                    await asyncio.wait_for(beat, _ANSWER_SECONDS)
+                except psycopg.Error:
+                    if connection.closed:
+                        self._lose(connection)
+                except (TimeoutError, asyncio.TimeoutError):
+                    self._lose(connection)
 
-    async def _beat(self, connection: Connection) -> bool:
-        """Send a heartbeat. Return False if the connection is lost; a database that cannot write keeps the locks."""
-        try:
-            await asyncio.wait_for(connection.execute(_HEARTBEAT, [self.name]), _ANSWER_SECONDS)
-        except psycopg.Error:
-            return not connection.closed
-        except (TimeoutError, asyncio.TimeoutError):
-            return False
-        return True
-
-    def _lose(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is None:
-            return
+    def _lose(self, connection: Connection) -> None:
         _log.error("the connection to the database is lost; running turns go on and store their answers later")
-        self._is_connected.clear()
-        self._database.reachable = False
+        self._connection = None
+        self._database.reachable.clear()
         connection.pgconn.finish()

@@ -14,7 +14,7 @@ from mochi_server.sessions.titles import automatic_title
 from mochi_server.sessions.types import Message
 
 REMEMBERED_BYTES = 128 * 1024 * 1024
-"""What remembered histories may take up in memory, about."""
+"""Approximate memory limit of cached histories."""
 _MESSAGE_BYTES = 700
 _OPENING_CHARS = 2000
 
@@ -23,61 +23,58 @@ class Head(NamedTuple):
     """A row of ``sessions``, without what finds it. ``opening`` holds first user messages with their positions."""
 
     key: int
-    metadata: str
+    stored_metadata: str
     extra: str
     updated_at: datetime
     message_count: int
     opening: str
     change: int
     fence: int
-    run_id: str | None
 
-    def metadata_object(self) -> dict[str, Any]:
-        data: dict[str, Any] = decode(self.metadata.encode())
-        return data | {"updated_at": as_text(self.updated_at)}
+    def metadata(self) -> SessionMetadata:
+        updated_at = as_text(self.updated_at)
+        return SessionMetadata.from_dict({**decode(self.stored_metadata.encode()), "updated_at": updated_at})
 
     def session(self, messages: History) -> ChatSession:
-        """The session with these messages."""
-        metadata = SessionMetadata.from_dict(self.metadata_object())
+        metadata = self.metadata()
         metadata.message_count = self.message_count
         return ChatSession(metadata, messages, decode(self.extra.encode()))
 
     def entry(self) -> dict[str, Any]:
-        """The session's list entry."""
-        return _entry(SessionMetadata.from_dict(self.metadata_object()), self.opening, self.message_count)
+        """Return the session's list entry."""
+        return _entry(self.metadata(), self.opening, self.message_count)
 
 
 def as_text(moment: datetime) -> str:
-    """A time of the database as it is stored in metadata."""
+    """Return a time of the database as it is stored in metadata."""
     return moment.astimezone(timezone.utc).isoformat(timespec="microseconds")
 
 
-def metadata_text(metadata: SessionMetadata) -> str:
-    """The column ``metadata``."""
-    data = metadata.to_dict()
-    del data["updated_at"]
-    return encode(data).decode()
-
-
 def text_of(value: object) -> str:
-    """A value as JSON text."""
+    """Return a value as JSON text."""
     return encode(value).decode()
 
 
+def metadata_text(metadata: SessionMetadata) -> str:
+    """Return the column ``metadata``."""
+    return text_of({name: value for name, value in metadata.to_dict().items() if name != "updated_at"})
+
+
 def searched_title(metadata: SessionMetadata, opening: str) -> str:
-    """The column ``searched`` of a session."""
+    """Return the column ``searched`` of a session."""
     return folded(_entry(metadata, opening, 0)["title"] or "")
 
 
-def searched_text(message: Message) -> str:
-    """The column ``searched`` of a message."""
-    return folded(str(message.get("content") or ""))
+def like_pattern(word: str) -> str:
+    """Return the LIKE pattern of texts that contain a word."""
+    escaped = word.replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_")
+    return f"%{escaped}%"
 
 
 def opening_of(opening: str, start: int, messages: Sequence[Message]) -> str:
-    """The column ``opening`` of a history that goes on from a position with these messages.
+    """Return the column ``opening`` of a history that continues from a position with these messages.
 
-    Lists show of a session what its first user message says, and the first that says something.
+    Lists show the first user message of a session, and the first one from which a title can be made.
     """
     kept = [item for item in decode(opening.encode()) if item["at"] < start]
     for at, message in enumerate(messages, start):
@@ -100,7 +97,7 @@ def _spoken(opening: Sequence[dict[str, Any]]) -> list[Message]:
 
 @dataclass(frozen=True)
 class Remembered:
-    """The messages of a session as they were at a change. Never changed in place."""
+    """The messages of a session at a change. Never changed in place."""
 
     key: int
     change: int = 0
@@ -108,7 +105,7 @@ class Remembered:
     size: int = 0
 
     def brought_up_to(self, head: Head, positions: Sequence[int], bodies: Sequence[str]) -> "Remembered | None":
-        """With what has changed since, which is always the end of it; None when that does not fit on it."""
+        """Return the history with later changes, which are always at its end; None if they do not fit on it."""
         if self.key != head.key:
             return None
         if not positions and len(self.messages) == head.message_count:
@@ -116,13 +113,12 @@ class Remembered:
         kept = self.messages.upto(min([head.message_count, *positions[:1]]))
         if list(positions) != list(range(len(kept), head.message_count)):
             return None
-        messages = kept.plus(decode(body.encode()) for body in bodies)
         size = self.size + sum(2 * len(body) + _MESSAGE_BYTES for body in bodies)
-        return Remembered(head.key, head.change, messages, size)
+        return Remembered(head.key, head.change, kept.plus(decode(body.encode()) for body in bodies), size)
 
 
 class Histories:
-    """The histories of the sessions used last, so that only what is new need be read."""
+    """Cache of the histories used last, so that only new messages are read."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[str, Remembered] = OrderedDict()
@@ -132,7 +128,7 @@ class Histories:
         return self._kept.get(session_id)
 
     def keep(self, session_id: str, history: Remembered) -> None:
-        """Remember a history, and forget those that were not used for the longest time."""
+        """Cache a history, and drop those that were not used for the longest time."""
         self.forget(session_id)
         self._kept[session_id] = history
         self._bytes += history.size

@@ -1,19 +1,23 @@
-"""The stores of a server over one database, and what this process does in it besides."""
+"""The stores of a server over one database, and the background work of its process."""
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 
-from mochi_server.errors import MochiError
+import psycopg
+
+from mochi_server.errors import MochiError, StorageUnavailable
 from mochi_server.postgres.database import Connection, Database
+from mochi_server.postgres.errors import UNREACHABLE
 from mochi_server.postgres.migrating import migrate
-from mochi_server.postgres.news import News
 from mochi_server.postgres.peers import Peers
 from mochi_server.postgres.process import Process
-from mochi_server.postgres.store import PostgresSessionStore
+from mochi_server.postgres.store import FREED, PostgresSessionStore
 
+_CHECK_SECONDS = 3
 _TIDY_SECONDS = 2.0
+_RETRY_SECONDS = 0.5
 
 _log = logging.getLogger(__name__)
 
@@ -23,15 +27,14 @@ class PostgresStores:
 
     problems: Sequence[str] = ()
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, own_url: str = "") -> None:
+        """``own_url`` is where other servers reach this process; empty if it serves no requests."""
         self._database = Database(url)
-        self._process = Process(self._database)
-        self._news = News(self._database, self._process.name)
+        self._process = Process(self._database, own_url)
         self.chats = PostgresSessionStore(self._database, self._process, "chats")
         self.agents = PostgresSessionStore(self._database, self._process, "agents")
-        self.peers = Peers(self._database, self._process, self._news, self.chats.holds)
-        self._news.on["freed"] = self._freed
-        self._tidying: asyncio.Task[None] | None = None
+        self.peers = Peers(self._database, self._process, self.chats.holds)
+        self._tasks: list[asyncio.Future[None]] = []
 
     @property
     def connected(self) -> bool:
@@ -39,17 +42,20 @@ class PostgresStores:
         return self._process.connected
 
     async def open(self) -> None:
-        """Connect, bring the schema up to date, be there for others. Raises ``MochiError``."""
+        """Connect, bring the schema up to date and register this process. Raises ``MochiError``."""
         await self._database.open()
         await migrate(self._database)
         await self._process.open()
-        self._news.open()
-        self.peers.open()
-        self._tidying = asyncio.get_running_loop().create_task(self._tidy())
+        await self.peers.open()
+        background: list[Awaitable[None]] = [self._tidy(), self._listen()]
+        self._tasks = [asyncio.ensure_future(work) for work in background]
 
     async def check(self) -> None:
-        """See whether sessions can be stored. Raises ``StorageFailed``."""
-        await self.chats.check()
+        """Raise ``StorageFailed`` unless sessions can be stored."""
+        if not self.connected:
+            raise StorageUnavailable("hold sessions", OSError(5, UNREACHABLE))
+        async with self._database.connection("store sessions", _CHECK_SECONDS) as connection:
+            await connection.execute("SELECT 1")
 
     def when_lost(self, tell: Callable[[Collection[str]], None]) -> None:
         """Call ``tell`` with the ids of held sessions that another server has taken over."""
@@ -61,11 +67,9 @@ class PostgresStores:
 
     async def aclose(self) -> None:
         """Release the locks and close the connections."""
-        if self._tidying is not None:
-            self._tidying.cancel()
-            await asyncio.wait([self._tidying])
-        await self.peers.aclose()
-        await self._news.aclose()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._process.aclose()
         await self._database.aclose()
 
@@ -78,6 +82,15 @@ class PostgresStores:
                 await self._process.bury()
             await asyncio.sleep(_TIDY_SECONDS)
 
-    def _freed(self, session_id: str) -> None:
-        self.chats.freed(session_id)
-        self.agents.freed(session_id)
+    async def _listen(self) -> None:
+        """Wake requests that wait for sessions. A lost notification delays them, because they also poll."""
+        while True:
+            try:
+                async with await self._database.connect() as connection:
+                    await connection.execute(f"LISTEN {FREED}")
+                    async for notification in connection.notifies():
+                        self.chats.freed(notification.payload)
+                        self.agents.freed(notification.payload)
+            except psycopg.Error as error:
+                _log.debug("lost the LISTEN connection; reconnecting: %s", type(error).__name__)
+            await asyncio.sleep(_RETRY_SECONDS)

@@ -1,4 +1,4 @@
--- Which server runs what, and what servers ask of each other. A crash of the database costs it, as it ends the runs.
+-- Which server runs what. A crash of the database costs it, as it ends the runs.
 CREATE UNLOGGED TABLE processes (
     name text PRIMARY KEY               -- holds a lock of its name as long as it lives
 );
@@ -18,24 +18,4 @@ CREATE UNLOGGED TABLE idempotency_keys (
     process text NOT NULL,              -- where it was used first
     claimed timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (session_id, key)
-);
-
--- Requests of clients that another server has to answer, and its answers, part by part.
-CREATE UNLOGGED TABLE requests (
-    id text PRIMARY KEY,
-    asker text NOT NULL,
-    process text NOT NULL,
-    head text NOT NULL,
-    body bytea NOT NULL,
-    taken boolean NOT NULL DEFAULT false
-);
-CREATE INDEX requests_waiting ON requests (process) WHERE NOT taken;
-
-CREATE UNLOGGED TABLE parts (
-    request text NOT NULL,
-    number integer NOT NULL,
-    head text,
-    data bytea NOT NULL,
-    is_last boolean NOT NULL,
-    PRIMARY KEY (request, number)
 );

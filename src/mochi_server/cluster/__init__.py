@@ -1,0 +1,1 @@
+"""Several servers over one database: requests about a turn go to the process that runs it."""

@@ -1,0 +1,187 @@
+"""Middleware that forwards requests about a turn to the server that runs it. Routes know nothing of this."""
+
+import asyncio
+import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from http import HTTPStatus
+from urllib.parse import unquote
+
+import aiohttp
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from mochi_server.asgi import header, refuse
+from mochi_server.cluster.peer_request import IDLE_SECONDS, PEER_HEADER, PeerRequest, http_session
+from mochi_server.constants import API_PREFIX, KEY_PATTERN
+from mochi_server.errors import MochiError, Unauthorized
+from mochi_server.postgres.peers import Peer, PeerGone, Peers
+from mochi_server.routers.connection import ClientGone, until_disconnect, whole_body
+
+_CHAT = re.compile(rf"{API_PREFIX}/chat/([0-9a-f]{{10}})(|/stream|/stop|/run|/confirmations|/confirm-tool)/?")
+_SESSION = re.compile(rf"{API_PREFIX}/sessions/([0-9a-f]{{10}})/?")
+_RELOADS = {f"{API_PREFIX}/tools/reload", f"{API_PREFIX}/agents/reload"}
+_RUN_ID = re.compile(r"([0-9a-f]{10}):\d+")
+
+
+class ClusterMiddleware:
+    """Forward requests of clients, which ``guards`` check first; handle requests of other servers without them.
+
+    The server that received a request has checked it. A request of another server is never forwarded again.
+    """
+
+    def __init__(self, app: ASGIApp, guards: Sequence[Middleware], peers: Callable[[], Peers]) -> None:
+        """``peers`` returns the queries of now: the app has new ones after each lifespan."""
+        self._app = app
+        self._peers = peers
+        self._http: aiohttp.ClientSession | None = None
+        self._guarded: ASGIApp = self._dispatch
+        for guard, args, kwargs in reversed(guards):
+            self._guarded = guard(self._guarded, *args, **kwargs)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            async with http_session() as self._http:
+                await self._app(scope, receive, send)
+        elif scope["type"] != "http" or not (token := header(scope, PEER_HEADER.encode())):
+            await self._guarded(scope, receive, send)
+        elif self._peers().accepts(token):
+            await self._app(scope, receive, self._signed(send))
+        else:
+            await refuse(Unauthorized(), scope, send)
+
+    async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request of a client here, at another server, or at all of them."""
+        method, path = scope["method"], scope["path"]
+        try:
+            if method == "POST" and path.rstrip("/") in _RELOADS:
+                await self._reload(scope, receive, send)
+            elif method == "DELETE" and (found := _SESSION.fullmatch(path)):
+                await self._delete(found[1], scope, receive, send)
+            elif (found := _CHAT.fullmatch(path)) and (method, found[2]) == ("POST", "/confirm-tool"):
+                await self._decide(found[1], scope, receive, send)
+            elif found:
+                await self._forward(found[1], scope, receive, send)
+            else:
+                await self._app(scope, receive, send)
+        except MochiError as error:
+            await refuse(error, scope, send)
+        except ClientGone:
+            return
+
+    async def _forward(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request about a turn at the server that runs it. Raises ``StorageFailed``."""
+        try:
+            peer = await self._peer_of(session_id, scope)
+        except PeerGone:
+            return await Response(status_code=HTTPStatus.NO_CONTENT)(scope, receive, send)
+        if peer is None:
+            return await self._app(scope, receive, send)
+        content = await whole_body(Request(scope, receive))
+        is_collected = scope["path"].rstrip("/").endswith(session_id)
+        request = self._request(session_id, scope, send)
+        request.shutdown = scope["app"].state.services.runs.shutdown
+        running = request.run(peer, content, None if is_collected else IDLE_SECONDS)
+        if not await until_disconnect(receive, running):  # another server has to handle it, perhaps this one
+            await self._dispatch(scope, _replaying(content, receive), send)
+        return None
+
+    async def _peer_of(self, session_id: str, scope: Scope) -> Peer | None:
+        """Return the server that has to handle a request; None if this one has to.
+
+        Raises ``PeerGone`` for a stream of a turn whose server is dead, ``StorageFailed``.
+        """
+        method, path = scope["method"], scope["path"].rstrip("/")
+        if method == "POST" and path.endswith((session_id, "/stream")):
+            key = header(scope, b"idempotency-key")
+            return await self._peers().claim(session_id, key) if re.search(KEY_PATTERN, key) else None
+        query = unquote(scope["query_string"].decode("latin-1"))
+        position = _RUN_ID.search(header(scope, b"last-event-id")) or _RUN_ID.search(query)
+        try:
+            return await self._peers().running(session_id, position[1] if position else None)
+        except PeerGone:
+            if method == "GET" and path.endswith("/stream"):
+                raise
+            return None
+
+    async def _reload(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Reload at all servers that respond."""
+        with suppress(MochiError):
+            await self._request_all(await self._peers().others(), scope)
+        await self._app(scope, receive, send)
+
+    async def _delete(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """Delete a session at the servers that have runs of it, and here."""
+        responses: list[list[Message]] = []
+        with suppress(MochiError):
+            responses = await self._request_all(await self._peers().with_runs(session_id), scope)
+        own: list[Message] = []
+        await self._app(scope, receive, _into(own))
+        deleted = [response for response in responses if _status(response) == HTTPStatus.NO_CONTENT]
+        for message in [*deleted, own][0]:
+            await send(message)
+
+    async def _decide(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send a decision to the server that asked for it, in any turn of the session. Raises ``StorageFailed``."""
+        content = await whole_body(Request(scope, receive))
+        own: list[Message] = []
+        found: list[list[Message]] = []
+        own_scope = {**scope}
+        await self._app(own_scope, _replaying(content, receive), _into(own))
+        if _status(own) == HTTPStatus.NOT_FOUND:
+            others = await self._peers().with_runs(session_id)
+            responses = await self._request_all(others, scope, content, session_id)
+            found = [response for response in responses if _status(response) not in (0, HTTPStatus.NOT_FOUND)]
+        if not found:
+            scope.update(own_scope)
+        for message in [*found, own][0]:
+            await send(message)
+
+    async def _request_all(
+        self, peers: Sequence[Peer], scope: Scope, content: bytes = b"", session_id: str = ""
+    ) -> list[list[Message]]:
+        """Return the responses of other servers; that of a dead one is empty."""
+        responses: list[list[Message]] = [[] for _ in peers]
+        requests = [self._request(session_id, {**scope}, _into(response)) for response in responses]
+        await asyncio.gather(*(request.run(peer, content) for request, peer in zip(requests, peers, strict=True)))
+        return responses
+
+    def _request(self, session_id: str, scope: Scope, send: Send) -> PeerRequest:
+        assert self._http is not None  # noqa: S101 - opened with the app
+        return PeerRequest(self._http, self._peers(), session_id, scope, send)
+
+    def _signed(self, send: Send) -> Send:
+        """Return a ``send`` that adds the name of this process to the response."""
+        name = (PEER_HEADER.encode(), self._peers().name.encode())
+
+        async def send_signed(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message.get("headers", ()), name]}
+            await send(message)
+
+        return send_signed
+
+
+def _replaying(content: bytes, receive: Receive) -> Receive:
+    """Return a ``receive`` for a body that was read before."""
+    pending: list[Message] = [{"type": "http.request", "body": content}]
+
+    async def replay() -> Message:
+        return pending.pop() if pending else await receive()
+
+    return replay
+
+
+def _into(messages: list[Message]) -> Send:
+    """Return a ``send`` that collects a response."""
+
+    async def append(message: Message) -> None:
+        messages.append(message)
+
+    return append
+
+
+def _status(response: list[Message]) -> int:
+    return int(response[0]["status"]) if response else 0

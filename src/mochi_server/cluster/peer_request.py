@@ -1,0 +1,160 @@
+"""A request to another server of the same database, whose response goes on to a client as it arrives."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import aiohttp
+from starlette.types import Message, Scope, Send
+
+from mochi_server.asgi import refuse
+from mochi_server.errors import MochiError, ServerLost, ShuttingDown
+from mochi_server.logs import REQUEST_ID
+from mochi_server.postgres.peers import Peer, PeerGone, Peers
+from mochi_server.postgres.process import SILENT_SECONDS
+from mochi_server.routers.sse import broken_off, last_id
+
+PEER_HEADER = "x-mochi-peer"
+"""Carries the token of a process in a request to it, and the name of that process in its response."""
+CONNECT_SECONDS = 5.0
+IDLE_SECONDS = 30.0
+_CHECK_SECONDS = 1.0
+_POLL_SECONDS = 0.1
+_OF_CONNECTION = {"connection", "keep-alive", "transfer-encoding", "upgrade", "te", "trailer", "expect", "date"}
+_CHECKED = {"authorization", "cookie", "origin", "sec-fetch-site", "sec-fetch-mode", "sec-fetch-dest"}
+_NOT_SENT = _OF_CONNECTION | _CHECKED | {"host", "content-length", "accept-encoding", "x-request-id"}
+_NOT_RETURNED = _OF_CONNECTION | {"server", "x-request-id", PEER_HEADER}
+_T = TypeVar("_T")
+
+_log = logging.getLogger(__name__)
+
+
+def http_session() -> aiohttp.ClientSession:
+    """Return the HTTP client for peers. Each request has a connection: a reused one may close during a POST."""
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, force_close=True),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        skip_auto_headers=("Accept", "Content-Type", "User-Agent"),
+        headers={"Accept-Encoding": "identity"},
+    )
+
+
+@dataclass
+class PeerRequest:
+    """One request. An event stream always has its last events, also if the other server dies."""
+
+    http: aiohttp.ClientSession
+    peers: Peers
+    session_id: str
+    scope: Scope
+    send: Send
+    shutdown: asyncio.Event = field(default_factory=asyncio.Event)
+    """Ends the request when this server stops: another server has the rest of a stream."""
+    _has_begun: bool = field(default=False, init=False)
+    _last_id: bytes = field(default=b"", init=False)
+    _missed: int = field(default=0, init=False)
+    _stopping: asyncio.Future[Any] = field(init=False)
+
+    async def run(self, peer: Peer, content: bytes, idle_seconds: float | None = IDLE_SECONDS) -> bool:
+        """Send the response of a server, or an error; return False if the server died before it responded.
+
+        ``idle_seconds`` limits the wait for each part of the response; None waits while the server sends heartbeats.
+        """
+        self._stopping = asyncio.ensure_future(self.shutdown.wait())
+        try:
+            try:
+                if peer.is_silent:
+                    raise ServerLost(self.session_id)
+                await self._exchange(peer, content, idle_seconds)
+            except (aiohttp.ClientError, OSError) as error:
+                raise await self._failure(peer, error) from error
+        except PeerGone:
+            return False
+        except MochiError as error:
+            if self._has_begun and isinstance(error, ShuttingDown):
+                await self.send(_body(b""))  # without `done`
+            elif self._has_begun:
+                await self.send(_body(broken_off(self.session_id, error, self._last_id)))
+            else:
+                await refuse(error, self.scope, self.send)
+        finally:
+            self._stopping.cancel()
+        return True
+
+    async def _exchange(self, peer: Peer, content: bytes, idle_seconds: float | None) -> None:
+        target = b"?".join(part for part in (self.scope["raw_path"], self.scope["query_string"]) if part)
+        sent = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in self.scope["headers"]]
+        own = [(PEER_HEADER, self.peers.token(peer.name)), ("x-request-id", REQUEST_ID.get())]
+        opening = self.http.request(
+            self.scope["method"],
+            peer.url + target.decode("latin-1"),
+            headers=[header for header in sent if header[0] not in _NOT_SENT] + own,
+            data=content or None,
+            allow_redirects=False,
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=idle_seconds),
+        )
+        with closing(await self._await(peer, opening)) as response:
+            if response.headers.get(PEER_HEADER) != peer.name:
+                raise self._unreachable(peer, "another server answers there")
+            await self._send_on(peer, response)
+
+    async def _send_on(self, peer: Peer, response: aiohttp.ClientResponse) -> None:
+        is_stream = response.content_type == "text/event-stream"
+        content = b"" if is_stream else await self._await(peer, response.read())
+        headers = [(name.lower(), value) for name, value in response.raw_headers]
+        headers = [header for header in headers if header[0].decode("latin-1") not in _NOT_RETURNED]
+        self._has_begun = True
+        await self.send({"type": "http.response.start", "status": response.status, "headers": headers})
+        while is_stream and (chunk := await self._await(peer, response.content.readany())):
+            events, end, content = (content + chunk).rpartition(b"\n\n")  # no event is cut
+            if end:
+                self._last_id = last_id(events + end) or self._last_id
+                await self.send(_body(events + end, more=True))
+        await self.send(_body(content))
+
+    async def _await(self, peer: Peer, work: Coroutine[Any, Any, _T]) -> _T:
+        """Await a part of a response. Raises ``ServerLost`` if the server becomes silent, ``ShuttingDown``."""
+        task = asyncio.ensure_future(work)
+        tasks: set[asyncio.Future[Any]] = {task, self._stopping}
+        try:
+            while not (await asyncio.wait(tasks, timeout=_CHECK_SECONDS, return_when=asyncio.FIRST_COMPLETED))[0]:
+                if await self._is_silent(peer):
+                    raise ServerLost(self.session_id)
+            if not task.done():
+                raise ShuttingDown
+            return task.result()
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def _is_silent(self, peer: Peer) -> bool:
+        """Return whether a server has sent no heartbeats for a while, as far as the database can be asked."""
+        with suppress(MochiError):
+            found = await self.peers.find(peer.name)
+            self._missed = 0 if found else self._missed + 1
+            return self._missed * _CHECK_SECONDS >= SILENT_SECONDS or (found is not None and found.is_silent)
+        return False
+
+    async def _failure(self, peer: Peer, error: Exception) -> Exception:
+        """Return why a response failed. The database notices the end of a process a moment later."""
+        if self._has_begun or isinstance(error, aiohttp.SocketTimeoutError):
+            return ServerLost(self.session_id)
+        is_final = isinstance(error, (asyncio.TimeoutError, aiohttp.InvalidURL))
+        deadline = asyncio.get_running_loop().time() + (0 if is_final else CONNECT_SECONDS)
+        while (found := await self.peers.find(peer.name)) is not None and not found.is_silent:
+            if asyncio.get_running_loop().time() >= deadline:
+                return self._unreachable(peer, str(error) or type(error).__name__)
+            await asyncio.sleep(_POLL_SECONDS)
+        return ServerLost(self.session_id) if found else PeerGone()
+
+    def _unreachable(self, peer: Peer, reason: str) -> ServerLost:
+        hint = "Set MOCHI_ADVERTISE_URL of that server to a URL at which the other servers reach it."
+        _log.error("peer unreachable process=%s url=%s: %s. %s", peer.name, peer.url, reason, hint)
+        return ServerLost(self.session_id, is_unreachable=True)
+
+
+def _body(content: bytes, *, more: bool = False) -> Message:
+    return {"type": "http.response.body", "body": content, "more_body": more}

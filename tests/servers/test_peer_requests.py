@@ -1,0 +1,177 @@
+"""Requests that servers send to each other: who may send them, at which address, and what happens if it is wrong."""
+
+import hmac
+import logging
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import psycopg
+import pytest
+
+from mochi_server.cluster.peer_request import CONNECT_SECONDS
+from tests.servers.conftest import Start
+from tests.support.api import Api, error_of, read_events
+from tests.support.cluster import Member
+from tests.support.holding import Holding
+from tests.support.process import Command
+from tests.support.relay import CuttingRelay
+from tests.support.server import ThreadedServer
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.slow
+
+UNREACHABLE = "http://127.0.0.1:9"
+SLACK_SECONDS = 2.0
+
+
+def token_for(database: str, member: Member) -> str:
+    """Return the token of a server, as another server of the database makes it."""
+    with psycopg.connect(database) as connection:
+        process = connection.execute("SELECT name FROM processes WHERE url = %s", [member.url]).fetchone()
+        secret = connection.execute("SELECT secret FROM peer_secret").fetchone()
+    assert process is not None
+    assert secret is not None
+    return hmac.digest(secret[0].encode(), process[0].encode(), "sha256").hex()
+
+
+def test_only_requests_with_the_secret_bypass_the_checks(start: Start, database: str) -> None:
+    member, other = start(api_keys=("key",)), start(api_keys=("key",))
+    foreign = {"Origin": "https://evil.example", "Host": "evil.example"}
+    token = token_for(database, member)
+    with httpx.Client(base_url=f"{member.url}/api/v1") as client:
+        assert error_of(client.get("/tools")) == (401, "UNAUTHORIZED")
+        assert error_of(client.get("/tools", headers=foreign)) == (403, "HOST_FORBIDDEN")
+        assert client.get("/tools", headers={"Authorization": "Bearer key"}).status_code == 200
+        for wrong in ("x", token_for(database, other), token[:-1], "é"):
+            headers = {b"X-Mochi-Peer": wrong.encode(), b"Authorization": b"Bearer key"}
+            assert error_of(client.get("/tools", headers=headers)) == (401, "UNAUTHORIZED")
+        assert client.get("/tools", headers={"X-Mochi-Peer": token, **foreign}).status_code == 200
+
+
+def test_requests_between_servers_need_no_key_of_the_other_server(start: Start, holding: Holding) -> None:
+    with (
+        Api(start(api_keys=("a",)).url, headers={"Authorization": "Bearer a"}) as a,
+        Api(start(api_keys=("b",)).url, headers={"Authorization": "Bearer b"}) as b,
+    ):
+        session_id = a.create_session("mochi")["session_id"]
+        with a.open_stream(session_id, "hold") as events:
+            next(events)
+            headers = {"Origin": "http://localhost:3000"}
+            response = b.http.get(f"/chat/{session_id}/run", headers={**headers, "X-Request-ID": "mine"})
+        assert b.ok(response)["state"] == "running"
+        for name, value in {"Access-Control-Allow-Origin": headers["Origin"], "X-Request-ID": "mine"}.items():
+            assert response.headers.get_list(name) == [value], "of the server that was asked, and not of both"
+        assert "X-Mochi-Peer" not in response.headers
+
+
+@pytest.fixture
+def asked(holding: Holding, database: str, tmp_path: Path) -> Iterator[Api]:
+    """A server in this process, whose log can be read."""
+    server = ThreadedServer(str(tmp_path), holding.stub.url, store_url=database)
+    with server, Api(server.url) as api:
+        yield api
+
+
+def test_unreachable_server_is_reported_with_its_address(
+    start: Start, asked: Api, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Api(start(advertise_url=UNREACHABLE).url) as a:
+        session_id = a.create_session("mochi")["session_id"]
+        with a.open_stream(session_id, "hold") as events, caplog.at_level(logging.ERROR):
+            next(events)
+            began = time.monotonic()
+            response = asked.http.post(f"/chat/{session_id}/stop")
+            assert time.monotonic() - began < CONNECT_SECONDS + SLACK_SECONDS
+            assert a.ok(a.http.get(f"/chat/{session_id}/run"))["state"] == "running"
+    assert error_of(response) == (504, "SERVER_LOST")
+    assert "MOCHI_ADVERTISE_URL" in response.json()["error"]["message"]
+    assert f"url={UNREACHABLE}" in caplog.text
+    assert "Set MOCHI_ADVERTISE_URL of that server" in caplog.text
+
+
+def test_server_without_an_address_is_reported(
+    start: Start, asked: Api, database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As a server of the version before has none, while servers are upgraded one after the other."""
+    member = start()
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("UPDATE processes SET url = '' WHERE url = %s", [member.url])
+    with Api(member.url) as a:
+        session_id = a.create_session("mochi")["session_id"]
+        with a.open_stream(session_id, "hold") as events, caplog.at_level(logging.ERROR):
+            next(events)
+            assert error_of(asked.http.get(f"/chat/{session_id}/run")) == (504, "SERVER_LOST")
+            assert asked.http.post("/tools/reload").status_code == 200
+    assert caplog.text.count("peer unreachable") == 1
+
+
+def test_address_that_leads_to_another_server_is_reported(
+    start: Start, asked: Api, caplog: pytest.LogCaptureFixture
+) -> None:
+    """For example that of a load balancer; the request is neither handled there nor forwarded again."""
+    with Api(start(advertise_url=str(asked.http.base_url.copy_with(path="/"))).url) as a:
+        session_id = a.create_session("mochi")["session_id"]
+        with a.open_stream(session_id, "hold") as events, caplog.at_level(logging.ERROR):
+            next(events)
+            assert error_of(asked.http.get(f"/chat/{session_id}/run")) == (504, "SERVER_LOST")
+    assert "another server answers there" in caplog.text
+
+
+def test_requests_take_the_advertised_address(start: Start, holding: Holding) -> None:
+    relay = CuttingRelay(UNREACHABLE)
+    member = start(advertise_url=relay.url)
+    relay.turn_to(member.url)
+    with relay, Api(member.url) as a, Api(start().url) as b:
+        session_id = a.create_session("mochi")["session_id"]
+        with a.open_stream(session_id, "hold") as mine:
+            next(mine)
+            with b.http.stream("GET", f"/chat/{session_id}/stream") as response:
+                events = read_events(response)
+                seen = [next(events) for _ in range(3)]
+                assert relay.connections == 1
+                relay.cut()
+                seen += events
+            holding.gate.open()
+            assert list(mine)[-1].type == "done"
+    assert [event.data.get("code") for event in seen[-2:]] == ["SERVER_LOST", None]
+    assert [int(event.id.partition(":")[2]) for event in seen] == [1, 2, 3, 4, 5]
+
+
+def test_stopping_server_refuses_the_requests_that_it_forwards(
+    a: Api, b: Api, servers: tuple[Member, Member], holding: Holding
+) -> None:
+    session_id = a.create_session("mochi")["session_id"]
+    body, key = {"message": "hold"}, {"Idempotency-Key": "k1"}
+    with (
+        ThreadPoolExecutor(1) as pool,
+        a.http.stream("POST", f"/chat/{session_id}/stream", json=body, headers=key) as response,
+    ):
+        events = read_events(response)
+        next(events)
+        forwarded = pool.submit(b.http.post, f"/chat/{session_id}", json=body, headers=key)
+        until(lambda: "mochi_open_streams 2.0" in httpx.get(f"{servers[0].url}/metrics").text, 5)
+        servers[1].stop()
+        assert error_of(forwarded.result()) == (503, "SHUTTING_DOWN")
+        holding.gate.open()
+        assert list(events)[-1].type == "done"
+
+
+def test_each_worker_is_reached_at_the_advertised_host(holding: Holding, database: str, tmp_path: Path) -> None:
+    arguments = ("--port", "0", "--workers", "2", "--ollama-host", holding.stub.url)
+    environment = {"MOCHI_STORE_URL": database, "MOCHI_ADVERTISE_URL": "http://localhost"}
+    with Command("mochi_server", *arguments, cwd=tmp_path, **environment) as command:
+        api = command.api(limits=httpx.Limits(max_keepalive_connections=0))
+        session_id = api.create_session("mochi")["session_id"]
+        with api.open_stream(session_id, "hold") as events:
+            next(events)
+            states = {api.ok(api.http.get(f"/chat/{session_id}/run"))["state"] for _ in range(12)}
+            assert states == {"running"}
+        with psycopg.connect(database) as connection:
+            urls = {url for (url,) in connection.execute("SELECT url FROM processes")}
+        ports = {url.removeprefix("http://localhost:") for url in urls}
+        assert len(ports) == len(urls) >= 1
+        assert all(port.isdecimal() for port in ports)
+        assert f":{api.http.base_url.port}" not in urls
