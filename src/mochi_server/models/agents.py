@@ -7,8 +7,8 @@ from pydantic import BaseModel
 from mochi_server.agents.config import AgentDefinition
 from mochi_server.models.sessions import Session, SessionDetail
 from mochi_server.models.tools import ToolProblem, ToolSummary
-from mochi_server.sessions.pages import SessionPage
 from mochi_server.sessions.session import ChatSession
+from mochi_server.sessions.store import SessionPage
 
 
 class AgentSummary(BaseModel):

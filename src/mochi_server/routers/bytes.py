@@ -8,7 +8,7 @@ from fastapi.responses import StreamingResponse
 
 from mochi_server.constants import TOTAL_HEADER
 from mochi_server.models.transfer import ExportFormat
-from mochi_server.sessions.pages import SessionPage
+from mochi_server.sessions.store import SessionPage
 
 _KINDS: dict[ExportFormat, tuple[str, str]] = {
     "json": ("application/json", "json"),

@@ -16,9 +16,8 @@ from mochi_server.sessions.encoding import MAX_LEVELS, encode, encode_file, is_n
 from mochi_server.sessions.forks import forked, index_of
 from mochi_server.sessions.images import Image, images_in
 from mochi_server.sessions.markdown import as_markdown
-from mochi_server.sessions.pages import SessionPage
 from mochi_server.sessions.session import ChatSession, new_id
-from mochi_server.sessions.store import SessionStore
+from mochi_server.sessions.store import SessionPage, SessionStore
 
 
 class TransferService:

@@ -21,11 +21,10 @@ from mochi_server.sessions.folder import SessionFolder, Stored, storage
 from mochi_server.sessions.images import Image, images_in
 from mochi_server.sessions.index import SessionIndex
 from mochi_server.sessions.locks import PATIENCE_SECONDS
-from mochi_server.sessions.pages import SessionPage
 from mochi_server.sessions.recent import RecentSessions
 from mochi_server.sessions.search import pieces
 from mochi_server.sessions.session import ChatSession, new_id, now
-from mochi_server.sessions.store import NewSession
+from mochi_server.sessions.store import NewSession, SessionPage
 from mochi_server.sessions.turnlog import Record, fields_line, partial_line, tail_line
 from mochi_server.sessions.types import Message, SessionQuery
 
@@ -426,16 +425,13 @@ class SessionDirectory:
         visible, signature = read
         return visible.summary(), signature
 
-    def _pieces(self, session_id: str) -> tuple[Sequence[str], Signature | None] | None:
-        """What a session is searched in and the signature it is good for; None for what cannot be read."""
+    def _pieces(self, session_id: str) -> Sequence[str] | None:
+        """Return the texts that a session is searched in; None if it cannot be read."""
         try:
             read = self._read_for_index(session_id)
         except StorageBusy:
             return None
-        if read is None:
-            return None
-        visible, signature = read
-        return pieces(ChatSession(visible.metadata, list(visible.messages))), signature
+        return pieces(ChatSession(read[0].metadata, read[0].messages)) if read else None
 
     def _read_for_index(self, session_id: str) -> tuple[Record, Signature | None] | None:
         try:

@@ -19,10 +19,9 @@ from mochi_server.sessions.directory import SessionDirectory
 from mochi_server.sessions.finishing import finished
 from mochi_server.sessions.images import Image
 from mochi_server.sessions.locks import PATIENCE_SECONDS, Holds
-from mochi_server.sessions.pages import SessionPage
 from mochi_server.sessions.recent import RecentSessions
 from mochi_server.sessions.session import ChatSession, is_session_id
-from mochi_server.sessions.store import NewSession
+from mochi_server.sessions.store import NewSession, SessionPage
 from mochi_server.sessions.types import Message, SessionQuery
 
 _Result = TypeVar("_Result")

@@ -9,10 +9,9 @@ from mochi_server.sessions.changes import FieldChanges, settled_fields
 from mochi_server.sessions.encoding import settle
 from mochi_server.sessions.images import Image, images_in
 from mochi_server.sessions.locks import Holds
-from mochi_server.sessions.pages import SessionPage
 from mochi_server.sessions.search import matches, pieces, words
 from mochi_server.sessions.session import ChatSession, new_id, now, timestamp
-from mochi_server.sessions.store import NewSession
+from mochi_server.sessions.store import NewSession, SessionPage
 from mochi_server.sessions.types import Message, SessionQuery
 
 
