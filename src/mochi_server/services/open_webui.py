@@ -11,8 +11,7 @@ from typing import Any, Literal, TypeGuard
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from mochi_server.constants import MAX_TITLE_CHARS
-from mochi_server.sessions.session import ChatSession, SessionMetadata, new_id, now
-from mochi_server.sessions.titles import one_line
+from mochi_server.sessions.session import ChatSession, SessionMetadata, new_id, now, one_line
 from mochi_server.sessions.types import Message, Role
 
 _UNKNOWN_MODEL = "unknown"
