@@ -6,16 +6,14 @@ its end, a large one at its end alone; the rest are lines of the turn log, which
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Semaphore
 from typing import Any
 
 from mochi_server.errors import SessionConflict, SessionNotFound, StorageBusy, StorageFailed
-from mochi_server.posix import open_files_allowed
 from mochi_server.sessions.changes import FieldChanges, settled_fields, settled_message
-from mochi_server.sessions.disk import OpenFile, Signature
+from mochi_server.sessions.disk import Signature
 from mochi_server.sessions.encoding import settle
 from mochi_server.sessions.folder import SessionFolder, Stored, storage
 from mochi_server.sessions.images import Image, images_in
@@ -33,9 +31,6 @@ _LARGE_BYTES = 1024 * 1024
 
 _IDS_TRIED = 5
 
-_SHARE_OF_OPEN_FILES = 4
-"""A turn has two connections besides its log."""
-
 _log = logging.getLogger(__name__)
 
 
@@ -45,8 +40,6 @@ class _Turn:
 
     stored: Stored
     has_spoken: bool = False
-    log: OpenFile | None = None
-    """Its log, while that is kept open."""
 
 
 class SessionDirectory:
@@ -60,8 +53,6 @@ class SessionDirectory:
         self._folder = SessionFolder(path, patience)
         self._index = SessionIndex(path, self._folder.scan, self._summary, self._pieces)
         self._turns: dict[str, _Turn] = {}
-        self._open_logs = Semaphore(open_files_allowed() // _SHARE_OF_OPEN_FILES)
-        """How many more logs may be kept open; the system allows a process so many files."""
         self._recent = recent or RecentSessions()
         self.sweep_is_due = False
         """Whether images could not be swept, because their lock was held."""
@@ -178,41 +169,6 @@ class SessionDirectory:
             noted = self._folder.note(session_id, stored, *self._unfinished(stored.record, unfinished), durably=False)
             self._remember(session_id, noted)
 
-    def checkpoint_at_once(self, session_id: str, unfinished: Message) -> bool:
-        """The same without being alone with the session; False where that has to be.
-
-        These are many, so only the first one of a turn is alone: a line more takes nothing away.
-        """
-        turn = self._turns.get(session_id)
-        if turn is None or (known := turn.stored.log) is None:
-            return False
-        before, noted = turn.stored, None
-        after, line = self._unfinished(before.record, unfinished)
-        try:
-            with storage(f"save session {session_id}"), suppress(FileNotFoundError):
-                noted = self._add_to_log(session_id, turn, line, known)
-        finally:
-            if noted is None:
-                self._close_log(turn)
-        if noted is not None:
-            turn.stored = Stored(after, before.file, noted)
-        return noted is not None
-
-    def _add_to_log(self, session_id: str, turn: _Turn, line: bytes, known: Signature) -> Signature | None:
-        if turn.log is None:
-            log = self._folder.open_log(session_id)
-            if not self._open_logs.acquire(blocking=False):
-                with closing(log):
-                    return log.add(line, known)
-            turn.log = log
-        return turn.log.add(line, known)
-
-    def _close_log(self, turn: _Turn) -> None:
-        log, turn.log = turn.log, None
-        if log is not None:
-            log.close()
-            self._open_logs.release()
-
     def _unfinished(self, record: Record, unfinished: Message) -> tuple[Record, bytes]:
         """What is stored with an unfinished answer, and the line that says so."""
         message = settled_message(unfinished, len(record.messages))
@@ -292,7 +248,7 @@ class SessionDirectory:
     def leave_turn(self, session_id: str) -> bool:
         """End a turn that has nothing in its log, which needs no disk. False where ``end_turn`` has work to do."""
         turn = self._turns.get(session_id)
-        if turn is not None and (turn.stored.log is not None or turn.log is not None):
+        if turn is not None and turn.stored.log is not None:
             return False
         self._turns.pop(session_id, None)
         return True
@@ -314,8 +270,7 @@ class SessionDirectory:
 
     def forget_turn(self, session_id: str) -> None:
         """End a turn, and leave what it has logged where it is."""
-        if turn := self._turns.pop(session_id, None):
-            self._close_log(turn)
+        self._turns.pop(session_id, None)
 
     def _change_history(
         self,
@@ -346,8 +301,6 @@ class SessionDirectory:
                 written = self._written(session_id, stored, after, line, ends_turn=ends_turn)
             if turn:
                 turn.has_spoken = True
-                if not written.log:
-                    self._close_log(turn)
             changed = self._remember(session_id, written).session()
         if images_in(before.messages[start:]) - images_in(new):
             self._try_to_sweep()

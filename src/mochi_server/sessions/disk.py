@@ -5,9 +5,7 @@ import os
 import stat
 import time
 from contextlib import suppress
-from io import FileIO
 from pathlib import Path
-from threading import Lock
 from typing import NamedTuple
 from uuid import uuid4
 
@@ -108,39 +106,6 @@ def append(path: Path, line: bytes, *, durably: bool = True) -> Signature:
         return Signature.of(os.fstat(descriptor))
     finally:
         os.close(descriptor)
-
-
-class OpenFile:
-    """A file that lines are added to, not durably, and so often that it stays open for them. For any thread."""
-
-    def __init__(self, path: Path) -> None:
-        """Raises OSError, FileNotFoundError among it."""
-        # As an object, so that whatever happens it is not left open.
-        self._file = FileIO(os.open(path, os.O_WRONLY | os.O_APPEND | OPEN_SAFELY), "w")
-        self._lock = Lock()  # another file may get the number of one that is closed meanwhile
-
-    def add(self, line: bytes, known: Signature) -> Signature | None:
-        """Add a line to what was known of the file; None where that was not all, or the file is closed or removed.
-
-        Then the line may be in it nevertheless. Raises OSError.
-        """
-        with self._lock:
-            if self._file.closed:
-                return None
-            descriptor = self._file.fileno()
-            if (count := os.write(descriptor, line)) != len(line):
-                if os.fstat(descriptor).st_size == known.size + count:
-                    os.ftruncate(descriptor, known.size)
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            status = os.fstat(descriptor)
-        written = Signature.of(status)
-        expected = (known.inode, known.size + len(line))
-        return written if status.st_nlink and (written.inode, written.size) == expected else None
-
-    def close(self) -> None:
-        """Another line is not added."""
-        with self._lock:
-            self._file.close()
 
 
 def remove(path: Path) -> None:

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from contextvars import copy_context
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -36,26 +35,6 @@ _ALSO_SERVED = (
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _Note:
-    """How far an answer has come, and who waits for that to be written."""
-
-    session_id: str
-    message: Message
-    noted: "asyncio.Future[bool]"
-
-
-def _tell(notes: Sequence[_Note], writing: "asyncio.Future[list[bool | StorageFailed]]") -> None:
-    failure = writing.exception()
-    for note, outcome in zip(notes, [failure] * len(notes) if failure else writing.result(), strict=True):
-        if note.noted.done():
-            continue  # whoever waited was cancelled
-        if isinstance(outcome, BaseException):
-            note.noted.set_exception(outcome)
-        else:
-            note.noted.set_result(outcome)
-
-
 class FileSessionStore:
     """A ``SessionStore`` over a directory of ``<session_id>.json`` files.
 
@@ -80,8 +59,6 @@ class FileSessionStore:
         """The first search may read every file; those that wait for it shall not take up all threads."""
         self._sweeping: asyncio.Task[None] | None = None
         """Waits for the lock of the images, which a change could not have."""
-        self._notes: list[_Note] = []
-        """What is to be noted in a moment."""
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="sessions")
 
     async def open(self) -> None:
@@ -155,32 +132,8 @@ class FileSessionStore:
         return await self._run(partial(self._directory.patch, session_id, fields, revision=revision))
 
     async def checkpoint(self, session_id: str, partial_message: Message) -> None:
-        """Note how far an answer has come.
-
-        Those that come at the same time go into a thread together: for each alone, the way there and back would take
-        several times as long as the note.
-        """
-        noted = asyncio.get_running_loop().create_future()
-        self._notes.append(_Note(session_id, partial_message, noted))
-        if len(self._notes) == 1:
-            asyncio.get_running_loop().call_soon(self._note)
-        if not await noted:
-            await self._run(partial(self._directory.checkpoint, session_id, partial_message))
-
-    def _note(self) -> None:
-        notes, self._notes = self._notes, []
-        writing = asyncio.get_running_loop().run_in_executor(self._threads, self._note_each, notes)
-        writing.add_done_callback(partial(_tell, notes))
-
-    def _note_each(self, notes: Sequence[_Note]) -> list[bool | StorageFailed]:
-        """Whether each could be noted without waiting for others who write the session, or what failed."""
-        return [self._noted(note) for note in notes]
-
-    def _noted(self, note: _Note) -> bool | StorageFailed:
-        try:
-            return self._directory.checkpoint_at_once(note.session_id, note.message)
-        except StorageFailed as error:
-            return error
+        """Note how far an answer has come."""
+        await self._run(partial(self._directory.checkpoint, session_id, partial_message))
 
     async def delete(self, session_id: str) -> None:
         """Remove the session, whoever holds it."""

@@ -143,10 +143,6 @@ class SessionFolder:
         """Add a line to the turn log."""
         return Stored(record, before.file, disk.append(self._log(session_id), line, durably=durably))
 
-    def open_log(self, session_id: str) -> disk.OpenFile:
-        """The turn log, for more lines. Raises FileNotFoundError when there is none."""
-        return disk.OpenFile(self._log(session_id))
-
     def delete(self, session_id: str) -> bool:
         """Remove a session's files, the log last; whether it may have needed images."""
         files = self._file(session_id), self._log(session_id)
