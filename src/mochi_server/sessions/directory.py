@@ -45,7 +45,7 @@ class _Turn:
 class SessionDirectory:
     """The sessions of one directory, which other processes may use as well.
 
-    Every method blocks, but for those that say that they do at once what can be done at once.
+    Every method blocks, except ``begin_at_once`` and ``leave_turn``.
     """
 
     def __init__(self, path: Path, recent: RecentSessions | None = None, *, patience: float = PATIENCE_SECONDS) -> None:
@@ -114,13 +114,6 @@ class SessionDirectory:
         if stored.is_settled:
             self._recent.keep(session_id, stored)
         return visible.session()
-
-    def load_at_once(self, session_id: str) -> ChatSession | None:
-        """The session as it is now, if it is known and only has to be looked at; else None."""
-        stored = self._known(session_id)
-        if stored is None or (stored.log and session_id not in self._turns):
-            return None
-        return self._visible(session_id, stored).session()
 
     def append(
         self,
@@ -235,8 +228,11 @@ class SessionDirectory:
                 self._turns[session_id] = _Turn(whole)
 
     def begin_at_once(self, session_id: str, *, is_turn: bool) -> bool:
-        """``begin`` for a session that is known and was left in order by everybody; False where there is more to do."""
-        stored = self._known(session_id)
+        """Do ``begin`` without a lock for a session that is cached and in order; return False if it is not."""
+        try:
+            stored = self._current(session_id)
+        except OSError:
+            return False
         if stored is None or stored.log or (is_turn and self._folder.presence.name is None):
             return False
         if stored.record.after_crash() is not stored.record:
@@ -246,7 +242,7 @@ class SessionDirectory:
         return True
 
     def leave_turn(self, session_id: str) -> bool:
-        """End a turn that has nothing in its log, which needs no disk. False where ``end_turn`` has work to do."""
+        """End a turn that has no log; return False if ``end_turn`` has to bring the log into the file."""
         turn = self._turns.get(session_id)
         if turn is not None and turn.stored.log is not None:
             return False
@@ -328,13 +324,6 @@ class SessionDirectory:
         turn = self._turns.get(session_id)
         known = turn.stored if turn else self._recent.get(session_id)
         return known if known and self._folder.is_current(session_id, known) else None
-
-    def _known(self, session_id: str) -> Stored | None:
-        """The same for who can do without: None also where the medium fails."""
-        try:
-            return self._current(session_id)
-        except OSError:
-            return None
 
     def _remember(self, session_id: str, stored: Stored) -> Record:
         """Keep what was written, for a turn that goes on and for the next one; what callers see of it."""

@@ -29,7 +29,6 @@ class MemorySessionStore:
         self._sweep()
 
     async def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
-        """Keep a new session; its id is replaced by a fresh one should it be taken."""
         self._images.update({image.sha256: image.data for image in images})
         fresh = _copy(session)
         while fresh.session_id in self._sessions:
@@ -40,19 +39,16 @@ class MemorySessionStore:
     async def create_all(
         self, sessions: Sequence[NewSession], *, check: Callable[[], None] = lambda: None
     ) -> Sequence[ChatSession]:
-        """Keep new sessions."""
         check()
         return [await self.create(session, images=images) for session, images in sessions]
 
     async def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
-        """Keep a session as it is, in place of one that is there."""
         self._images.update({image.sha256: image.data for image in images})
         self._sessions[session.session_id] = _copy(session)
         self._sweep()
         return _copy(session)
 
     async def load(self, session_id: str) -> ChatSession:
-        """The session as it is now."""
         return _copy(self._find(session_id))
 
     async def append(
@@ -65,14 +61,12 @@ class MemorySessionStore:
         unfinished: Message | None = None,
         images: Sequence[Image] = (),
     ) -> ChatSession:
-        """Add messages at the end."""
         del ends_turn, unfinished  # a crash leaves nothing
         session = self._find(session_id, revision)
         self._images.update({image.sha256: image.data for image in images})
-        return self._change(session, {"messages": [*session.messages, *messages]})
+        return await self.replace_tail(session_id, len(session.messages), messages)
 
     async def load_image(self, sha256: str) -> bytes:
-        """The bytes of an image that a message names."""
         if sha256 not in self._images:
             raise BlobNotFound(sha256)
         return self._images[sha256]
@@ -80,26 +74,21 @@ class MemorySessionStore:
     async def replace_tail(
         self, session_id: str, from_index: int, messages: Sequence[Message], *, revision: str | None = None
     ) -> ChatSession:
-        """Replace everything from a position on."""
         session = self._find(session_id, revision)
         return self._change(session, {"messages": [*session.messages[:from_index], *messages]})
 
     async def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
-        """Set metadata fields by name. Raises ValueError for names that are not fields to be set."""
         session = self._find(session_id, revision)
         return self._change(session, {"metadata": settled_fields(fields, session.metadata)})
 
     async def checkpoint(self, session_id: str, partial: Message) -> None:
-        """No crash leaves anything to be told of."""
         del partial
         self._find(session_id)
 
     async def delete(self, session_id: str) -> None:
-        """Remove the session."""
         self.forget(self._find(session_id).session_id)
 
     async def list(self, query: SessionQuery) -> SessionPage:
-        """Sessions by their last change, newest first; those that are found, where the query has a text."""
         wanted = words(query.text)
         found = [one for one in self._sessions.values() if not wanted or matches(pieces(one), wanted)]
         newest = sorted(found, key=lambda one: timestamp(one.metadata.updated_at), reverse=True)
@@ -108,7 +97,6 @@ class MemorySessionStore:
 
     @asynccontextmanager
     async def hold(self, session_id: str, *, run_id: str | None = None, wait: bool = False) -> AsyncIterator[None]:
-        """Be the one writer of the history while inside."""
         self._find(session_id)
         async with self._holds.hold(session_id, run_id=run_id, wait=wait):
             self._find(session_id)
