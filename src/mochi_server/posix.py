@@ -67,10 +67,6 @@ if sys.platform == "win32":
         with FileLock(path, mode=0o600).acquire(timeout=patience, poll_interval=_POLL_SECONDS):
             yield
 
-    def open_files_allowed() -> int:
-        """0: a file that is open cannot be removed here, so none should be for long."""
-        return 0
-
     def terminate_group(leader: int) -> None:
         """End a process; this system has no groups of them."""
         with suppress(OSError):
@@ -89,7 +85,6 @@ if sys.platform == "win32":
 
 else:
     import fcntl
-    import resource
 
     _held: set[int] = set()
 
@@ -161,11 +156,6 @@ else:
         if not is_there:  # others would lock another one
             let_go(descriptor)
         return descriptor if is_there else None
-
-    def open_files_allowed() -> int:
-        """How many files, sockets among them, this process may have open."""
-        allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        return sys.maxsize if allowed == resource.RLIM_INFINITY else allowed
 
     def _forget_held() -> None:
         for descriptor in _held:

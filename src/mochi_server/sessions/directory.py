@@ -6,7 +6,7 @@ its end, a large one at its end alone; the rest are lines of the turn log, which
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -115,9 +115,10 @@ class SessionDirectory:
             self._recent.keep(session_id, stored)
         return visible.session()
 
-    def append(
+    def replace_tail(
         self,
         session_id: str,
+        from_index: int | None,
         messages: Sequence[Message],
         *,
         revision: str | None = None,
@@ -125,19 +126,37 @@ class SessionDirectory:
         unfinished: Message | None = None,
         images: Sequence[Image] = (),
     ) -> ChatSession:
-        """Add messages at the end, with the images that they name, and what a crash leaves behind them.
+        """Replace the messages from a position on; None adds them at the end.
 
-        The last ones of a turn go into the file at once, and not by way of its log.
+        Outside a turn and at its first change the file is written, and at its end, so that no log is needed. Between
+        these, and always in a turn on a large session or with an unfinished answer, the change is a line of the log.
         """
-        return self._change_history(
-            session_id, None, messages, revision, ends_turn=ends_turn, unfinished=unfinished, images=images
-        )
-
-    def replace_tail(
-        self, session_id: str, from_index: int, messages: Sequence[Message], *, revision: str | None = None
-    ) -> ChatSession:
-        """Replace everything from a position on."""
-        return self._change_history(session_id, from_index, messages, revision)
+        moment = now()
+        with self._writing(session_id) as stored:
+            before = self._expect(session_id, stored, revision)
+            start = len(before.messages) if from_index is None else before.position(from_index)
+            new = [settled_message(message, start + offset) for offset, message in enumerate(messages)]
+            after, line = before.with_tail(start, new, moment), b""
+            turn = self._turns.get(session_id)
+            is_logged = turn is not None and (
+                turn.has_spoken or unfinished is not None or stored.file.size > _LARGE_BYTES
+            )
+            if is_logged and unfinished is not None:
+                after, line = self._unfinished(after, unfinished)
+            with self._folder.blobs.keeping(new, images):
+                written = None
+                if ends_turn or not is_logged:
+                    with suppress(OSError) if is_logged else nullcontext():
+                        written = self._folder.save(session_id, stored, after)
+                if written is None:
+                    line = tail_line(before, start, after) + line
+                    written = self._folder.note(session_id, stored, after, line)
+            if turn:
+                turn.has_spoken = True
+            changed = self._remember(session_id, written).session()
+        if images_in(before.messages[start:]) - images_in(new):
+            self._try_to_sweep()
+        return changed
 
     def patch(self, session_id: str, changes: FieldChanges, *, revision: str | None = None) -> ChatSession:
         """Set metadata fields; null is a field's default. Raises ValueError for what is no field to be set.
@@ -218,7 +237,9 @@ class SessionDirectory:
         """Bring what a crashed turn has left into the file; for a turn, changes are its own from here on."""
         with self._writing(session_id) as stored:
             if is_turn:
-                self._try_to_join()
+                # Other processes take the unfinished answer of an unknown one for a crashed one, no more.
+                with suppress(OSError):
+                    self._folder.presence.join()
             whole = stored
             if not self._is_running(session_id, stored):
                 recovered = stored.record.after_crash()
@@ -268,51 +289,6 @@ class SessionDirectory:
         """End a turn, and leave what it has logged where it is."""
         self._turns.pop(session_id, None)
 
-    def _change_history(
-        self,
-        session_id: str,
-        from_index: int | None,
-        messages: Sequence[Message],
-        revision: str | None,
-        *,
-        ends_turn: bool = False,
-        unfinished: Message | None = None,
-        images: Sequence[Image] = (),
-    ) -> ChatSession:
-        moment = now()
-        with self._writing(session_id) as stored:
-            before = self._expect(session_id, stored, revision)
-            start = len(before.messages) if from_index is None else before.position(from_index)
-            new = [settled_message(message, start + offset) for offset, message in enumerate(messages)]
-            after = before.with_tail(start, new, moment)
-            turn = self._turns.get(session_id)
-            is_logged = turn is not None and (
-                turn.has_spoken or unfinished is not None or stored.file.size > _LARGE_BYTES
-            )
-            noted = b""
-            if is_logged and unfinished is not None:
-                after, noted = self._unfinished(after, unfinished)
-            line = (lambda: tail_line(before, start, after) + noted) if is_logged else None
-            with self._folder.blobs.keeping(new, images):
-                written = self._written(session_id, stored, after, line, ends_turn=ends_turn)
-            if turn:
-                turn.has_spoken = True
-            changed = self._remember(session_id, written).session()
-        if images_in(before.messages[start:]) - images_in(new):
-            self._try_to_sweep()
-        return changed
-
-    def _written(
-        self, session_id: str, stored: Stored, after: Record, line: Callable[[], bytes] | None, *, ends_turn: bool
-    ) -> Stored:
-        """Save the file, or add the line to the turn's log where there is one and more will follow or no file fits."""
-        if line is None:
-            return self._folder.save(session_id, stored, after)
-        if ends_turn:
-            with suppress(OSError):
-                return self._folder.save(session_id, stored, after)
-        return self._folder.note(session_id, stored, after, line())
-
     @contextmanager
     def _writing(self, session_id: str) -> Iterator[Stored]:
         """Alone with a session as it is now."""
@@ -340,13 +316,6 @@ class SessionDirectory:
         """Whether an unfinished answer goes on, here or in another process; else a crash has cut it off."""
         return session_id in self._turns or self._folder.presence.lives(stored.record.writer)
 
-    def _try_to_join(self) -> None:
-        """Unknown to other processes a turn runs as well; they only take its unfinished answer for a crashed one."""
-        try:
-            self._folder.presence.join()
-        except OSError as error:
-            _log.debug("unknown to other processes: %s", error)
-
     def _read(self, session_id: str) -> tuple[Stored, Record]:
         """A session's files without being alone with them, and what callers see."""
         was_running = session_id in self._turns
@@ -362,20 +331,6 @@ class SessionDirectory:
 
     def _summary(self, session_id: str) -> tuple[dict[str, Any], Signature | None] | None:
         """A list entry and the signature it is good for; None for what cannot be read. Raises StorageBusy."""
-        if (read := self._read_for_index(session_id)) is None:
-            return None
-        visible, signature = read
-        return visible.summary(), signature
-
-    def _pieces(self, session_id: str) -> Sequence[str] | None:
-        """Return the texts that a session is searched in; None if it cannot be read."""
-        try:
-            read = self._read_for_index(session_id)
-        except StorageBusy:
-            return None
-        return pieces(ChatSession(read[0].metadata, read[0].messages)) if read else None
-
-    def _read_for_index(self, session_id: str) -> tuple[Record, Signature | None] | None:
         try:
             stored, visible = self._read(session_id)
         except SessionNotFound:
@@ -383,4 +338,12 @@ class SessionDirectory:
         except OSError as error:
             _log.warning("session file %s is left out of the list: %s", session_id, error)
             return None
-        return visible, None if stored.log else stored.file
+        return visible.summary(), None if stored.log else stored.file
+
+    def _pieces(self, session_id: str) -> Sequence[str] | None:
+        """Return the texts that a session is searched in; None if it cannot be read."""
+        try:
+            _, visible = self._read(session_id)
+        except (SessionNotFound, StorageBusy, OSError):
+            return None
+        return pieces(ChatSession(visible.metadata, visible.messages))

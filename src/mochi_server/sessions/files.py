@@ -105,8 +105,8 @@ class FileSessionStore:
         unfinished: Message | None = None,
         images: Sequence[Image] = (),
     ) -> ChatSession:
-        append = partial(self._directory.append, ends_turn=ends_turn, unfinished=unfinished, images=images)
-        return await self._run(append, session_id, messages, revision=revision)
+        append = partial(self._directory.replace_tail, ends_turn=ends_turn, unfinished=unfinished, images=images)
+        return await self._run(append, session_id, None, messages, revision=revision)
 
     async def load_image(self, sha256: str) -> bytes:
         return await self._run(self._directory.load_image, sha256)
