@@ -90,14 +90,14 @@ class SessionFolder:
 
     @contextmanager
     def alone(self, session_id: str) -> Iterator[None]:
-        """Nobody else writes the session meanwhile, in no process. Raises SessionNotFound when it is not there."""
-        self._require(session_id)
+        """Lock a session among threads and processes. Raises SessionNotFound if it does not exist."""
+        self._require(session_id)  # before: a missing directory has no lock files
         with self._locks.exclusive(session_id):
             self._require(session_id)
             yield
 
     def read(self, session_id: str) -> Stored:
-        """A session as it is now; a file that is no session is set aside, and not found.
+        """Read a session; a damaged file is set aside, and the session not found.
 
         Raises StorageBusy while that file may still be being written.
         """
@@ -106,14 +106,20 @@ class SessionFolder:
         try:
             return self._read(session_id)
         except _Unreadable as error:
-            return self._read_again(session_id, error)
+            try:
+                with self._locks.exclusive(session_id):
+                    return self.read_alone(session_id)
+            except OSError as failure:
+                self._warn(session_id, f"{error}; it stays where it is: {failure}")
+                raise SessionNotFound(session_id) from error
 
     def read_alone(self, session_id: str) -> Stored:
-        """``read`` for who is alone already."""
+        """Read a session that is locked already."""
         try:
             return self._read(session_id)
         except _Unreadable as error:
-            if self._is_being_written(session_id):
+            seen = disk.signature(self._file(session_id))
+            if seen and 0 <= time.time() - seen.modified_ns / 1e9 < EDIT_SECONDS:
                 raise StorageBusy(f"The file of session {session_id!r} is incomplete: it is being written.") from error
             self._set_aside(session_id, error)
             raise SessionNotFound(session_id) from error
@@ -129,14 +135,14 @@ class SessionFolder:
             if os.path.lexists(self._file(session_id)):
                 return None
             with self.blobs.keeping(record.messages, images):
-                disk.remove(self._log(session_id))
+                self._log(session_id).unlink(missing_ok=True)
                 return Stored(record, disk.write(self._file(session_id), record.file()), None)
 
     def save(self, session_id: str, before: Stored, record: Record) -> Stored:
         """Write the whole file. The log goes when the file is durable, and is harmless should it stay."""
         written = disk.write(self._file(session_id), record.file())
         if before.log:
-            disk.remove(self._log(session_id))
+            self._log(session_id).unlink(missing_ok=True)
         return Stored(record, written, None)
 
     def note(self, session_id: str, before: Stored, record: Record, line: bytes, *, durably: bool = True) -> Stored:
@@ -193,18 +199,6 @@ class SessionFolder:
         except ValueError as error:
             raise _Unreadable(str(error)) from error
         return Stored(overlay(record, log[0]) if log else record, file[1], log[1] if log else None)
-
-    def _read_again(self, session_id: str, error: _Unreadable) -> Stored:
-        try:
-            with self._locks.exclusive(session_id):
-                return self.read_alone(session_id)
-        except OSError as failure:
-            self._warn(session_id, f"{error}; it stays where it is: {failure}")
-            raise SessionNotFound(session_id) from error
-
-    def _is_being_written(self, session_id: str) -> bool:
-        signature = disk.signature(self._file(session_id))
-        return signature is not None and 0 <= time.time() - signature.modified_ns / 1e9 < EDIT_SECONDS
 
     def _set_aside(self, session_id: str, error: _Unreadable) -> None:
         try:

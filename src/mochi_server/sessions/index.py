@@ -180,12 +180,10 @@ class SessionIndex:
         return _page(database, query, _matching(database, wanted)) if self._add_texts(database) else None
 
     def _is_unchanged(self) -> bool:
-        seen = self._compared
-        return (
-            seen is not None
-            and time.monotonic() < seen.until
-            and (seen.directory, seen.index) == (self._directory_signature(), signature(self._path))
-        )
+        seen, now = self._compared, time.monotonic()
+        if seen is None or now >= seen.until:
+            return False
+        return (seen.directory, seen.index) == (self._directory_signature(), signature(self._path))
 
     def _directory_signature(self) -> Signature | None:
         try:
