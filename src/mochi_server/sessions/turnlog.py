@@ -147,19 +147,17 @@ def partial_line(after: Record) -> bytes:
 
 def overlay(record: Record, log: bytes) -> Record:
     """A file's record with its turn log laid over; torn and foreign lines are passed over."""
-    for line in log.split(b"\n")[:-1]:
+    for encoded in log.split(b"\n")[:-1]:
         try:
-            record = _with_line(record, decode(line))
+            line = decode(encoded)
+            if line["at"] != record.mark:
+                continue
+            if "fields" in line:
+                record = record.with_fields(line["fields"], line["updated_at"])
+            elif "partial" in line:
+                record = record.with_partial(line["partial"], line.get("by"))
+            else:
+                record = record.with_tail(line["from"], line["messages"], line["updated_at"])
         except (ValueError, TypeError, KeyError, AttributeError):
             continue
     return record
-
-
-def _with_line(record: Record, line: dict[str, Any]) -> Record:
-    if line["at"] != record.mark:
-        return record
-    if "fields" in line:
-        return record.with_fields(line["fields"], line["updated_at"])
-    if "partial" in line:
-        return record.with_partial(line["partial"], line.get("by"))
-    return record.with_tail(line["from"], line["messages"], line["updated_at"])
