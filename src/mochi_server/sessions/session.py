@@ -13,7 +13,6 @@ from mochi_server.sessions.history import History
 from mochi_server.sessions.images import Image
 from mochi_server.sessions.types import (
     Message,
-    Role,
     SessionCreationOptions,
     SessionSettings,
     optional,
@@ -112,19 +111,11 @@ def _migrated(version: str) -> str:
     return version if is_newer else FORMAT_VERSION
 
 
+_TEXTS = ("role", "source_file", "model", "thinking", "tool_name", "tool_call_id", "key_digest")
 _MESSAGE_KINDS: dict[str, type] = {
-    "role": str,
-    "source_file": str,
-    "images": list,
-    "model": str,
-    "eval_count": int,
-    "prompt_eval_count": int,
-    "thinking": str,
-    "tool_calls": list,
-    "handed_back": list,
-    "tool_name": str,
-    "tool_call_id": str,
-    "key_digest": str,
+    **dict.fromkeys(_TEXTS, str),
+    **dict.fromkeys(("images", "tool_calls", "handed_back"), list),
+    **dict.fromkeys(("eval_count", "prompt_eval_count"), int),
 }
 
 
@@ -243,8 +234,9 @@ def revision_at(count: int, last: Message | None) -> str:
 
 
 def previous_model(messages: Sequence[Message]) -> str | None:
-    """The model that gave the latest answer, if there is one."""
-    return next((m.get("model") for m in reversed(messages) if m.get("role") == "assistant"), None)
+    """Return the model of the latest answer, if there is one."""
+    answer = last_answer(messages)
+    return answer.get("model") if answer else None
 
 
 def last_answer(messages: Sequence[Message]) -> Message | None:
@@ -260,11 +252,8 @@ def usage_tokens(answer: Message | None) -> int | None:
 
 
 def preview(messages: Iterable[Message]) -> str:
-    """The first user message, cut to a list's measure; empty when there is none."""
-    for message in messages:
-        if message.get("role") == "user":
-            return shorten(str(message.get("content") or ""))
-    return ""
+    """Return the first user message as lists show it; "" if there is none."""
+    return next((shorten(str(m.get("content") or "")) for m in messages if m.get("role") == "user"), "")
 
 
 def shorten(text: str) -> str:
@@ -296,13 +285,8 @@ def _cut_title(line: str) -> str:
 
 def system_message(content: str, source_file: str | None = None) -> Message:
     """A new system message."""
-    return {
-        "role": "system",
-        "content": content,
-        "source_file": source_file,
-        "message_id": new_id(),
-        "timestamp": now(),
-    }
+    stored: Message = {"role": "system", "content": content, "source_file": source_file}
+    return {**stored, "message_id": new_id(), "timestamp": now()}
 
 
 def user_message(content: str, images: Sequence[Image] = (), *, key_digest: str | None = None) -> Message:
@@ -324,20 +308,12 @@ def complete(message: Message, index: int, created_at: str) -> Message:
     for name in wrong:
         del message[name]  # type: ignore[misc]  # a TypedDict by names
     if not message.get("role"):
-        message["role"] = _likely_role(message)
+        message["role"] = "tool" if message.get("tool_name") else "assistant" if message.get("model") else "user"
     if not isinstance(message.get("content"), str):
         message["content"] = "" if message.get("content") is None else str(message["content"])
     if not message.get("message_id"):
-        message["message_id"] = f"{zlib.crc32(message['content'].encode('utf-8', 'surrogatepass')):08x}{index:02x}"[
-            -10:
-        ]
+        content = zlib.crc32(message["content"].encode("utf-8", "surrogatepass"))
+        message["message_id"] = f"{content:08x}{index:02x}"[-10:]
     if not message.get("timestamp"):
         message["timestamp"] = created_at
     return message
-
-
-def _likely_role(message: Message) -> Role:
-    """The role of a message that does not say."""
-    if message.get("tool_name"):
-        return "tool"
-    return "assistant" if message.get("model") else "user"
