@@ -202,17 +202,14 @@ class FileStores:
         return [f"process {other} serves the same sessions; only one should" for other in self.chats.others]
 
     async def open(self) -> None:
-        """Be known to other processes that serve the same directory, and warn of those."""
         await self.chats.open()
 
     async def check(self) -> None:
-        """See whether the directory can be written. Raises ``StorageFailed``."""
         await self.chats.check()
 
     def when_lost(self, _: Callable[[Collection[str]], None]) -> None:
         """Nobody takes a session that this process holds."""
 
     async def aclose(self) -> None:
-        """End their threads."""
         await self.chats.aclose()
         await self.agents.aclose()
