@@ -64,20 +64,15 @@ class SessionDirectory:
             self._folder.check()
 
     def create(self, session: ChatSession, images: Sequence[Image] = ()) -> ChatSession:
-        """Store a new session, under another id should its own be taken."""
+        """Store a new session, under another id if its own is taken or the lock of its own is held."""
         fresh = ChatSession.from_dict(settle(session.to_dict()))
         with storage("create a session"):
             self._folder.make()
-            stored = self._create(fresh, images)
-        return self._remember(fresh.session_id, stored).session()
-
-    def _create(self, fresh: ChatSession, images: Sequence[Image]) -> Stored:
-        """Store a session, under another id should its own be taken, or the lock of that be held."""
-        for _ in range(_IDS_TRIED):
-            with suppress(StorageBusy):
-                if stored := self._folder.create(fresh.session_id, Record.of(fresh), images):
-                    return stored
-            fresh.metadata.session_id = new_id()
+            for _ in range(_IDS_TRIED):
+                with suppress(StorageBusy):
+                    if stored := self._folder.create(fresh.session_id, Record.of(fresh), images):
+                        return self._written(fresh.session_id, stored)
+                fresh.metadata.session_id = new_id()
         raise StorageBusy("The locks of the sessions directory are held by another process or request.")
 
     def create_all(self, sessions: Sequence[NewSession], check: Callable[[], None]) -> list[ChatSession]:
@@ -101,9 +96,9 @@ class SessionDirectory:
         with storage(f"save session {session.session_id}"):
             self._folder.make()
             if stored := self._folder.create(session.session_id, record, images):
-                return self._remember(session.session_id, stored).session()
+                return self._written(session.session_id, stored)
         with self._writing(session.session_id) as stored, self._folder.blobs.keeping(session.messages, images):
-            put = self._remember(session.session_id, self._folder.save(session.session_id, stored, record)).session()
+            put = self._written(session.session_id, self._folder.save(session.session_id, stored, record))
         self._try_to_sweep()
         return put
 
@@ -153,7 +148,7 @@ class SessionDirectory:
                     written = self._folder.note(session_id, stored, after, line)
             if turn:
                 turn.has_spoken = True
-            changed = self._remember(session_id, written).session()
+            changed = self._written(session_id, written)
         if images_in(before.messages[start:]) - images_in(new):
             self._try_to_sweep()
         return changed
@@ -173,13 +168,13 @@ class SessionDirectory:
                 written = self._folder.note(session_id, stored, after, fields_line(stored.record, values, moment))
             else:
                 written = self._folder.save(session_id, stored, after)
-            return self._remember(session_id, written).session()
+            return self._written(session_id, written)
 
     def checkpoint(self, session_id: str, unfinished: Message) -> None:
         """Note an unfinished answer in the turn log, for a crash of the process; the machine's would cost it."""
         with self._writing(session_id) as stored:
             noted = self._folder.note(session_id, stored, *self._unfinished(stored.record, unfinished), durably=False)
-            self._remember(session_id, noted)
+            self._keep(session_id, noted)
 
     def _unfinished(self, record: Record, unfinished: Message) -> tuple[Record, bytes]:
         """What is stored with an unfinished answer, and the line that says so."""
@@ -278,7 +273,7 @@ class SessionDirectory:
         try:
             with self._writing(session_id) as stored:
                 if stored.log:
-                    self._remember(session_id, self._folder.save(session_id, stored, stored.record.with_partial(None)))
+                    self._keep(session_id, self._folder.save(session_id, stored, stored.record.with_partial(None)))
         except SessionNotFound:
             _log.debug("session %s was deleted during its turn", session_id)
         except StorageFailed as error:
@@ -301,12 +296,16 @@ class SessionDirectory:
         known = turn.stored if turn else self._recent.get(session_id)
         return known if known and self._folder.is_current(session_id, known) else None
 
-    def _remember(self, session_id: str, stored: Stored) -> Record:
-        """Keep what was written, for a turn that goes on and for the next one; what callers see of it."""
+    def _keep(self, session_id: str, stored: Stored) -> None:
+        """Cache what was written, for the turn and for later ones."""
         if turn := self._turns.get(session_id):
             turn.stored = stored
         self._recent.keep(session_id, stored)
-        return self._visible(session_id, stored)
+
+    def _written(self, session_id: str, stored: Stored) -> ChatSession:
+        """Cache what was written, and return what callers see of it."""
+        self._keep(session_id, stored)
+        return self._visible(session_id, stored).session()
 
     def _visible(self, session_id: str, stored: Stored) -> Record:
         record = stored.record
