@@ -46,7 +46,6 @@ class Copied:
 
     @property
     def hash(self) -> str:
-        """One hash of all of them."""
         return sha256("".join(sorted(self.hashes)).encode()).hexdigest()[:16]
 
 

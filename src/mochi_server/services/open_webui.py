@@ -145,7 +145,6 @@ def _message(message: OpenWebUIMessage, created: str) -> Message:
 
 
 def _items(output: Any, kind: str) -> list[str]:
-    """What the items of a kind say."""
     items = [item for item in output if isinstance(item, dict)] if isinstance(output, list) else []
     texts = (_text(item.get("summary") or item.get("content")) for item in items if item.get("type") == kind)
     return [text for text in texts if text]

@@ -38,7 +38,6 @@ class BlobFolder:
         """What files name, so that a sweep reads only those that have changed."""
 
     def read(self, name: str) -> bytes:
-        """An image's bytes. Raises BlobNotFound, OSError."""
         found = disk.read(self._path / name) if is_sha256(name) else None
         if found is None:
             raise BlobNotFound(name)

@@ -58,7 +58,6 @@ class SessionDirectory:
         """Whether images could not be swept, because their lock was held."""
 
     def check(self) -> None:
-        """See whether a session could be stored: write a small file, and remove it."""
         with storage("write the sessions directory"):
             self._folder.make()
             self._folder.check()
@@ -76,7 +75,6 @@ class SessionDirectory:
         raise StorageBusy("The locks of the sessions directory are held by another process or request.")
 
     def create_all(self, sessions: Sequence[NewSession], check: Callable[[], None]) -> list[ChatSession]:
-        """Store new sessions, all of them or none; ``check`` may raise in between."""
         try:
             with storage("store the sessions"):
                 self._folder.make()
@@ -91,7 +89,6 @@ class SessionDirectory:
             self._folder.imports.recover()
 
     def put(self, session: ChatSession, images: Sequence[Image] = ()) -> ChatSession:
-        """Store a session as it is, in place of one that is there."""
         record = Record.of(ChatSession.from_dict(settle(session.to_dict())))
         with storage(f"save session {session.session_id}"):
             self._folder.make()
@@ -103,7 +100,6 @@ class SessionDirectory:
         return put
 
     def load(self, session_id: str) -> ChatSession:
-        """The session as it is now."""
         with storage(f"read session {session_id}"):
             stored, visible = self._read(session_id)
         if stored.is_settled:
@@ -177,13 +173,11 @@ class SessionDirectory:
             self._keep(session_id, noted)
 
     def _unfinished(self, record: Record, unfinished: Message) -> tuple[Record, bytes]:
-        """What is stored with an unfinished answer, and the line that says so."""
         message = settled_message(unfinished, len(record.messages))
         after = record.with_partial(message, self._folder.presence.name)
         return after, partial_line(after)
 
     def delete(self, session_id: str) -> None:
-        """Remove the session."""
         with storage(f"delete session {session_id}"), self._folder.alone(session_id):
             had_images = self._folder.delete(session_id)
             self._recent.forget(session_id)
@@ -191,7 +185,6 @@ class SessionDirectory:
             self._try_to_sweep()
 
     def load_image(self, sha256: str) -> bytes:
-        """The bytes of an image that a message names."""
         with storage("read an image"):
             return self._folder.blobs.read(sha256)
 
@@ -225,7 +218,6 @@ class SessionDirectory:
             return self._folder.presence.others()
 
     def leave(self) -> None:
-        """Serve the directory no longer."""
         self._folder.presence.leave()
 
     def begin(self, session_id: str, *, is_turn: bool) -> None:
@@ -286,7 +278,6 @@ class SessionDirectory:
 
     @contextmanager
     def _writing(self, session_id: str) -> Iterator[Stored]:
-        """Alone with a session as it is now."""
         with storage(f"save session {session_id}"), self._folder.alone(session_id):
             yield self._current(session_id) or self._folder.read_alone(session_id)
 
@@ -297,7 +288,6 @@ class SessionDirectory:
         return known if known and self._folder.is_current(session_id, known) else None
 
     def _keep(self, session_id: str, stored: Stored) -> None:
-        """Cache what was written, for the turn and for later ones."""
         if turn := self._turns.get(session_id):
             turn.stored = stored
         self._recent.keep(session_id, stored)
@@ -340,7 +330,6 @@ class SessionDirectory:
         return visible.summary(), None if stored.log else stored.file
 
     def _pieces(self, session_id: str) -> Sequence[str] | None:
-        """Return the texts that a session is searched in; None if it cannot be read."""
         try:
             _, visible = self._read(session_id)
         except (SessionNotFound, StorageBusy, OSError):

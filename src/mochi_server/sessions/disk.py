@@ -149,7 +149,6 @@ def write_new(path: Path, data: bytes, *, durably: bool = True) -> None:
 
 
 def sync(path: Path) -> None:
-    """Make a file's content durable. Raises OSError."""
     descriptor = os.open(path, os.O_RDWR | OPEN_SAFELY)
     try:
         os.fsync(descriptor)
@@ -158,7 +157,6 @@ def sync(path: Path) -> None:
 
 
 def _read_all(descriptor: int, size: int) -> bytes:
-    """A file's content, in one call where it is as long as it said."""
     parts = [os.read(descriptor, size + 1)]
     while len(parts[0]) != size and parts[-1]:
         parts.append(os.read(descriptor, size + 1))

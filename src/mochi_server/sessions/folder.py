@@ -85,7 +85,6 @@ class SessionFolder:
             sync_directory(self._path.parent)
 
     def check(self) -> None:
-        """Write a small file and remove it."""
         disk.check(self._path)
 
     @contextmanager
@@ -125,7 +124,6 @@ class SessionFolder:
             raise SessionNotFound(session_id) from error
 
     def is_current(self, session_id: str, stored: Stored) -> bool:
-        """Whether nobody has written since."""
         seen = disk.signature(self._file(session_id)), disk.signature(self._log(session_id))
         return seen == (stored.file, stored.log)
 
@@ -146,7 +144,6 @@ class SessionFolder:
         return Stored(record, written, None)
 
     def note(self, session_id: str, before: Stored, record: Record, line: bytes, *, durably: bool = True) -> Stored:
-        """Add a line to the turn log."""
         return Stored(record, before.file, disk.append(self._log(session_id), line, durably=durably))
 
     def delete(self, session_id: str) -> bool:

@@ -96,12 +96,6 @@ _BY_TRIGRAMS = "id IN (SELECT rowid FROM trigrams WHERE trigrams MATCH ?) AND"
 
 _log = logging.getLogger(__name__)
 
-Summarise = Callable[[str], tuple[dict[str, Any], Signature | None] | None]
-"""Return a session's list entry and the signature of its file; None for the signature while a turn log lies beside it.
-
-None for what is not a session. Raises StorageBusy while the file is being written.
-"""
-
 
 @dataclass(frozen=True)
 class _Comparison:
@@ -119,10 +113,14 @@ class SessionIndex:
         self,
         directory: Path,
         scan: Callable[[Mapping[str, tuple[int | None, ...]]], Changes],
-        summarise: Summarise,
+        summarise: Callable[[str], tuple[dict[str, Any], Signature | None] | None],
         read_texts: Callable[[str], Sequence[str] | None],
     ) -> None:
-        """``read_texts`` returns the texts that a session is searched in; None if it cannot be read now."""
+        """``summarise`` reads a session's list entry and signature (None while a turn log lies beside it).
+
+        ``read_texts`` reads the texts that it is searched in. Both return None for what is not a session or cannot
+        be read; ``summarise`` raises StorageBusy while the file is being written.
+        """
         self._directory = directory
         self._path = directory / ".index.sqlite"
         self._scan = scan
@@ -165,7 +163,8 @@ class SessionIndex:
                         self._compared = replace(self._compared, index=signature(self._path))
                     return page
             self._compared = None
-            page = self._query(self._in_memory(), query, wanted)
+            self._memory = self._memory or _prepared(sqlite3.connect(":memory:", check_same_thread=False))
+            page = self._query(self._memory, query, wanted)
             self._compared = None  # it is not valid for the file
             return page
 
@@ -211,15 +210,14 @@ class SessionIndex:
         rows, removed, unsettled, is_complete = [], set(gone), set(), True
         for session_id in changed:
             try:
-                summary = self._summarise(session_id)
+                entry, seen = self._summarise(session_id) or (None, None)
             except StorageBusy:
                 is_complete = False
                 continue
-            if summary is None:
+            if entry is None:
                 removed.add(session_id)
                 is_complete = False
                 continue
-            entry, seen = summary
             if seen is None:
                 unsettled.add(session_id)
             rows.append((session_id, *(seen or (None, None, None)), timestamp(entry["updated_at"]), encode(entry)))
@@ -259,14 +257,7 @@ class SessionIndex:
         with suppress(OSError):
             os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY, 0o600))
         with closing(sqlite3.connect(self._path, timeout=_BUSY_SECONDS)) as database:
-            _prepare(database)
-            yield database
-
-    def _in_memory(self) -> sqlite3.Connection:
-        if self._memory is None:
-            self._memory = sqlite3.connect(":memory:", check_same_thread=False)
-            _prepare(self._memory)
-        return self._memory
+            yield _prepared(database)
 
     def _discard(self) -> None:
         for suffix in ("", "-journal", "-wal", "-shm"):
@@ -274,7 +265,7 @@ class SessionIndex:
                 self._path.with_name(self._path.name + suffix).unlink()
 
 
-def _prepare(database: sqlite3.Connection) -> None:
+def _prepared(database: sqlite3.Connection) -> sqlite3.Connection:
     # A power cut may damage the index, which is then rebuilt: writes do not wait for the disk.
     database.execute("PRAGMA synchronous = OFF")
     database.execute("PRAGMA secure_delete = ON")
@@ -287,6 +278,7 @@ def _prepare(database: sqlite3.Connection) -> None:
         database.executescript(f"BEGIN EXCLUSIVE; {_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT;")
         with suppress(sqlite3.OperationalError):
             database.execute(_TRIGRAMS)
+    return database
 
 
 def _page(database: sqlite3.Connection, query: SessionQuery, ids: set[str] | None) -> SessionPage:

@@ -37,7 +37,6 @@ def _message(message: Message) -> Iterator[str]:
 
 
 def _call(call: object) -> str:
-    """A call; files may hold something else there."""
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict):
         return f"Calls:\n\n{_json(call)}"

@@ -117,7 +117,6 @@ class MemorySessionStore:
         return record.session()
 
     def _sweep(self) -> None:
-        """Remove images that no message names any more."""
         if self._images:
             named = {name for record in self._records.values() for name in images_in(record.messages)}
             self._images = {name: data for name, data in self._images.items() if name in named}

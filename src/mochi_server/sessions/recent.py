@@ -23,7 +23,6 @@ class RecentSessions:
         self._lock = threading.Lock()
 
     def get(self, session_id: str) -> Stored | None:
-        """Return a session as it was last read or written."""
         with self._lock:
             if session_id not in self._kept:
                 return None
@@ -43,7 +42,6 @@ class RecentSessions:
                 self._forget(next(iter(self._kept)))
 
     def forget(self, session_id: str) -> None:
-        """A session is gone."""
         with self._lock:
             self._forget(session_id)
 

@@ -188,7 +188,6 @@ class ChatSession:
         return cls(metadata, whole, {key: value for key, value in stored.items() if key not in _PARTS})
 
     def to_dict(self) -> dict[str, Any]:
-        """The file's content."""
         return {"metadata": self.metadata.to_dict(), "messages": list(self._messages)} | self.extra
 
     @property
@@ -284,7 +283,6 @@ def _cut_title(line: str) -> str:
 
 
 def system_message(content: str, source_file: str | None = None) -> Message:
-    """A new system message."""
     stored: Message = {"role": "system", "content": content, "source_file": source_file}
     return {**stored, "message_id": new_id(), "timestamp": now()}
 
