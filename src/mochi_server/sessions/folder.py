@@ -172,10 +172,10 @@ class SessionFolder:
                         unchanged.add(session_id)
                     elif is_session_id(session_id) and stat.S_ISREG(status.st_mode):
                         changed.add(session_id)
-                elif name.startswith(".") and name.endswith(disk.TEMPORARY):
+                elif name[0] == "." and name.endswith(disk.TEMPORARY):
                     _sweep(self._path / name)
-                elif name.endswith(_LOG) and is_session_id(session_id := name[1 : -len(_LOG)]):
-                    logs.add(session_id)
+                elif name[0] == "." and name.endswith(_LOG) and is_session_id(name[1 : -len(_LOG)]):
+                    logs.add(name[1 : -len(_LOG)])
         there = unchanged | changed
         for session_id in logs - there:
             _sweep(self._log(session_id))
