@@ -275,6 +275,7 @@ def _prepared(database: sqlite3.Connection) -> sqlite3.Connection:
     if version not in (0, _VERSION):
         raise sqlite3.DatabaseError(f"it has version {version}")
     if version == 0:
+        database.execute("PRAGMA page_size = 16384")  # four times fewer reads than with the default
         database.executescript(f"BEGIN EXCLUSIVE; {_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT;")
         with suppress(sqlite3.OperationalError):
             database.execute(_TRIGRAMS)
