@@ -46,7 +46,6 @@ class Copied:
 
     @property
     def hash(self) -> str:
-        """One hash of all of them."""
         return sha256("".join(sorted(self.hashes)).encode()).hexdigest()[:16]
 
 
@@ -64,7 +63,7 @@ async def copy(source: str, target: str, progress: Callable[[Copied, int], None]
 
 
 def problem_of(source: str, target: str) -> str | None:
-    """Why there is nothing to be copied between these places, in words."""
+    """Return why nothing can be copied between these places, in words."""
     for place in (source, target):
         if "://" in place and not _is_url(place):
             return f"{without_credentials(place)} is neither a directory nor a postgresql:// URL"
@@ -96,7 +95,11 @@ async def _copy_one(source: SessionStore, target: SessionStore, session_id: str,
         session = await source.load(session_id)
     except SessionNotFound:  # deleted meanwhile
         return
-    wanted, found = hash_of(session), await _find(target, session_id)
+    try:
+        found = await target.load(session_id)
+    except SessionNotFound:
+        found = None
+    wanted = hash_of(session)
     if found is not None and hash_of(found) == wanted:
         result.there += 1
     elif found is not None and timestamp(found.metadata.updated_at) > timestamp(session.metadata.updated_at):
@@ -108,26 +111,19 @@ async def _copy_one(source: SessionStore, target: SessionStore, session_id: str,
             result.different.append(session_id)
             return
         result.copied += 1
-    result.messages += len(session.messages)
+    result.messages += len(session.history)
     result.hashes.append(wanted)
 
 
 async def _images(store: SessionStore, session: ChatSession) -> list[Image]:
     """The images that a session names, but for those that are not there."""
     images = []
-    for name in sorted(images_in(session.messages)):
+    for name in sorted(images_in(session.history)):
         try:
             images.append(Image.of(await store.load_image(name)))
         except (BlobNotFound, ValueError):
             _log.warning("session %s names an image that is lost: %s", session.session_id, name)
     return images
-
-
-async def _find(store: SessionStore, session_id: str) -> ChatSession | None:
-    try:
-        return await store.load(session_id)
-    except SessionNotFound:
-        return None
 
 
 async def _ids(store: SessionStore) -> list[str]:

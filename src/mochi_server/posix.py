@@ -14,7 +14,6 @@ if sys.platform == "win32":
     from filelock import FileLock
 else:
     import fcntl
-    import resource
 
 OPEN_SAFELY = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
 """Flags for ``os.open`` that follow no symlink, wait for no fifo's other end and translate no line ends."""
@@ -108,17 +107,6 @@ def alone_with(path: Path, patience: float) -> Iterator[None]:
             yield
         finally:
             let_go(descriptor)
-
-
-def open_files_allowed() -> int:
-    """Return how many files, sockets among them, this process may have open.
-
-    0 on Windows, where an open file cannot be removed and none should be open for long.
-    """
-    if sys.platform != "win32":
-        allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        return sys.maxsize if allowed == resource.RLIM_INFINITY else allowed
-    return 0
 
 
 def terminate_group(leader: int) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 
 from mochi_server.sessions import Message
-from mochi_server.sessions.titles import automatic_title
+from mochi_server.sessions.session import automatic_title
 from mochi_stub.prompt import Prompt
 from mochi_stub.reply import Failure, Reply, Text
 from tests.support.api import Api, error_of

@@ -37,7 +37,7 @@ def test_killed_writer_leaves_every_session_whole(manager: SessionManager, sessi
         for name in named_images(manager, known):
             assert (sessions_dir / "blobs" / name).stat().st_size > 100_000, f"round {number}: an image is gone"
     assert not list(sessions_dir.glob("*.corrupt-*"))
-    assert_what_was_left_is_swept(manager, sessions_dir)
+    assert_what_was_left_is_swept(sessions_dir)
     SessionDirectory(sessions_dir).sweep()
     assert {path.name for path in (sessions_dir / "blobs").iterdir()} == named_images(manager, known)
 
@@ -87,8 +87,8 @@ def named_images(manager: SessionManager, known: Known) -> set[str]:
     return {name for session_id in known for name in images_in(manager.load_session(session_id).messages)}
 
 
-def assert_what_was_left_is_swept(manager: SessionManager, sessions_dir: Path) -> None:
+def assert_what_was_left_is_swept(sessions_dir: Path) -> None:
     for path in sessions_dir.glob(".*.tmp"):
         os.utime(path, (0, 0))  # only files older than an hour are swept
-    manager.list_sessions()
+    SessionManager(sessions_dir).list_sessions()  # a new one scans the directory
     assert not list(sessions_dir.glob(".*.tmp"))

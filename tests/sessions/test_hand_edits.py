@@ -9,6 +9,7 @@ import pytest
 
 from mochi_server.errors import SessionNotFound, StorageBusy
 from mochi_server.sessions import FileSessionStore, SessionManager, SessionQuery
+from mochi_server.sessions import index as session_index
 from mochi_server.sessions.folder import EDIT_SECONDS
 from tests.sessions.samples import file_of, said, stored_session
 
@@ -27,7 +28,10 @@ async def test_read_waits_for_a_file_that_is_being_written(files: FileSessionSto
     assert not list(sessions_dir.glob("*.corrupt-*"))
 
 
-async def test_list_keeps_the_entry_of_a_file_being_written(files: FileSessionStore, sessions_dir: Path) -> None:
+async def test_list_keeps_the_entry_of_a_file_being_written(
+    files: FileSessionStore, sessions_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_index, "TRUSTED_SECONDS", 0)
     session = await stored_session(files)
     path = file_of(sessions_dir, session.session_id)
     before = await files.list(SessionQuery())

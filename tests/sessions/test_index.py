@@ -2,22 +2,21 @@
 
 import os
 import sqlite3
+import time
 from pathlib import Path
 
 import pytest
 
-from mochi_server import inotify
 from mochi_server.errors import StorageFailed
-from mochi_server.sessions import FileSessionStore, SessionCreationOptions, SessionManager, SessionQuery, disk
+from mochi_server.sessions import FileSessionStore, SessionCreationOptions, SessionManager, SessionQuery, disk, folder
 from mochi_server.sessions import index as session_index
 from tests.sessions.samples import answered, file_of, log_of, read_count, said, stored_session
 
 
-@pytest.fixture(params=["told of", "looked for"], autouse=True)
-def changes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the system tells of changes, and where it does not."""
-    if request.param == "looked for":
-        monkeypatch.setattr(inotify, "_LOCAL", frozenset())
+@pytest.fixture(autouse=True)
+def untrusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compare all files for each list, as after a while."""
+    monkeypatch.setattr(session_index, "TRUSTED_SECONDS", 0)
 
 
 @pytest.fixture
@@ -146,10 +145,10 @@ def test_equal_times_are_listed_in_a_stable_order(manager: SessionManager, ids: 
 def test_naive_aware_and_invalid_times_are_sorted_together(manager: SessionManager, sessions_dir: Path) -> None:
     times = ["2026-01-01T12:00:00", "2026-01-01T13:30:00+02:00", "2026-01-01T11:00:00Z", "..."]
     sessions_dir.mkdir()
-    for number, time in enumerate(times):
+    for number, moment in enumerate(times):
         session_id = f"{number:010x}"
         file_of(sessions_dir, session_id).write_text(
-            f'{{"metadata": {{"session_id": "{session_id}", "model": "m", "updated_at": "{time}"}}, "messages": []}}'
+            f'{{"metadata": {{"session_id": "{session_id}", "model": "m", "updated_at": "{moment}"}}, "messages": []}}'
         )
     assert [entry["updated_at"] for entry in manager.list_sessions()] == times
 
@@ -205,26 +204,39 @@ def test_replaced_directory_is_listed(manager: SessionManager, ids: list[str], s
     assert listed(manager) == [another.session_id]
 
 
-def test_list_too_long_for_memory_comes_from_the_file(
-    manager: SessionManager, ids: list[str], monkeypatch: pytest.MonkeyPatch
+def test_unchanged_directory_is_not_scanned_again(
+    manager: SessionManager, ids: list[str], sessions_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_index, "_KEPT_BYTES", 0)
-    reads = read_count(monkeypatch)
-    assert listed(manager) == listed(manager) == ids
-    assert reads() == 0
-
-
-def test_all_changes_are_listed_after_a_queue_overflow(
-    manager: SessionManager, ids: list[str], sessions_dir: Path
-) -> None:
-    notes = [sessions_dir / "a.txt", sessions_dir / "b.txt"]
-    for path in notes:
-        path.touch()
-    for _ in range(10_000):
-        for path in notes:
-            os.utime(path)
+    monkeypatch.setattr(session_index, "TRUSTED_SECONDS", 60)
+    past = time.time() - 60
     file_of(sessions_dir, ids[1]).unlink()
+    os.utime(sessions_dir, (past, past))
     assert listed(manager) == [ids[0], ids[2]]
+    with monkeypatch.context() as blind:
+        blind.delattr(folder, "scanning")
+        assert listed(manager) == [ids[0], ids[2]]
+        assert [entry["session_id"] for entry in manager.list_sessions(limit=1, offset=1)] == [ids[2]]
+        assert [entry["session_id"] for entry in manager.list_sessions(text="m")] == []
+    new = SessionManager(sessions_dir).create_session(SessionCreationOptions(model="o")).session_id
+    assert listed(manager) == [new, ids[0], ids[2]]
+    index = sessions_dir / ".index.sqlite"
+    index.unlink()
+    os.utime(sessions_dir, (past, past))
+    assert listed(manager) == [new, ids[0], ids[2]]
+
+
+def test_edit_in_place_is_listed_within_the_trusted_time(
+    manager: SessionManager, ids: list[str], sessions_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_index, "TRUSTED_SECONDS", 0.2)
+    past = time.time() - 60
+    os.utime(sessions_dir, (past, past))
+    assert len(listed(manager)) == 3
+    path = file_of(sessions_dir, ids[2])
+    path.write_text(path.read_text().replace('"model": "m"', '"model": "n"'))
+    until = time.monotonic() + 10
+    while [entry["model"] for entry in manager.list_sessions()] != ["m", "m", "n"]:
+        assert time.monotonic() < until
 
 
 def _fail(*_: object) -> bytes:

@@ -5,8 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from mochi_server.sessions import SessionCreationOptions, SessionManager, texts
+from mochi_server.sessions import SessionCreationOptions, SessionManager
+from mochi_server.sessions import index as session_index
 from tests.sessions.samples import answered, file_of, read_count, said
+
+
+@pytest.fixture(autouse=True)
+def untrusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compare all files for each list, as after a while."""
+    monkeypatch.setattr(session_index, "TRUSTED_SECONDS", 0)
 
 
 @pytest.fixture
@@ -93,7 +100,7 @@ def test_every_text_is_searched_without_trigrams(
     manager: SessionManager, ids: list[str], index: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index.unlink()
-    monkeypatch.setattr(texts, "_TRIGRAMS", "CREATE VIRTUAL TABLE trigrams USING no_such_module (text)")
+    monkeypatch.setattr(session_index, "_TRIGRAMS", "CREATE VIRTUAL TABLE trigrams USING no_such_module (text)")
     assert found(manager, "apple fruit") == ids[:1]
     manager.append_messages(ids[1], [said("apple")])
     assert found(manager, "apple fruit") == ids[::-1]
@@ -103,7 +110,7 @@ def test_texts_are_indexed_in_steps(
     manager: SessionManager, ids: list[str], index: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index.unlink()
-    monkeypatch.setattr(texts, "_STEP_SECONDS", 0)
+    monkeypatch.setattr(session_index, "_STEP_SECONDS", 0)
     assert found(manager, "fruit") == ids[::-1]
 
 

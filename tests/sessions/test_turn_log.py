@@ -2,7 +2,6 @@
 
 import asyncio
 import shutil
-import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from hashlib import blake2b
@@ -13,7 +12,6 @@ import pytest
 
 from mochi_server.errors import SessionNotFound
 from mochi_server.sessions import ChatSession, FileSessionStore, Message, SessionManager
-from mochi_server.sessions import directory as directory_module
 from mochi_server.sessions.encoding import encode
 from mochi_server.sessions.session import timestamp
 from mochi_server.sessions.turnlog import Record, overlay, tail_line
@@ -32,11 +30,6 @@ def crash(tmp_path: Path, sessions_dir: Path) -> Crash:
 
 def loaded(directory: Path, session: ChatSession) -> ChatSession:
     return SessionManager(directory).load_session(session.session_id)
-
-
-def open_files() -> int:
-    """How many files, and whatever else, this process has open."""
-    return len(list(Path("/dev/fd").iterdir()))
 
 
 async def test_turn_writes_whole_file_at_first_change_and_end(files: FileSessionStore, sessions_dir: Path) -> None:
@@ -137,29 +130,6 @@ async def test_log_deleted_during_a_turn_is_recreated(
         await files.checkpoint(session.session_id, answered("so far"))
         directory = crash()
     assert contents(loaded(directory, session)) == ["a", "so far"]
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="it keeps no log open")
-async def test_turns_beyond_the_open_file_limit_are_logged(
-    sessions_dir: Path, crash: Crash, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(directory_module, "open_files_allowed", lambda: 12)
-    files = FileSessionStore(sessions_dir)
-    sessions = [await stored_session(files, said("a")) for _ in range(8)]
-    async with AsyncExitStack() as holds:
-        for session in sessions:
-            await holds.enter_async_context(files.hold(session.session_id, run_id="r"))
-        before = open_files()
-        for text in ("so", "so f", "so far"):
-            for session in sessions:
-                await files.checkpoint(session.session_id, answered(text))
-        directory = crash()
-        assert open_files() == before + 3
-        await files.append(sessions[0].session_id, [answered("so far.")], ends_turn=True)
-        assert open_files() == before + 2
-    assert open_files() == before
-    assert {tuple(contents(loaded(directory, session))) for session in sessions} == {("a", "so far")}
-    await files.aclose()
 
 
 async def test_checkpoint_replaced_by_a_later_message_is_ignored(files: FileSessionStore, crash: Crash) -> None:

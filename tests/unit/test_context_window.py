@@ -7,7 +7,7 @@ import pytest
 
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.services.context_window import WindowDecision, WindowRegistry
-from mochi_server.sessions.session import default_window_config
+from mochi_server.sessions.types import default_window_config
 
 NOW = "2026-01-01T00:00:00+00:00"
 

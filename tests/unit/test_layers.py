@@ -12,7 +12,6 @@ LAYERS = [
     "constants",
     "addresses",
     "posix",
-    "inotify",
     "turns",
     "logs",
     "errors",

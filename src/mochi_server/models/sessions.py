@@ -4,7 +4,6 @@ import re
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
-from pydantic.config import JsonDict
 from pydantic.json_schema import SkipJsonSchema
 
 from mochi_server.constants import MAX_TITLE_CHARS
@@ -124,16 +123,14 @@ class MessageEdit(StrictBody):
     content: NonBlank = Field(description="The new text.")
 
 
-def _given(field: str) -> JsonDict:
-    return {"required": [field], "properties": {field: {"type": "string"}}}
-
-
 class SystemPromptUpdate(StrictBody):
     """A new system prompt. ``source_file`` alone loads that prompt file; with a text it labels it."""
 
     model_config = ConfigDict(
         json_schema_extra={
-            "anyOf": [_given("content"), _given("source_file")],
+            "anyOf": [
+                {"required": [field], "properties": {field: {"type": "string"}}} for field in ("content", "source_file")
+            ],
             "examples": [{"source_file": "helpful.md"}],
         },
     )

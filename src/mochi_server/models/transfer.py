@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, RootModel, model_valida
 from mochi_server.models.common import StrictBody, whole
 from mochi_server.models.sessions import SessionList
 from mochi_server.services.open_webui import OpenWebUIBareChat, OpenWebUIChat
-from mochi_server.services.session_file import SessionFile
+from mochi_server.services.transfer import SessionFile
 
 ExportFormat = Literal["json", "markdown"]
 _COMPONENTS = "#/components/schemas/"

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 from mochi_server.sessions.encoding import decode, encode, settle
 from mochi_server.sessions.history import History
 from mochi_server.sessions.search import folded
-from mochi_server.sessions.session import ChatSession, SessionMetadata
-from mochi_server.sessions.titles import automatic_title
+from mochi_server.sessions.session import ChatSession, SessionMetadata, automatic_title
 from mochi_server.sessions.types import Message
 
 REMEMBERED_BYTES = 128 * 1024 * 1024

@@ -36,10 +36,9 @@ from mochi_server.sessions.finishing import finished
 from mochi_server.sessions.history import History
 from mochi_server.sessions.images import Image, is_sha256
 from mochi_server.sessions.locks import Holds
-from mochi_server.sessions.pages import SessionPage
 from mochi_server.sessions.search import words
 from mochi_server.sessions.session import ChatSession, SessionMetadata, is_session_id, new_id, revision_at, timestamp
-from mochi_server.sessions.store import NewSession
+from mochi_server.sessions.store import NewSession, SessionPage
 from mochi_server.sessions.types import Message, SessionQuery
 from mochi_server.sessions.unfinished import cut_off, with_results
 

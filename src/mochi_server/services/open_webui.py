@@ -11,8 +11,7 @@ from typing import Any, Literal, TypeGuard
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from mochi_server.constants import MAX_TITLE_CHARS
-from mochi_server.sessions.session import ChatSession, SessionMetadata, new_id, now
-from mochi_server.sessions.titles import one_line
+from mochi_server.sessions.session import ChatSession, SessionMetadata, new_id, now, one_line
 from mochi_server.sessions.types import Message, Role
 
 _UNKNOWN_MODEL = "unknown"
@@ -146,7 +145,6 @@ def _message(message: OpenWebUIMessage, created: str) -> Message:
 
 
 def _items(output: Any, kind: str) -> list[str]:
-    """What the items of a kind say."""
     items = [item for item in output if isinstance(item, dict)] if isinstance(output, list) else []
     texts = (_text(item.get("summary") or item.get("content")) for item in items if item.get("type") == kind)
     return [text for text in texts if text]

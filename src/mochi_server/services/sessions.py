@@ -21,13 +21,8 @@ from mochi_server.sessions.edits import Tail, edited, with_system_prompt, withou
 from mochi_server.sessions.images import Image, images_in, media_type_of
 from mochi_server.sessions.session import ChatSession, now
 from mochi_server.sessions.store import SessionStore
-from mochi_server.sessions.types import AgentSettings, SessionCreationOptions, ToolSettings
+from mochi_server.sessions.types import SessionCreationOptions, ToolSettings
 from mochi_server.tools.library import ToolLibrary
-
-_CLEARED = {"tool_settings": ToolSettings, "agent_settings": AgentSettings}
-"""Fields whose cleared value is not None."""
-
-_UNCHANGED = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +68,7 @@ class SessionService:
 
         ``context_window`` is ``{"current_window": tokens}``; None, there or as a whole, leaves it to the server.
         """
-        fields: dict[str, Any] = {name: _cleared(name) if value is None else value for name, value in changes.items()}
+        fields = dict(changes)
         session = await self._store.load(session_id)
         if not fields:
             return session
@@ -85,10 +80,13 @@ class SessionService:
             return await self._store.patch(session_id, fields)
         model = await self._client.find_model(fields.get("model") or session.model)
         fields["context_window_config"] = await self._window_config(session, model, fields)
-        window = fields.pop("context_window", _UNCHANGED)
+        fields.pop("context_window", None)
         patched = await self._store.patch(session_id, fields)
-        if window is not _UNCHANGED:
-            self._set_window(session_id, model, _chosen(window))
+        if "context_window" in changes:
+            if (chosen := _chosen(changes["context_window"])) is None:
+                self._windows.release(model.name)
+            else:
+                self._windows.override(model, chosen, session_id)
         return patched
 
     async def delete(self, session_id: str) -> None:
@@ -175,17 +173,7 @@ class SessionService:
             decision = replace(decision, reason="initial_setup")
         return self._windows.adjusted(config, decision, now())
 
-    def _set_window(self, session_id: str, model: ModelInfo, chosen: int | None) -> None:
-        if chosen is None:
-            self._windows.release(model.name)
-        else:
-            self._windows.override(model, chosen, session_id)
-
 
 def _chosen(context_window: Mapping[str, Any] | None) -> int | None:
     """The window that a client sets; None if the server shall choose."""
     return (context_window or {}).get("current_window")
-
-
-def _cleared(name: str) -> object:
-    return _CLEARED[name]() if name in _CLEARED else None

@@ -1,24 +1,73 @@
-"""Sessions that go their own ways: forked from another, written out as files, read in from files."""
+"""Forks of sessions, and sessions that are exported to files and imported from them, with their images."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from typing import Any, Literal, TypeVar
+import binascii
+from base64 import b64decode, b64encode
+from collections.abc import AsyncIterator, Collection, Sequence
+from typing import Annotated, Any, Literal, TypeVar
 
 import anyio
 import orjson
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from mochi_server.errors import ShuttingDown, ValidationFailed
-from mochi_server.services.file_images import read_images, with_images
+from mochi_server.errors import BlobNotFound, ShuttingDown, ValidationFailed
 from mochi_server.services.open_webui import OpenWebUIBareChat, OpenWebUIChat, session_of
-from mochi_server.services.session_file import SessionFile
+from mochi_server.sessions.edits import forked, index_of
 from mochi_server.sessions.encoding import MAX_LEVELS, encode, encode_file, is_nested_deeper, parse
-from mochi_server.sessions.forks import forked, index_of
 from mochi_server.sessions.images import Image, images_in
 from mochi_server.sessions.markdown import as_markdown
-from mochi_server.sessions.pages import SessionPage
 from mochi_server.sessions.session import ChatSession, new_id
-from mochi_server.sessions.store import SessionStore
+from mochi_server.sessions.store import SessionPage, SessionStore
+from mochi_server.sessions.types import Role
+
+_FILE_END = b"\n}\n"
+
+
+class _Open(BaseModel):
+    """Stored files may hold more, and are read as leniently as possible; imports check what is named here."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+
+class FileCallFunction(_Open):
+    """What is called, with what."""
+
+    name: str
+    arguments: dict[str, Any]
+
+
+class FileCall(_Open):
+    """A tool call as Ollama writes it."""
+
+    id: str
+    function: FileCallFunction
+
+
+class FileMessage(_Open):
+    """A message of a session file."""
+
+    role: Role
+    content: str
+    message_id: str | None = None
+    timestamp: str | None = None
+    tool_calls: list[FileCall] | None = None
+
+
+class FileMetadata(_Open):
+    """The head of a session file."""
+
+    model: Annotated[str, Field(min_length=1, max_length=500)]
+
+
+class SessionFile(_Open):
+    """A session as it is stored and exported: `metadata`, which is what lists show of it, and its `messages`.
+
+    In exports, `blobs` are the images that messages name: base64 of their bytes, by their SHA-256 in hex.
+    """
+
+    metadata: FileMetadata
+    messages: list[FileMessage]
+    blobs: dict[str, str] | None = None
 
 
 class TransferService:
@@ -30,29 +79,46 @@ class TransferService:
         self._max_sessions = max_sessions
         self._shutdown = shutdown
         self._importing = asyncio.Lock()
-        """A large file takes much memory while it is read: one at a time."""
+        """Large files take much memory: one import at a time."""
 
     async def fork(self, session_id: str, index: int | None = None, message_id: str | None = None) -> ChatSession:
-        """A new session with the history up to a message; the origin stays as it is, and may be running."""
-        origin = await self._store.load(session_id)
+        """Create a session with the history up to a message. The original stays as it is, and may be running."""
+        original = await self._store.load(session_id)
         if message_id is not None:
-            index = index_of(origin, message_id)
-        return await self._store.create(forked(origin, index))
+            index = index_of(original, message_id)
+        return await self._store.create(forked(original, index))
 
     async def export(self, session_id: str, form: Literal["json", "markdown"]) -> AsyncIterator[bytes]:
-        """A session as a file, in parts; as JSON, with the bytes of its images."""
+        """Return a session as a file, in parts; as JSON, with the bytes of its images."""
         session = await self._store.load(session_id)
         file = await asyncio.to_thread(_written, session, form)
-        return with_images(file, sorted(images_in(session.history)) if form == "json" else (), self._store)
+        return self._with_images(file, sorted(images_in(session.history)) if form == "json" else ())
+
+    async def _with_images(self, file: bytes, names: Collection[str]) -> AsyncIterator[bytes]:
+        """Add images to an encoded session file, one at a time. Images that no longer exist are left out."""
+        if not names:
+            yield file
+            return
+        yield file.removesuffix(_FILE_END) + b',\n  "blobs": {'
+        between = b"\n    "
+        for name in names:
+            try:
+                data = await self._store.load_image(name)
+            except BlobNotFound:
+                continue
+            encoded = await asyncio.to_thread(b64encode, data)
+            yield b"".join([between, b'"', name.encode(), b'": "', encoded, b'"'])
+            between = b",\n    "
+        yield b"\n  }" + _FILE_END
 
     async def import_sessions(self, data: bytes) -> SessionPage:
-        """Store the sessions of a file under new ids, all or none. They are listed in its order.
+        """Store the sessions of a file under new ids, all or none, and return them in the file's order.
 
         Raises ValidationFailed, and ShuttingDown once the server drains.
         """
         async with self._importing:
             self._refuse_at_shutdown()
-            sessions = await asyncio.to_thread(read_sessions, data, self._max_sessions)
+            sessions = await asyncio.to_thread(_read_sessions, data, self._max_sessions)
             stored = await self._store.create_all(sessions, check=self._refuse_at_shutdown)
             return await asyncio.to_thread(_page, stored)
 
@@ -61,12 +127,18 @@ class TransferService:
             raise ShuttingDown
 
 
+def _written(session: ChatSession, form: Literal["json", "markdown"]) -> bytes:
+    if form == "markdown":
+        return as_markdown(session).encode()
+    return encode_file(session.metadata, [encode(message) for message in session.history], session.extra)
+
+
 def _page(sessions: Sequence[ChatSession]) -> SessionPage:
     return SessionPage.of([session.summary_object() for session in sessions], len(sessions))
 
 
-def read_sessions(data: bytes, max_sessions: int) -> list[tuple[ChatSession, list[Image]]]:
-    """The sessions of a file, with new ids, and their images: one or a list, of this server or of Open WebUI.
+def _read_sessions(data: bytes, max_sessions: int) -> list[tuple[ChatSession, list[Image]]]:
+    """Read the sessions of a file, with new ids, and their images: one or a list, of this server or of Open WebUI.
 
     Raises ValidationFailed.
     """
@@ -92,26 +164,20 @@ def read_sessions(data: bytes, max_sessions: int) -> list[tuple[ChatSession, lis
 
 def _read(number: int, item: object) -> tuple[ChatSession, list[Image]]:
     if isinstance(item, dict) and "metadata" in item:
-        return _session_of_file(number, item)
+        _checked(number, item, SessionFile)
+        item["metadata"]["session_id"] = new_id()
+        blobs = item.pop("blobs", None) or {}
+        session = ChatSession.from_dict(item)
+        named = images_in(session.history)
+        try:
+            return session, [_image(name, encoded) for name, encoded in blobs.items() if name in named]
+        except ValueError as error:
+            raise _invalid(number, f"cannot be imported: {error}") from error
     if isinstance(item, dict) and "chat" in item:
         return session_of(_checked(number, item, OpenWebUIChat)), []
     if isinstance(item, dict) and "history" in item:
         return session_of(OpenWebUIChat(chat=_checked(number, item, OpenWebUIBareChat))), []
-    problem = "is neither a session of this server nor a chat of Open WebUI"
-    raise ValidationFailed(f"Item {number} of the file {problem}.", item=number, errors=[])
-
-
-def _session_of_file(number: int, item: dict[str, Any]) -> tuple[ChatSession, list[Image]]:
-    _checked(number, item, SessionFile)
-    item["metadata"]["session_id"] = new_id()
-    blobs = item.pop("blobs", None) or {}
-    session = ChatSession.from_dict(item)
-    try:
-        return session, read_images(blobs, images_in(session.history))
-    except ValueError as error:
-        raise ValidationFailed(
-            f"Item {number} of the file cannot be imported: {error}", item=number, errors=[]
-        ) from error
+    raise _invalid(number, "is neither a session of this server nor a chat of Open WebUI.")
 
 
 _Checked = TypeVar("_Checked", bound=BaseModel)
@@ -122,21 +188,27 @@ def _checked(number: int, item: dict[str, Any], kind: type[_Checked]) -> _Checke
         orjson.dumps(item)
         return kind.model_validate(item)
     except TypeError as error:
-        raise ValidationFailed(
-            f"Item {number} of the file holds something that cannot be stored: {error}", item=number, errors=[]
-        ) from error
+        raise _invalid(number, f"holds something that cannot be stored: {error}") from error
     except ValidationError as error:
         problems = error.errors(include_url=False, include_input=False, include_context=False)
         first = problems[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise ValidationFailed(
-            f"Item {number} of the file cannot be imported: {where}: {first['msg'].removeprefix('Value error, ')}",
-            item=number,
-            errors=[{"loc": list(each["loc"]), "msg": each["msg"], "type": each["type"]} for each in problems[:20]],
-        ) from error
+        errors = [{"loc": list(each["loc"]), "msg": each["msg"], "type": each["type"]} for each in problems[:20]]
+        message = first["msg"].removeprefix("Value error, ")
+        raise _invalid(number, f"cannot be imported: {where}: {message}", errors) from error
 
 
-def _written(session: ChatSession, form: Literal["json", "markdown"]) -> bytes:
-    if form == "markdown":
-        return as_markdown(session).encode()
-    return encode_file(session.metadata, [encode(message) for message in session.messages], session.extra)
+def _invalid(number: int, problem: str, errors: Sequence[object] = ()) -> ValidationFailed:
+    return ValidationFailed(f"Item {number} of the file {problem}", item=number, errors=list(errors))
+
+
+def _image(name: str, encoded: str) -> Image:
+    try:
+        image = Image.of(b64decode(encoded, validate=True))
+    except binascii.Error as error:
+        raise ValueError(f"blobs.{name}: not an image: the base64 is broken") from error
+    except ValueError as error:
+        raise ValueError(f"blobs.{name}: {error}") from error
+    if image.sha256 != name:
+        raise ValueError(f"blobs.{name}: the bytes are another image's, {image.sha256}")
+    return image

@@ -5,9 +5,8 @@ from mochi_server.sessions.files import FileSessionStore
 from mochi_server.sessions.images import Image
 from mochi_server.sessions.manager import SessionManager
 from mochi_server.sessions.memory import MemorySessionStore
-from mochi_server.sessions.pages import SessionPage
 from mochi_server.sessions.session import ChatSession, SessionMetadata
-from mochi_server.sessions.store import SessionStore
+from mochi_server.sessions.store import SessionPage, SessionStore
 from mochi_server.sessions.types import (
     AgentSettings,
     ImageReference,

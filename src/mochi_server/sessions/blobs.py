@@ -1,8 +1,8 @@
 """The images of a sessions directory: ``blobs/<sha256>``, each stored once and kept while a session names it.
 
-Which are needed is read from the sessions' own files, under a lock that also covers the writing of a new reference:
-there is no count that a crash, a restored file or a session copied by hand could make wrong. A crash between leaves at
-worst a file that nobody needs, which the next sweep takes.
+The session files say which images are needed, and are read under a lock that also covers writing a new reference.
+A count could be wrong after a crash, or after a session was restored or copied by hand. A crash leaves at worst an
+image that no session names, which the next sweep removes.
 """
 
 import logging
@@ -38,7 +38,6 @@ class BlobFolder:
         """What files name, so that a sweep reads only those that have changed."""
 
     def read(self, name: str) -> bytes:
-        """An image's bytes. Raises BlobNotFound, OSError."""
         found = disk.read(self._path / name) if is_sha256(name) else None
         if found is None:
             raise BlobNotFound(name)
@@ -87,33 +86,27 @@ class BlobFolder:
                 disk.write(path, image.data)
 
     def _there(self) -> list[Path]:
-        """The files that are ours; others in the folder are somebody else's."""
+        """Return the files that this class wrote, or began to write."""
         if not self._path.is_dir():
             return []
         return [path for path in self._path.iterdir() if is_sha256(path.name) or path.name.endswith(disk.TEMPORARY)]
 
     def _needed(self) -> set[str]:
-        """Every image that a session names. Raises OSError where one cannot be read."""
+        """Return every image that a session names. Raises OSError if a file cannot be read."""
         known: dict[str, tuple[disk.Signature, frozenset[str]]] = {}
-        # What is being imported first: what is moved meanwhile is then seen in either place.
+        # Files move from imports to sessions, and changes from logs (whose names begin with a dot) to files: in this
+        # order, what moves meanwhile is seen in one of the two places.
         for folder in (*self._sessions.glob(f"{STAGED}*"), self._sessions):
-            known |= self._named_in_files_of(folder)
+            with suppress(FileNotFoundError):  # the import has ended
+                for name in sorted(path.name for path in folder.iterdir() if _SESSION in path.name):
+                    if (seen := disk.signature(folder / name)) is not None:
+                        before = self._known.get(name)
+                        known[name] = before if before and before[0] == seen else (seen, _names(folder / name))
         self._known = known
         return {image for _, images in known.values() for image in images}
 
-    def _named_in_files_of(self, folder: Path) -> dict[str, tuple[disk.Signature, frozenset[str]]]:
-        known: dict[str, tuple[disk.Signature, frozenset[str]]] = {}
-        # Logs, whose names begin with a dot, first: what goes from one into its file meanwhile is then seen in either.
-        with suppress(FileNotFoundError):  # the import has ended
-            for name in sorted(path.name for path in folder.iterdir() if _SESSION in path.name):
-                path = folder / name
-                if (signature := disk.signature(path)) is not None:
-                    before = self._known.get(name)
-                    known[name] = before if before and before[0] == signature else (signature, _names(path))
-        return known
-
 
 def _names(path: Path) -> frozenset[str]:
-    """What a file names, be it whole or not. Raises OSError."""
+    """Return the images that a file names, even if it is damaged. Raises OSError."""
     found = disk.read(path)
     return frozenset() if found is None else frozenset(name.decode() for name in _NAMED.findall(found[0]))

@@ -6,26 +6,23 @@ its end, a large one at its end alone; the rest are lines of the turn log, which
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Semaphore
 from typing import Any
 
 from mochi_server.errors import SessionConflict, SessionNotFound, StorageBusy, StorageFailed
-from mochi_server.posix import open_files_allowed
 from mochi_server.sessions.changes import FieldChanges, settled_fields, settled_message
-from mochi_server.sessions.disk import OpenFile, Signature
+from mochi_server.sessions.disk import Signature
 from mochi_server.sessions.encoding import settle
 from mochi_server.sessions.folder import SessionFolder, Stored, storage
 from mochi_server.sessions.images import Image, images_in
 from mochi_server.sessions.index import SessionIndex
 from mochi_server.sessions.locks import PATIENCE_SECONDS
-from mochi_server.sessions.pages import SessionPage
 from mochi_server.sessions.recent import RecentSessions
 from mochi_server.sessions.search import pieces
 from mochi_server.sessions.session import ChatSession, new_id, now
-from mochi_server.sessions.store import NewSession
+from mochi_server.sessions.store import NewSession, SessionPage
 from mochi_server.sessions.turnlog import Record, fields_line, partial_line, tail_line
 from mochi_server.sessions.types import Message, SessionQuery
 
@@ -33,9 +30,6 @@ _LARGE_BYTES = 1024 * 1024
 """From here on a file is written once in a turn, since writing it takes longer than anything else in it."""
 
 _IDS_TRIED = 5
-
-_SHARE_OF_OPEN_FILES = 4
-"""A turn has two connections besides its log."""
 
 _log = logging.getLogger(__name__)
 
@@ -46,14 +40,12 @@ class _Turn:
 
     stored: Stored
     has_spoken: bool = False
-    log: OpenFile | None = None
-    """Its log, while that is kept open."""
 
 
 class SessionDirectory:
     """The sessions of one directory, which other processes may use as well.
 
-    Every method blocks, but for those that say that they do at once what can be done at once.
+    Every method blocks, except ``begin_at_once`` and ``leave_turn``.
     """
 
     def __init__(self, path: Path, recent: RecentSessions | None = None, *, patience: float = PATIENCE_SECONDS) -> None:
@@ -61,37 +53,28 @@ class SessionDirectory:
         self._folder = SessionFolder(path, patience)
         self._index = SessionIndex(path, self._folder.scan, self._summary, self._pieces)
         self._turns: dict[str, _Turn] = {}
-        self._open_logs = Semaphore(open_files_allowed() // _SHARE_OF_OPEN_FILES)
-        """How many more logs may be kept open; the system allows a process so many files."""
         self._recent = recent or RecentSessions()
         self.sweep_is_due = False
         """Whether images could not be swept, because their lock was held."""
 
     def check(self) -> None:
-        """See whether a session could be stored: write a small file, and remove it."""
         with storage("write the sessions directory"):
             self._folder.make()
             self._folder.check()
 
     def create(self, session: ChatSession, images: Sequence[Image] = ()) -> ChatSession:
-        """Store a new session, under another id should its own be taken."""
+        """Store a new session, under another id if its own is taken or the lock of its own is held."""
         fresh = ChatSession.from_dict(settle(session.to_dict()))
         with storage("create a session"):
             self._folder.make()
-            stored = self._create(fresh, images)
-        return self._remember(fresh.session_id, stored).session()
-
-    def _create(self, fresh: ChatSession, images: Sequence[Image]) -> Stored:
-        """Store a session, under another id should its own be taken, or the lock of that be held."""
-        for _ in range(_IDS_TRIED):
-            with suppress(StorageBusy):
-                if stored := self._folder.create(fresh.session_id, Record.of(fresh), images):
-                    return stored
-            fresh.metadata.session_id = new_id()
+            for _ in range(_IDS_TRIED):
+                with suppress(StorageBusy):
+                    if stored := self._folder.create(fresh.session_id, Record.of(fresh), images):
+                        return self._written(fresh.session_id, stored)
+                fresh.metadata.session_id = new_id()
         raise StorageBusy("The locks of the sessions directory are held by another process or request.")
 
     def create_all(self, sessions: Sequence[NewSession], check: Callable[[], None]) -> list[ChatSession]:
-        """Store new sessions, all of them or none; ``check`` may raise in between."""
         try:
             with storage("store the sessions"):
                 self._folder.make()
@@ -106,35 +89,27 @@ class SessionDirectory:
             self._folder.imports.recover()
 
     def put(self, session: ChatSession, images: Sequence[Image] = ()) -> ChatSession:
-        """Store a session as it is, in place of one that is there."""
         record = Record.of(ChatSession.from_dict(settle(session.to_dict())))
         with storage(f"save session {session.session_id}"):
             self._folder.make()
             if stored := self._folder.create(session.session_id, record, images):
-                return self._remember(session.session_id, stored).session()
+                return self._written(session.session_id, stored)
         with self._writing(session.session_id) as stored, self._folder.blobs.keeping(session.messages, images):
-            put = self._remember(session.session_id, self._folder.save(session.session_id, stored, record)).session()
+            put = self._written(session.session_id, self._folder.save(session.session_id, stored, record))
         self._try_to_sweep()
         return put
 
     def load(self, session_id: str) -> ChatSession:
-        """The session as it is now."""
         with storage(f"read session {session_id}"):
             stored, visible = self._read(session_id)
         if stored.is_settled:
             self._recent.keep(session_id, stored)
         return visible.session()
 
-    def load_at_once(self, session_id: str) -> ChatSession | None:
-        """The session as it is now, if it is known and only has to be looked at; else None."""
-        stored = self._known(session_id)
-        if stored is None or (stored.log and session_id not in self._turns):
-            return None
-        return self._visible(session_id, stored).session()
-
-    def append(
+    def replace_tail(
         self,
         session_id: str,
+        from_index: int | None,
         messages: Sequence[Message],
         *,
         revision: str | None = None,
@@ -142,19 +117,37 @@ class SessionDirectory:
         unfinished: Message | None = None,
         images: Sequence[Image] = (),
     ) -> ChatSession:
-        """Add messages at the end, with the images that they name, and what a crash leaves behind them.
+        """Replace the messages from a position on; None adds them at the end.
 
-        The last ones of a turn go into the file at once, and not by way of its log.
+        Outside a turn and at its first change the file is written, and at its end, so that no log is needed. Between
+        these, and always in a turn on a large session or with an unfinished answer, the change is a line of the log.
         """
-        return self._change_history(
-            session_id, None, messages, revision, ends_turn=ends_turn, unfinished=unfinished, images=images
-        )
-
-    def replace_tail(
-        self, session_id: str, from_index: int, messages: Sequence[Message], *, revision: str | None = None
-    ) -> ChatSession:
-        """Replace everything from a position on."""
-        return self._change_history(session_id, from_index, messages, revision)
+        moment = now()
+        with self._writing(session_id) as stored:
+            before = self._expect(session_id, stored, revision)
+            start = len(before.messages) if from_index is None else before.position(from_index)
+            new = [settled_message(message, start + offset) for offset, message in enumerate(messages)]
+            after, line = before.with_tail(start, new, moment), b""
+            turn = self._turns.get(session_id)
+            is_logged = turn is not None and (
+                turn.has_spoken or unfinished is not None or stored.file.size > _LARGE_BYTES
+            )
+            if is_logged and unfinished is not None:
+                after, line = self._unfinished(after, unfinished)
+            with self._folder.blobs.keeping(new, images):
+                written = None
+                if ends_turn or not is_logged:
+                    with suppress(OSError) if is_logged else nullcontext():
+                        written = self._folder.save(session_id, stored, after)
+                if written is None:
+                    line = tail_line(before, start, after) + line
+                    written = self._folder.note(session_id, stored, after, line)
+            if turn:
+                turn.has_spoken = True
+            changed = self._written(session_id, written)
+        if images_in(before.messages[start:]) - images_in(new):
+            self._try_to_sweep()
+        return changed
 
     def patch(self, session_id: str, changes: FieldChanges, *, revision: str | None = None) -> ChatSession:
         """Set metadata fields; null is a field's default. Raises ValueError for what is no field to be set.
@@ -171,57 +164,20 @@ class SessionDirectory:
                 written = self._folder.note(session_id, stored, after, fields_line(stored.record, values, moment))
             else:
                 written = self._folder.save(session_id, stored, after)
-            return self._remember(session_id, written).session()
+            return self._written(session_id, written)
 
     def checkpoint(self, session_id: str, unfinished: Message) -> None:
         """Note an unfinished answer in the turn log, for a crash of the process; the machine's would cost it."""
         with self._writing(session_id) as stored:
             noted = self._folder.note(session_id, stored, *self._unfinished(stored.record, unfinished), durably=False)
-            self._remember(session_id, noted)
-
-    def checkpoint_at_once(self, session_id: str, unfinished: Message) -> bool:
-        """The same without being alone with the session; False where that has to be.
-
-        These are many, so only the first one of a turn is alone: a line more takes nothing away.
-        """
-        turn = self._turns.get(session_id)
-        if turn is None or (known := turn.stored.log) is None:
-            return False
-        before, noted = turn.stored, None
-        after, line = self._unfinished(before.record, unfinished)
-        try:
-            with storage(f"save session {session_id}"), suppress(FileNotFoundError):
-                noted = self._add_to_log(session_id, turn, line, known)
-        finally:
-            if noted is None:
-                self._close_log(turn)
-        if noted is not None:
-            turn.stored = Stored(after, before.file, noted)
-        return noted is not None
-
-    def _add_to_log(self, session_id: str, turn: _Turn, line: bytes, known: Signature) -> Signature | None:
-        if turn.log is None:
-            log = self._folder.open_log(session_id)
-            if not self._open_logs.acquire(blocking=False):
-                with closing(log):
-                    return log.add(line, known)
-            turn.log = log
-        return turn.log.add(line, known)
-
-    def _close_log(self, turn: _Turn) -> None:
-        log, turn.log = turn.log, None
-        if log is not None:
-            log.close()
-            self._open_logs.release()
+            self._keep(session_id, noted)
 
     def _unfinished(self, record: Record, unfinished: Message) -> tuple[Record, bytes]:
-        """What is stored with an unfinished answer, and the line that says so."""
         message = settled_message(unfinished, len(record.messages))
         after = record.with_partial(message, self._folder.presence.name)
         return after, partial_line(after)
 
     def delete(self, session_id: str) -> None:
-        """Remove the session."""
         with storage(f"delete session {session_id}"), self._folder.alone(session_id):
             had_images = self._folder.delete(session_id)
             self._recent.forget(session_id)
@@ -229,7 +185,6 @@ class SessionDirectory:
             self._try_to_sweep()
 
     def load_image(self, sha256: str) -> bytes:
-        """The bytes of an image that a message names."""
         with storage("read an image"):
             return self._folder.blobs.read(sha256)
 
@@ -263,14 +218,15 @@ class SessionDirectory:
             return self._folder.presence.others()
 
     def leave(self) -> None:
-        """Serve the directory no longer."""
         self._folder.presence.leave()
 
     def begin(self, session_id: str, *, is_turn: bool) -> None:
         """Bring what a crashed turn has left into the file; for a turn, changes are its own from here on."""
         with self._writing(session_id) as stored:
             if is_turn:
-                self._try_to_join()
+                # Other processes take the unfinished answer of an unknown one for a crashed one, no more.
+                with suppress(OSError):
+                    self._folder.presence.join()
             whole = stored
             if not self._is_running(session_id, stored):
                 recovered = stored.record.after_crash()
@@ -280,8 +236,11 @@ class SessionDirectory:
                 self._turns[session_id] = _Turn(whole)
 
     def begin_at_once(self, session_id: str, *, is_turn: bool) -> bool:
-        """``begin`` for a session that is known and was left in order by everybody; False where there is more to do."""
-        stored = self._known(session_id)
+        """Do ``begin`` without a lock for a session that is cached and in order; return False if it is not."""
+        try:
+            stored = self._current(session_id)
+        except OSError:
+            return False
         if stored is None or stored.log or (is_turn and self._folder.presence.name is None):
             return False
         if stored.record.after_crash() is not stored.record:
@@ -291,9 +250,9 @@ class SessionDirectory:
         return True
 
     def leave_turn(self, session_id: str) -> bool:
-        """End a turn that has nothing in its log, which needs no disk. False where ``end_turn`` has work to do."""
+        """End a turn that has no log; return False if ``end_turn`` has to bring the log into the file."""
         turn = self._turns.get(session_id)
-        if turn is not None and (turn.stored.log is not None or turn.log is not None):
+        if turn is not None and turn.stored.log is not None:
             return False
         self._turns.pop(session_id, None)
         return True
@@ -306,7 +265,7 @@ class SessionDirectory:
         try:
             with self._writing(session_id) as stored:
                 if stored.log:
-                    self._remember(session_id, self._folder.save(session_id, stored, stored.record.with_partial(None)))
+                    self._keep(session_id, self._folder.save(session_id, stored, stored.record.with_partial(None)))
         except SessionNotFound:
             _log.debug("session %s was deleted during its turn", session_id)
         except StorageFailed as error:
@@ -315,59 +274,10 @@ class SessionDirectory:
 
     def forget_turn(self, session_id: str) -> None:
         """End a turn, and leave what it has logged where it is."""
-        if turn := self._turns.pop(session_id, None):
-            self._close_log(turn)
-
-    def _change_history(
-        self,
-        session_id: str,
-        from_index: int | None,
-        messages: Sequence[Message],
-        revision: str | None,
-        *,
-        ends_turn: bool = False,
-        unfinished: Message | None = None,
-        images: Sequence[Image] = (),
-    ) -> ChatSession:
-        moment = now()
-        with self._writing(session_id) as stored:
-            before = self._expect(session_id, stored, revision)
-            start = len(before.messages) if from_index is None else before.position(from_index)
-            new = [settled_message(message, start + offset) for offset, message in enumerate(messages)]
-            after = before.with_tail(start, new, moment)
-            turn = self._turns.get(session_id)
-            is_logged = turn is not None and (
-                turn.has_spoken or unfinished is not None or stored.file.size > _LARGE_BYTES
-            )
-            noted = b""
-            if is_logged and unfinished is not None:
-                after, noted = self._unfinished(after, unfinished)
-            line = (lambda: tail_line(before, start, after) + noted) if is_logged else None
-            with self._folder.blobs.keeping(new, images):
-                written = self._written(session_id, stored, after, line, ends_turn=ends_turn)
-            if turn:
-                turn.has_spoken = True
-                if not written.log:
-                    self._close_log(turn)
-            changed = self._remember(session_id, written).session()
-        if images_in(before.messages[start:]) - images_in(new):
-            self._try_to_sweep()
-        return changed
-
-    def _written(
-        self, session_id: str, stored: Stored, after: Record, line: Callable[[], bytes] | None, *, ends_turn: bool
-    ) -> Stored:
-        """Save the file, or add the line to the turn's log where there is one and more will follow or no file fits."""
-        if line is None:
-            return self._folder.save(session_id, stored, after)
-        if ends_turn:
-            with suppress(OSError):
-                return self._folder.save(session_id, stored, after)
-        return self._folder.note(session_id, stored, after, line())
+        self._turns.pop(session_id, None)
 
     @contextmanager
     def _writing(self, session_id: str) -> Iterator[Stored]:
-        """Alone with a session as it is now."""
         with storage(f"save session {session_id}"), self._folder.alone(session_id):
             yield self._current(session_id) or self._folder.read_alone(session_id)
 
@@ -377,19 +287,15 @@ class SessionDirectory:
         known = turn.stored if turn else self._recent.get(session_id)
         return known if known and self._folder.is_current(session_id, known) else None
 
-    def _known(self, session_id: str) -> Stored | None:
-        """The same for who can do without: None also where the medium fails."""
-        try:
-            return self._current(session_id)
-        except OSError:
-            return None
-
-    def _remember(self, session_id: str, stored: Stored) -> Record:
-        """Keep what was written, for a turn that goes on and for the next one; what callers see of it."""
+    def _keep(self, session_id: str, stored: Stored) -> None:
         if turn := self._turns.get(session_id):
             turn.stored = stored
         self._recent.keep(session_id, stored)
-        return self._visible(session_id, stored)
+
+    def _written(self, session_id: str, stored: Stored) -> ChatSession:
+        """Cache what was written, and return what callers see of it."""
+        self._keep(session_id, stored)
+        return self._visible(session_id, stored).session()
 
     def _visible(self, session_id: str, stored: Stored) -> Record:
         record = stored.record
@@ -398,13 +304,6 @@ class SessionDirectory:
     def _is_running(self, session_id: str, stored: Stored) -> bool:
         """Whether an unfinished answer goes on, here or in another process; else a crash has cut it off."""
         return session_id in self._turns or self._folder.presence.lives(stored.record.writer)
-
-    def _try_to_join(self) -> None:
-        """Unknown to other processes a turn runs as well; they only take its unfinished answer for a crashed one."""
-        try:
-            self._folder.presence.join()
-        except OSError as error:
-            _log.debug("unknown to other processes: %s", error)
 
     def _read(self, session_id: str) -> tuple[Stored, Record]:
         """A session's files without being alone with them, and what callers see."""
@@ -421,23 +320,6 @@ class SessionDirectory:
 
     def _summary(self, session_id: str) -> tuple[dict[str, Any], Signature | None] | None:
         """A list entry and the signature it is good for; None for what cannot be read. Raises StorageBusy."""
-        if (read := self._read_for_index(session_id)) is None:
-            return None
-        visible, signature = read
-        return visible.summary(), signature
-
-    def _pieces(self, session_id: str) -> tuple[Sequence[str], Signature | None] | None:
-        """What a session is searched in and the signature it is good for; None for what cannot be read."""
-        try:
-            read = self._read_for_index(session_id)
-        except StorageBusy:
-            return None
-        if read is None:
-            return None
-        visible, signature = read
-        return pieces(ChatSession(visible.metadata, list(visible.messages))), signature
-
-    def _read_for_index(self, session_id: str) -> tuple[Record, Signature | None] | None:
         try:
             stored, visible = self._read(session_id)
         except SessionNotFound:
@@ -445,4 +327,11 @@ class SessionDirectory:
         except OSError as error:
             _log.warning("session file %s is left out of the list: %s", session_id, error)
             return None
-        return visible, None if stored.log else stored.file
+        return visible.summary(), None if stored.log else stored.file
+
+    def _pieces(self, session_id: str) -> Sequence[str] | None:
+        try:
+            _, visible = self._read(session_id)
+        except (SessionNotFound, StorageBusy, OSError):
+            return None
+        return pieces(ChatSession(visible.metadata, visible.messages))

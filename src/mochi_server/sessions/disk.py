@@ -5,9 +5,7 @@ import os
 import stat
 import time
 from contextlib import suppress
-from io import FileIO
 from pathlib import Path
-from threading import Lock
 from typing import NamedTuple
 from uuid import uuid4
 
@@ -89,20 +87,29 @@ def check(directory: Path) -> None:
         with probe.open("xb") as file:
             file.write(b"can be written")
     finally:
-        remove(probe)
+        probe.unlink(missing_ok=True)
 
 
 def append(path: Path, line: bytes, *, durably: bool = True) -> Signature:
-    """Add a line to a file; made if need be. Raises OSError, the file as it was.
+    """Add a line to a file, which is created if need be. Raises OSError, the file unchanged.
 
-    What is not added durably outlives the process, and not the machine.
-
-    A torn line that a crash has left before it is closed with a ``#``, so that it is no JSON and never will be.
+    Without ``durably`` the line survives the process, but not the machine. A torn line that a crash has left is first
+    closed with a ``#``, so that it never becomes JSON.
     """
     is_new = signature(path) is None
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | OPEN_SAFELY, 0o600)
     try:
-        _append(descriptor, line, durably=durably)
+        size = os.lseek(descriptor, 0, os.SEEK_END)
+        if size and os.lseek(descriptor, -1, os.SEEK_END) >= 0 and os.read(descriptor, 1) != b"\n":
+            line = b"#\n" + line
+        try:
+            _write_all(descriptor, line)
+            if durably:
+                os.fsync(descriptor)
+        except BaseException:
+            with suppress(OSError):
+                os.ftruncate(descriptor, size)
+            raise
         if is_new and durably:
             sync_directory(path.parent)
         return Signature.of(os.fstat(descriptor))
@@ -110,48 +117,10 @@ def append(path: Path, line: bytes, *, durably: bool = True) -> Signature:
         os.close(descriptor)
 
 
-class OpenFile:
-    """A file that lines are added to, not durably, and so often that it stays open for them. For any thread."""
-
-    def __init__(self, path: Path) -> None:
-        """Raises OSError, FileNotFoundError among it."""
-        # As an object, so that whatever happens it is not left open.
-        self._file = FileIO(os.open(path, os.O_WRONLY | os.O_APPEND | OPEN_SAFELY), "w")
-        self._lock = Lock()  # another file may get the number of one that is closed meanwhile
-
-    def add(self, line: bytes, known: Signature) -> Signature | None:
-        """Add a line to what was known of the file; None where that was not all, or the file is closed or removed.
-
-        Then the line may be in it nevertheless. Raises OSError.
-        """
-        with self._lock:
-            if self._file.closed:
-                return None
-            descriptor = self._file.fileno()
-            if (count := os.write(descriptor, line)) != len(line):
-                if os.fstat(descriptor).st_size == known.size + count:
-                    os.ftruncate(descriptor, known.size)
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            status = os.fstat(descriptor)
-        written = Signature.of(status)
-        expected = (known.inode, known.size + len(line))
-        return written if status.st_nlink and (written.inode, written.size) == expected else None
-
-    def close(self) -> None:
-        """Another line is not added."""
-        with self._lock:
-            self._file.close()
-
-
-def remove(path: Path) -> None:
-    """Remove a file, if it is there. Raises OSError."""
-    path.unlink(missing_ok=True)
-
-
 def remove_for_good(*paths: Path) -> None:
     """Remove files of one directory in this order, durably. Raises OSError."""
     for path in paths:
-        remove(path)
+        path.unlink(missing_ok=True)
     sync_directory(paths[0].parent)
 
 
@@ -180,7 +149,6 @@ def write_new(path: Path, data: bytes, *, durably: bool = True) -> None:
 
 
 def sync(path: Path) -> None:
-    """Make a file's content durable. Raises OSError."""
     descriptor = os.open(path, os.O_RDWR | OPEN_SAFELY)
     try:
         os.fsync(descriptor)
@@ -189,30 +157,10 @@ def sync(path: Path) -> None:
 
 
 def _read_all(descriptor: int, size: int) -> bytes:
-    """A file's content, in one call where it is as long as it said."""
     parts = [os.read(descriptor, size + 1)]
     while len(parts[0]) != size and parts[-1]:
         parts.append(os.read(descriptor, size + 1))
     return b"".join(parts)
-
-
-def _append(descriptor: int, line: bytes, *, durably: bool) -> None:
-    size = os.lseek(descriptor, 0, os.SEEK_END)
-    try:
-        _write_all(descriptor, _ending_of_torn_line(descriptor, size) + line)
-        if durably:
-            os.fsync(descriptor)
-    except BaseException:
-        with suppress(OSError):
-            os.ftruncate(descriptor, size)
-        raise
-
-
-def _ending_of_torn_line(descriptor: int, size: int) -> bytes:
-    if not size:
-        return b""
-    os.lseek(descriptor, -1, os.SEEK_END)
-    return b"" if os.read(descriptor, 1) == b"\n" else b"#\n"
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

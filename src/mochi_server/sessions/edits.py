@@ -1,10 +1,12 @@
-"""The rules for changing a history by hand, as pure functions.
+"""Edits and forks of a history, as pure functions.
 
-Each answers ``(from_index, messages)``: what a store's ``replace_tail`` takes.
+Edits return ``(from_index, messages)``, the arguments of a store's ``replace_tail``.
 """
 
+from dataclasses import replace
+
 from mochi_server.errors import InvalidMessageIndex
-from mochi_server.sessions.session import ChatSession, now, system_message
+from mochi_server.sessions.session import ChatSession, new_id, now, system_message
 from mochi_server.sessions.types import Message
 
 Tail = tuple[int, list[Message]]
@@ -37,3 +39,47 @@ def without_system_prompt(session: ChatSession) -> Tail:
 
 def _spoken(session: ChatSession) -> list[Message]:
     return list(session.history[1:] if session.system_prompt else session.history)
+
+
+def forked(session: ChatSession, index: int | None = None) -> ChatSession:
+    """A session of its own with the history up to a message, this one included; None is the last one possible.
+
+    Messages keep their ids. A summary that tells of later messages is left behind. Raises InvalidMessageIndex for what
+    is not there, and for a message inside a round of tool calls, whose results would be missing.
+    """
+    messages = session.messages
+    ends, waiting = [], 0
+    for position, message in enumerate(messages):
+        waiting = waiting - 1 if message["role"] == "tool" else len(message.get("tool_calls") or ())
+        if waiting <= 0:
+            ends.append(position)
+    if index is None:
+        index = ends[-1] if ends else -1
+    elif not 0 <= index < len(messages):
+        raise InvalidMessageIndex(index, f"the session has {len(messages)} messages")
+    elif index not in ends:
+        following = next((end for end in ends if end > index), None)
+        hint = "its end is not there yet" if following is None else f"it ends with message {following}"
+        raise InvalidMessageIndex(index, f"it is inside a round of tool calls; {hint}")
+    kept = messages[: index + 1]
+    metadata, created = session.metadata, now()
+    covered = (metadata.compaction or {}).get("covers_through_message_id")
+    is_covered = any(message["message_id"] == covered for message in kept)
+    fresh = replace(
+        metadata,
+        session_id=new_id(),
+        created_at=created,
+        updated_at=created,
+        message_count=len(kept),
+        summary=metadata.summary if len(kept) == len(messages) else None,
+        compaction=metadata.compaction if is_covered else None,
+    )
+    return ChatSession(fresh, kept, session.extra)
+
+
+def index_of(session: ChatSession, message_id: str) -> int:
+    """The position of a message. Raises InvalidMessageIndex."""
+    for index, message in enumerate(session.messages):
+        if message["message_id"] == message_id:
+            return index
+    raise InvalidMessageIndex(message_id, "the session has none of that id")

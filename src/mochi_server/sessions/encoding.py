@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -43,14 +43,18 @@ def parse(data: bytes) -> Any:
     try:
         return orjson.loads(data)
     except ValueError:
-        return _parse_leniently(data)
+        try:
+            return clean(json.loads(data.decode("utf-8-sig")))
+        except RecursionError as error:
+            raise ValueError("nested too deeply") from error
 
 
 def is_nested_deeper(value: object, levels: int) -> bool:
     """Whether a JSON value has more than so many levels of objects and arrays."""
     level = [value]
     for _ in range(levels + 1):
-        level = [item for each in level if isinstance(each, dict | list) for item in _items(each)]
+        containers = (each for each in level if isinstance(each, dict | list))
+        level = [item for each in containers for item in (each.values() if isinstance(each, dict) else each)]
         if not level:
             return False
     return True
@@ -101,23 +105,12 @@ def clean(value: object, levels: int = MAX_LEVELS) -> Any:
     return value
 
 
-def _items(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
-    return value.values() if isinstance(value, dict) else value
-
-
 def _lone(text: str) -> bool:
     try:
         text.encode()
     except UnicodeEncodeError:
         return True
     return False
-
-
-def _parse_leniently(data: bytes) -> Any:
-    try:
-        return clean(json.loads(data.decode("utf-8-sig")))
-    except RecursionError as error:
-        raise ValueError("nested too deeply") from error
 
 
 def _indented(value: object) -> bytes:

@@ -4,12 +4,11 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from contextvars import copy_context
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 import anyio.to_thread
 
@@ -19,12 +18,12 @@ from mochi_server.sessions.directory import SessionDirectory
 from mochi_server.sessions.finishing import finished
 from mochi_server.sessions.images import Image
 from mochi_server.sessions.locks import PATIENCE_SECONDS, Holds
-from mochi_server.sessions.pages import SessionPage
 from mochi_server.sessions.recent import RecentSessions
 from mochi_server.sessions.session import ChatSession, is_session_id
-from mochi_server.sessions.store import NewSession
+from mochi_server.sessions.store import NewSession, SessionPage
 from mochi_server.sessions.types import Message, SessionQuery
 
+_Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 _THREADS = 4
 _FIRST_PAUSE_SECONDS = 0.002
@@ -35,26 +34,6 @@ _ALSO_SERVED = (
 )
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class _Note:
-    """How far an answer has come, and who waits for that to be written."""
-
-    session_id: str
-    message: Message
-    noted: "asyncio.Future[bool]"
-
-
-def _tell(notes: Sequence[_Note], writing: "asyncio.Future[list[bool | StorageFailed]]") -> None:
-    failure = writing.exception()
-    for note, outcome in zip(notes, [failure] * len(notes) if failure else writing.result(), strict=True):
-        if note.noted.done():
-            continue  # whoever waited was cancelled
-        if isinstance(outcome, BaseException):
-            note.noted.set_exception(outcome)
-        else:
-            note.noted.set_result(outcome)
 
 
 class FileSessionStore:
@@ -81,8 +60,6 @@ class FileSessionStore:
         """The first search may read every file; those that wait for it shall not take up all threads."""
         self._sweeping: asyncio.Task[None] | None = None
         """Waits for the lock of the images, which a change could not have."""
-        self._notes: list[_Note] = []
-        """What is to be noted in a moment."""
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="sessions")
 
     async def open(self) -> None:
@@ -105,25 +82,18 @@ class FileSessionStore:
         await self._run(self._directory.check)
 
     async def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
-        """Store a new session; its id is replaced by a fresh one should it be taken."""
-        return await self._run(partial(self._directory.create, session, images))
+        return await self._run(self._directory.create, session, images)
 
     async def create_all(
         self, sessions: Sequence[NewSession], *, check: Callable[[], None] = lambda: None
     ) -> Sequence[ChatSession]:
-        """Store new sessions, all of them or none."""
-        return await self._run(partial(self._directory.create_all, sessions, check))
+        return await self._run(self._directory.create_all, sessions, check)
 
     async def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
-        """Store a session as it is, in place of one that is there."""
-        return await self._run(partial(self._directory.put, session, images))
+        return await self._run(self._directory.put, session, images)
 
     async def load(self, session_id: str) -> ChatSession:
-        """The session as it is now, what a running or crashed turn has brought so far included."""
-        # Looking at two files takes microseconds; the way into a thread and back is longer than all of it.
-        if (session := self._directory.load_at_once(session_id)) is not None:
-            return session
-        return await self._run(partial(self._directory.load, session_id))
+        return await self._run(self._directory.load, session_id)
 
     async def append(
         self,
@@ -135,64 +105,29 @@ class FileSessionStore:
         unfinished: Message | None = None,
         images: Sequence[Image] = (),
     ) -> ChatSession:
-        """Add messages at the end, with the images that they name, and what a crash leaves behind them."""
-        append = partial(self._directory.append, session_id, messages, revision=revision)
-        return await self._run(partial(append, ends_turn=ends_turn, unfinished=unfinished, images=images))
+        append = partial(self._directory.replace_tail, ends_turn=ends_turn, unfinished=unfinished, images=images)
+        return await self._run(append, session_id, None, messages, revision=revision)
 
     async def load_image(self, sha256: str) -> bytes:
-        """The bytes of an image that a message names."""
-        return await self._run(partial(self._directory.load_image, sha256))
+        return await self._run(self._directory.load_image, sha256)
 
     async def replace_tail(
         self, session_id: str, from_index: int, messages: Sequence[Message], *, revision: str | None = None
     ) -> ChatSession:
-        """Replace everything from a position on (0: the whole history)."""
-        return await self._run(
-            partial(self._directory.replace_tail, session_id, from_index, messages, revision=revision)
-        )
+        return await self._run(self._directory.replace_tail, session_id, from_index, messages, revision=revision)
 
     async def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
-        """Set metadata fields by name. Raises ValueError for names that are not fields to be set."""
-        return await self._run(partial(self._directory.patch, session_id, fields, revision=revision))
+        return await self._run(self._directory.patch, session_id, fields, revision=revision)
 
     async def checkpoint(self, session_id: str, partial_message: Message) -> None:
-        """Note how far an answer has come.
-
-        Those that come at the same time go into a thread together: for each alone, the way there and back would take
-        several times as long as the note.
-        """
-        noted = asyncio.get_running_loop().create_future()
-        self._notes.append(_Note(session_id, partial_message, noted))
-        if len(self._notes) == 1:
-            asyncio.get_running_loop().call_soon(self._note)
-        if not await noted:
-            await self._run(partial(self._directory.checkpoint, session_id, partial_message))
-
-    def _note(self) -> None:
-        notes, self._notes = self._notes, []
-        writing = asyncio.get_running_loop().run_in_executor(self._threads, self._note_each, notes)
-        writing.add_done_callback(partial(_tell, notes))
-
-    def _note_each(self, notes: Sequence[_Note]) -> list[bool | StorageFailed]:
-        """Whether each could be noted without waiting for others who write the session, or what failed."""
-        return [self._noted(note) for note in notes]
-
-    def _noted(self, note: _Note) -> bool | StorageFailed:
-        try:
-            return self._directory.checkpoint_at_once(note.session_id, note.message)
-        except StorageFailed as error:
-            return error
+        await self._run(self._directory.checkpoint, session_id, partial_message)
 
     async def delete(self, session_id: str) -> None:
-        """Remove the session, whoever holds it."""
-        await self._run(partial(self._directory.delete, session_id))
+        await self._run(self._directory.delete, session_id)
 
     async def list(self, query: SessionQuery) -> SessionPage:
-        """Sessions by their last change, newest first; those that are found, where the query has a text."""
-        if not query.text:
-            return await self._run(partial(self._directory.list, query))
-        async with self._searching:
-            return await self._run(partial(self._directory.list, query))
+        async with self._searching if query.text else nullcontext():
+            return await self._run(self._directory.list, query)
 
     @asynccontextmanager
     async def hold(self, session_id: str, *, run_id: str | None = None, wait: bool = False) -> AsyncIterator[None]:
@@ -201,8 +136,9 @@ class FileSessionStore:
             raise SessionNotFound(session_id)
         async with self._holds.hold(session_id, run_id=run_id, wait=wait):
             try:
+                # For a session that is known and in order, this takes microseconds; a thread takes half a millisecond.
                 if not self._directory.begin_at_once(session_id, is_turn=run_id is not None):
-                    await self._run(partial(self._directory.begin, session_id, is_turn=run_id is not None))
+                    await self._run(self._directory.begin, session_id, is_turn=run_id is not None)
                 yield
             finally:
                 if run_id is not None and not self._directory.leave_turn(session_id):
@@ -210,7 +146,7 @@ class FileSessionStore:
 
     async def _end_turn(self, session_id: str) -> None:
         try:
-            await self._run(partial(self._directory.end_turn, session_id))
+            await self._run(self._directory.end_turn, session_id)
         except StorageBusy as error:
             self._directory.forget_turn(session_id)
             _log.warning("session %s: the turn stays in its log for now: %s", session_id, error.message)
@@ -223,12 +159,11 @@ class FileSessionStore:
         await anyio.to_thread.run_sync(self._threads.shutdown)
         self._directory.leave()
 
-    async def _run(self, work: Callable[[], _Result]) -> _Result:
-        """Do blocking work in a thread; a cancellation is heard when the work is done."""
-        return await finished(self._done(work))
-
-    async def _done(self, work: Callable[[], _Result]) -> _Result:
-        result = await self._tried(work)
+    async def _run(
+        self, work: Callable[_Arguments, _Result], *args: _Arguments.args, **kwargs: _Arguments.kwargs
+    ) -> _Result:
+        """Do blocking work in a thread; on cancellation, finish it first."""
+        result = await finished(self._tried(partial(work, *args, **kwargs)))
         if self._directory.sweep_is_due and (self._sweeping is None or self._sweeping.done()):
             self._sweeping = asyncio.create_task(self._sweep())
         return result
@@ -238,7 +173,7 @@ class FileSessionStore:
             await self._tried(self._directory.sweep)
 
     async def _tried(self, work: Callable[[], _Result]) -> _Result:
-        """Try work until nobody else holds its locks. Raises ``StorageBusy`` at the deadline."""
+        """Try work until no other thread or process has its locks. Raises ``StorageBusy`` at the deadline."""
         loop = asyncio.get_running_loop()
         deadline, pause = loop.time() + self._wait_seconds, _FIRST_PAUSE_SECONDS
         while True:
@@ -267,17 +202,14 @@ class FileStores:
         return [f"process {other} serves the same sessions; only one should" for other in self.chats.others]
 
     async def open(self) -> None:
-        """Be known to other processes that serve the same directory, and warn of those."""
         await self.chats.open()
 
     async def check(self) -> None:
-        """See whether the directory can be written. Raises ``StorageFailed``."""
         await self.chats.check()
 
     def when_lost(self, _: Callable[[Collection[str]], None]) -> None:
         """Nobody takes a session that this process holds."""
 
     async def aclose(self) -> None:
-        """End their threads."""
         await self.chats.aclose()
         await self.agents.aclose()

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mochi_server.errors import SessionNotFound, StorageBusy, StorageFailed
-from mochi_server.inotify import DirectoryWatch
 from mochi_server.posix import scanning, sync_directory
 from mochi_server.sessions import disk
 from mochi_server.sessions.blobs import BlobFolder
@@ -26,8 +25,6 @@ _log = logging.getLogger(__name__)
 _FILE, _LOG = ".json", ".turn.jsonl"
 EDIT_SECONDS = 2.0
 """Age from which an unreadable file is a damaged one: until then, an editor may not have finished writing it."""
-_LOOK_AT_ALL_SECONDS = 60.0
-"""How long it is relied on that the system tells of every change."""
 _STALE_SECONDS = 3600.0
 """Age from which a file that a killed process has left is swept away."""
 
@@ -79,8 +76,6 @@ class SessionFolder:
         self.presence = Presence(path / ".locks")
         self.blobs = BlobFolder(path, self._locks)
         self.imports = ImportStaging(path, self._locks, self.blobs)
-        self._watch = DirectoryWatch(path)
-        self._looked_at_all = -_LOOK_AT_ALL_SECONDS
         self._warned: set[tuple[str, disk.Signature | None]] = set()
 
     def make(self) -> None:
@@ -90,19 +85,18 @@ class SessionFolder:
             sync_directory(self._path.parent)
 
     def check(self) -> None:
-        """Write a small file and remove it."""
         disk.check(self._path)
 
     @contextmanager
     def alone(self, session_id: str) -> Iterator[None]:
-        """Nobody else writes the session meanwhile, in no process. Raises SessionNotFound when it is not there."""
-        self._require(session_id)
+        """Lock a session among threads and processes. Raises SessionNotFound if it does not exist."""
+        self._require(session_id)  # before: a missing directory has no lock files
         with self._locks.exclusive(session_id):
             self._require(session_id)
             yield
 
     def read(self, session_id: str) -> Stored:
-        """A session as it is now; a file that is no session is set aside, and not found.
+        """Read a session; a damaged file is set aside, and the session not found.
 
         Raises StorageBusy while that file may still be being written.
         """
@@ -111,20 +105,25 @@ class SessionFolder:
         try:
             return self._read(session_id)
         except _Unreadable as error:
-            return self._read_again(session_id, error)
+            try:
+                with self._locks.exclusive(session_id):
+                    return self.read_alone(session_id)
+            except OSError as failure:
+                self._warn(session_id, f"{error}; it stays where it is: {failure}")
+                raise SessionNotFound(session_id) from error
 
     def read_alone(self, session_id: str) -> Stored:
-        """``read`` for who is alone already."""
+        """Read a session that is locked already."""
         try:
             return self._read(session_id)
         except _Unreadable as error:
-            if self._is_being_written(session_id):
+            seen = disk.signature(self._file(session_id))
+            if seen and 0 <= time.time() - seen.modified_ns / 1e9 < EDIT_SECONDS:
                 raise StorageBusy(f"The file of session {session_id!r} is incomplete: it is being written.") from error
             self._set_aside(session_id, error)
             raise SessionNotFound(session_id) from error
 
     def is_current(self, session_id: str, stored: Stored) -> bool:
-        """Whether nobody has written since."""
         seen = disk.signature(self._file(session_id)), disk.signature(self._log(session_id))
         return seen == (stored.file, stored.log)
 
@@ -134,23 +133,18 @@ class SessionFolder:
             if os.path.lexists(self._file(session_id)):
                 return None
             with self.blobs.keeping(record.messages, images):
-                disk.remove(self._log(session_id))
+                self._log(session_id).unlink(missing_ok=True)
                 return Stored(record, disk.write(self._file(session_id), record.file()), None)
 
     def save(self, session_id: str, before: Stored, record: Record) -> Stored:
         """Write the whole file. The log goes when the file is durable, and is harmless should it stay."""
         written = disk.write(self._file(session_id), record.file())
         if before.log:
-            disk.remove(self._log(session_id))
+            self._log(session_id).unlink(missing_ok=True)
         return Stored(record, written, None)
 
     def note(self, session_id: str, before: Stored, record: Record, line: bytes, *, durably: bool = True) -> Stored:
-        """Add a line to the turn log."""
         return Stored(record, before.file, disk.append(self._log(session_id), line, durably=durably))
-
-    def open_log(self, session_id: str) -> disk.OpenFile:
-        """The turn log, for more lines. Raises FileNotFoundError when there is none."""
-        return disk.OpenFile(self._log(session_id))
 
     def delete(self, session_id: str) -> bool:
         """Remove a session's files, the log last; whether it may have needed images."""
@@ -159,59 +153,33 @@ class SessionFolder:
         disk.remove_for_good(*files)
         return had_images
 
-    def scan(self, known: Mapping[str, disk.Signature | None], *, thoroughly: bool) -> Changes:
-        """What has changed since the sessions' files had these signatures.
-
-        Where the system tells of changes, only what it told of since the last time is looked at, unless ``thoroughly``.
-        """
-        names, moment = self._watch.changed(), time.monotonic()
-        if thoroughly or names is None or moment - self._looked_at_all > _LOOK_AT_ALL_SECONDS:
-            self._looked_at_all = moment
-            return self._look_at_all(known)
-        return self._look_at(names, known)
-
-    def _look_at(self, names: set[str], known: Mapping[str, disk.Signature | None]) -> Changes:
-        unsettled = {session_id for session_id, signature in known.items() if signature is None}
-        told = {session_id for name in names if (session_id := _id_in(name))} | unsettled
-        there = {session_id for session_id in told if disk.signature(self._file(session_id))}
-        for name in names:
-            self._look_at_other(name, [])
-        for session_id in told - there:
-            _sweep(self._log(session_id))
-        return Changes(there, (told - there) & known.keys())
-
-    def _look_at_all(self, known: Mapping[str, disk.Signature | None]) -> Changes:
-        unchanged: list[str] = []
-        changed: list[str] = []
-        logs: list[str] = []
+    def scan(self, known: Mapping[str, tuple[int | None, ...]]) -> Changes:
+        """Compare the signatures of all session files with those that are known, and remove stale temporary files."""
+        unchanged: set[str] = set()
+        changed: set[str] = set()
+        logs: set[str] = set()
         with suppress(FileNotFoundError), scanning(self._path) as entries:
-            # Directories are long: for a file that has not changed, this is the look at it and little else.
+            # Directories are long: an unchanged file costs the stat and little else.
             for entry in entries:
                 name = entry.name
-                if not name.endswith(_FILE):
-                    self._look_at_other(name, logs)
-                    continue
-                try:
-                    status = entry.stat(follow_symlinks=False)
-                except FileNotFoundError:
-                    continue
-                session_id = name[: -len(_FILE)]
-                if known.get(session_id) == (status.st_ino, status.st_mtime_ns, status.st_size):
-                    unchanged.append(session_id)
-                elif is_session_id(session_id) and stat.S_ISREG(status.st_mode):
-                    changed.append(session_id)
-        there = {*unchanged, *changed}
-        for session_id in set(logs) - there:
+                if name.endswith(_FILE):
+                    try:
+                        status = entry.stat(follow_symlinks=False)
+                    except FileNotFoundError:
+                        continue
+                    session_id = name[: -len(_FILE)]
+                    if known.get(session_id) == (status.st_ino, status.st_mtime_ns, status.st_size):
+                        unchanged.add(session_id)
+                    elif is_session_id(session_id) and stat.S_ISREG(status.st_mode):
+                        changed.add(session_id)
+                elif name[0] == "." and name.endswith(disk.TEMPORARY):
+                    _sweep(self._path / name)
+                elif name[0] == "." and name.endswith(_LOG) and is_session_id(name[1 : -len(_LOG)]):
+                    logs.add(name[1 : -len(_LOG)])
+        there = unchanged | changed
+        for session_id in logs - there:
             _sweep(self._log(session_id))
-        return Changes({*changed, *there.intersection(logs)}, known.keys() - there)
-
-    def _look_at_other(self, name: str, logs: list[str]) -> None:
-        if not name.startswith("."):
-            return
-        if name.endswith(disk.TEMPORARY):
-            _sweep(self._path / name)
-        elif session_id := _id_in(name):
-            logs.append(session_id)
+        return Changes(changed | (logs & there), known.keys() - there)
 
     def _require(self, session_id: str) -> None:
         if not is_session_id(session_id) or disk.signature(self._file(session_id)) is None:
@@ -228,18 +196,6 @@ class SessionFolder:
         except ValueError as error:
             raise _Unreadable(str(error)) from error
         return Stored(overlay(record, log[0]) if log else record, file[1], log[1] if log else None)
-
-    def _read_again(self, session_id: str, error: _Unreadable) -> Stored:
-        try:
-            with self._locks.exclusive(session_id):
-                return self.read_alone(session_id)
-        except OSError as failure:
-            self._warn(session_id, f"{error}; it stays where it is: {failure}")
-            raise SessionNotFound(session_id) from error
-
-    def _is_being_written(self, session_id: str) -> bool:
-        signature = disk.signature(self._file(session_id))
-        return signature is not None and 0 <= time.time() - signature.modified_ns / 1e9 < EDIT_SECONDS
 
     def _set_aside(self, session_id: str, error: _Unreadable) -> None:
         try:
@@ -262,17 +218,6 @@ class SessionFolder:
 
     def _log(self, session_id: str) -> Path:
         return self._path / f".{session_id}{_LOG}"
-
-
-def _id_in(name: str) -> str | None:
-    """The session that a file, or a turn log, is of."""
-    if name.endswith(_FILE):
-        session_id = name[: -len(_FILE)]
-    elif name.startswith(".") and name.endswith(_LOG):
-        session_id = name[1 : -len(_LOG)]
-    else:
-        return None
-    return session_id if is_session_id(session_id) else None
 
 
 def _sweep(path: Path) -> None:

@@ -52,15 +52,12 @@ class ImportStaging:
 
     def recover(self) -> None:
         """Complete the committed imports of dead processes and remove the others. Raises OSError, StorageBusy."""
-        if self._left():
+        if any(self._sessions.glob(f"{STAGED}*")):
             with self._locks.imports():
                 self._recover()
 
-    def _left(self) -> list[Path]:
-        return sorted(self._sessions.glob(f"{STAGED}*"))
-
     def _recover(self) -> None:
-        for path in self._left():
+        for path in sorted(self._sessions.glob(f"{STAGED}*")):
             if path.suffix == disk.TEMPORARY:
                 shutil.rmtree(path)
             else:

@@ -4,7 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,41 +19,32 @@ PATIENCE_SECONDS = 30.0
 
 
 class WriteLocks:
-    """Exclusive use of a session for the length of one write. For threads, which wait ``patience`` seconds for it."""
+    """Locks among threads and processes, held for one write each. For threads.
+
+    All methods raise StorageBusy after ``patience`` seconds, and OSError if the lock file cannot be opened.
+    """
 
     def __init__(self, directory: Path, patience: float = PATIENCE_SECONDS) -> None:
         self._directory = directory
         self._patience = patience
-        self._threads = [threading.Lock() for _ in range(SLOTS)]
-        self._blobs = threading.Lock()
-        self._imports = threading.Lock()
+        names = [*(f"{slot:02d}" for slot in range(SLOTS)), "blobs", "import"]
+        self._threads = {name: threading.Lock() for name in names}
+
+    def exclusive(self, session_id: str) -> AbstractContextManager[None]:
+        """Lock a session."""
+        return self._locked(f"{int(session_id, 16) % SLOTS:02d}")
+
+    def blobs(self) -> AbstractContextManager[None]:
+        """Lock the images of all sessions. Lock the session first, if both are needed."""
+        return self._locked("blobs")
+
+    def imports(self) -> AbstractContextManager[None]:
+        """Lock the directories of imports."""
+        return self._locked("import")
 
     @contextmanager
-    def exclusive(self, session_id: str) -> Iterator[None]:
-        """Raises StorageBusy while the lock is held elsewhere, OSError when its file cannot be opened."""
-        slot = int(session_id, 16) % SLOTS
-        with self._locked(self._threads[slot], f"{slot:02d}"):
-            yield
-
-    @contextmanager
-    def blobs(self) -> Iterator[None]:
-        """Exclusive use of the images beside all sessions. Raises StorageBusy and OSError as ``exclusive`` does.
-
-        Within it no session may be asked for: those who have one ask for this.
-        """
-        with self._locked(self._blobs, "blobs"):
-            yield
-
-    @contextmanager
-    def imports(self) -> Iterator[None]:
-        """Exclusive use of what is being imported. Raises StorageBusy and OSError as ``exclusive`` does."""
-        with self._locked(self._imports, "import"):
-            yield
-
-    @contextmanager
-    def _locked(self, threads: threading.Lock, name: str) -> Iterator[None]:
-        """The lock among threads, then the one among processes, with one deadline for both."""
-        deadline = time.monotonic() + self._patience
+    def _locked(self, name: str) -> Iterator[None]:
+        threads, deadline = self._threads[name], time.monotonic() + self._patience
         busy = StorageBusy(f"Another process or request holds the lock file {name}.lock of the sessions directory.")
         if not threads.acquire(timeout=self._patience):
             raise busy
@@ -82,7 +73,7 @@ class _Hold:
 
 
 class Holds:
-    """One holder per session, in the order of asking. For one event loop; free sessions leave nothing here."""
+    """One holder per session, in the order of requests. For one event loop; free sessions leave nothing here."""
 
     def __init__(self) -> None:
         self._holds: dict[str, _Hold] = {}
@@ -91,11 +82,11 @@ class Holds:
         return len(self._holds)
 
     def hold(self, session_id: str, *, run_id: str | None = None, wait: bool = False) -> "_Holding":
-        """Inside, nobody else holds the session. Raises SessionBusy at a turn that is not to be waited for."""
+        """Be the one holder inside. Raises SessionBusy during a turn, unless ``wait`` is set."""
         return _Holding(self, session_id, run_id, wait)
 
     async def acquire(self, session_id: str, run_id: str | None, wait: bool) -> None:
-        """Become the holder, in one's turn."""
+        """Become the holder, after those that were first."""
         hold = self._holds.get(session_id)
         if hold is None:
             self._holds[session_id] = _Hold(run_id)
@@ -107,38 +98,32 @@ class Holds:
         try:
             await waiter.turn
         except asyncio.CancelledError:
-            self._give_up(session_id, hold, waiter)
+            if waiter in hold.waiting:
+                hold.waiting.remove(waiter)
+            elif waiter.turn.done() and not waiter.turn.cancelled() and waiter.turn.exception() is None:
+                self.release(session_id)
             raise
 
-    def _give_up(self, session_id: str, hold: _Hold, waiter: _Waiter) -> None:
-        if waiter in hold.waiting:
-            hold.waiting.remove(waiter)
-        elif waiter.turn.done() and not waiter.turn.cancelled() and waiter.turn.exception() is None:
-            self.pass_on(session_id)
-
-    def pass_on(self, session_id: str) -> None:
-        """Release a session, to the next who waits for it."""
+    def release(self, session_id: str) -> None:
+        """Make the next waiter the holder; if that is a turn, refuse those that do not want to wait for one."""
         hold = self._holds[session_id]
-        chosen = next((waiter for waiter in hold.waiting if not waiter.turn.done()), None)
-        if chosen is None:
+        waiting = [waiter for waiter in hold.waiting if not waiter.turn.done()]
+        if not waiting:
             del self._holds[session_id]
             return
-        hold.waiting.remove(chosen)
+        chosen, *hold.waiting = waiting
         hold.run_id = chosen.run_id
         chosen.turn.set_result(None)
         if chosen.run_id is not None:
-            self._turn_away(session_id, hold, chosen.run_id)
-
-    def _turn_away(self, session_id: str, hold: _Hold, run_id: str) -> None:
-        for waiter in hold.waiting:
-            if not waiter.wait and not waiter.turn.done():
-                waiter.turn.set_exception(SessionBusy(session_id, run_id))
-        hold.waiting = [waiter for waiter in hold.waiting if not waiter.turn.done()]
+            for waiter in hold.waiting:
+                if not waiter.wait:
+                    waiter.turn.set_exception(SessionBusy(session_id, chosen.run_id))
+            hold.waiting = [waiter for waiter in hold.waiting if waiter.wait]
 
 
 @dataclass(frozen=True, slots=True)
 class _Holding:
-    """The context; an object of its own, for a generator takes five times the memory, as long as a turn runs."""
+    """The context. A generator would take five times the memory for as long as a turn runs."""
 
     holds: Holds
     session_id: str
@@ -149,4 +134,4 @@ class _Holding:
         await self.holds.acquire(self.session_id, self.run_id, self.wait)
 
     async def __aexit__(self, *_: object) -> None:
-        self.holds.pass_on(self.session_id)
+        self.holds.release(self.session_id)

@@ -13,15 +13,11 @@ _HEADINGS = {"system": "System", "user": "User", "assistant": "Assistant", "tool
 
 def as_markdown(session: ChatSession) -> str:
     """The title, what the session is, and every message under a heading of its own."""
-    parts = [f"# {session.summary_object()['title'] or 'Untitled'}", _about(session)]
+    metadata = session.metadata
+    about = f"- Session: {metadata.session_id}\n- Model: {metadata.model}\n- Created: {metadata.created_at}"
+    parts = [f"# {session.summary_object()['title'] or 'Untitled'}", about]
     parts += [part for message in session.history for part in _message(message)]
     return "\n\n".join(parts) + "\n"
-
-
-def _about(session: ChatSession) -> str:
-    metadata = session.metadata
-    lines = [f"- Session: {metadata.session_id}", f"- Model: {metadata.model}", f"- Created: {metadata.created_at}"]
-    return "\n".join(lines)
 
 
 def _message(message: Message) -> Iterator[str]:
@@ -41,7 +37,6 @@ def _message(message: Message) -> Iterator[str]:
 
 
 def _call(call: object) -> str:
-    """A call; files may hold something else there."""
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict):
         return f"Calls:\n\n{_json(call)}"

@@ -1,18 +1,17 @@
-"""Sessions that live as long as somebody works on them: conversations that nobody asked to be stored."""
+"""A session store in memory, for conversations that are not stored."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
 
 from mochi_server.errors import BlobNotFound, SessionConflict, SessionNotFound
-from mochi_server.sessions.changes import FieldChanges, settled_fields
+from mochi_server.sessions.changes import FieldChanges, settled_fields, settled_message
 from mochi_server.sessions.encoding import settle
 from mochi_server.sessions.images import Image, images_in
 from mochi_server.sessions.locks import Holds
-from mochi_server.sessions.pages import SessionPage
 from mochi_server.sessions.search import matches, pieces, words
 from mochi_server.sessions.session import ChatSession, new_id, now, timestamp
-from mochi_server.sessions.store import NewSession
+from mochi_server.sessions.store import NewSession, SessionPage
+from mochi_server.sessions.turnlog import Record
 from mochi_server.sessions.types import Message, SessionQuery
 
 
@@ -20,41 +19,32 @@ class MemorySessionStore:
     """A ``SessionStore`` that writes nothing. For one event loop."""
 
     def __init__(self) -> None:
-        self._sessions: dict[str, ChatSession] = {}
+        self._records: dict[str, Record] = {}
         self._images: dict[str, bytes] = {}
         self._holds = Holds()
 
     def forget(self, session_id: str) -> None:
         """Remove a session, if it is there."""
-        self._sessions.pop(session_id, None)
+        self._records.pop(session_id, None)
         self._sweep()
 
     async def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
-        """Keep a new session; its id is replaced by a fresh one should it be taken."""
-        self._images.update({image.sha256: image.data for image in images})
-        fresh = _copy(session)
-        while fresh.session_id in self._sessions:
+        fresh = ChatSession.from_dict(settle(session.to_dict()))
+        while fresh.session_id in self._records:
             fresh.metadata.session_id = new_id()
-        self._sessions[fresh.session_id] = fresh
-        return _copy(fresh)
+        return self._keep(Record.of(fresh), images)
 
     async def create_all(
         self, sessions: Sequence[NewSession], *, check: Callable[[], None] = lambda: None
     ) -> Sequence[ChatSession]:
-        """Keep new sessions."""
         check()
         return [await self.create(session, images=images) for session, images in sessions]
 
     async def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
-        """Keep a session as it is, in place of one that is there."""
-        self._images.update({image.sha256: image.data for image in images})
-        self._sessions[session.session_id] = _copy(session)
-        self._sweep()
-        return _copy(session)
+        return self._keep(Record.of(ChatSession.from_dict(settle(session.to_dict()))), images)
 
     async def load(self, session_id: str) -> ChatSession:
-        """The session as it is now."""
-        return _copy(self._find(session_id))
+        return self._find(session_id).session()
 
     async def append(
         self,
@@ -66,14 +56,10 @@ class MemorySessionStore:
         unfinished: Message | None = None,
         images: Sequence[Image] = (),
     ) -> ChatSession:
-        """Add messages at the end."""
-        del ends_turn, unfinished  # a crash leaves nothing
-        session = self._find(session_id, revision)
-        self._images.update({image.sha256: image.data for image in images})
-        return self._change(session, {"messages": [*session.messages, *messages]})
+        del ends_turn, unfinished  # there is no crash recovery
+        return self._replace(self._find(session_id, revision), None, messages, images)
 
     async def load_image(self, sha256: str) -> bytes:
-        """The bytes of an image that a message names."""
         if sha256 not in self._images:
             raise BlobNotFound(sha256)
         return self._images[sha256]
@@ -81,64 +67,56 @@ class MemorySessionStore:
     async def replace_tail(
         self, session_id: str, from_index: int, messages: Sequence[Message], *, revision: str | None = None
     ) -> ChatSession:
-        """Replace everything from a position on."""
-        session = self._find(session_id, revision)
-        return self._change(session, {"messages": [*session.messages[:from_index], *messages]})
+        return self._replace(self._find(session_id, revision), from_index, messages)
 
     async def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
-        """Set metadata fields by name. Raises ValueError for names that are not fields to be set."""
-        session = self._find(session_id, revision)
-        return self._change(session, {"metadata": settled_fields(fields, session.metadata)})
+        record = self._find(session_id, revision)
+        return self._keep(record.with_fields(settled_fields(fields, record.metadata), now()))
 
     async def checkpoint(self, session_id: str, partial: Message) -> None:
-        """No crash leaves anything to be told of."""
         del partial
         self._find(session_id)
 
     async def delete(self, session_id: str) -> None:
-        """Remove the session."""
-        self.forget(self._find(session_id).session_id)
+        self._find(session_id)
+        self.forget(session_id)
 
     async def list(self, query: SessionQuery) -> SessionPage:
-        """Sessions by their last change, newest first; those that are found, where the query has a text."""
         wanted = words(query.text)
-        found = [one for one in self._sessions.values() if not wanted or matches(pieces(one), wanted)]
+        found = [one for one in self._records.values() if not wanted or matches(pieces(one.session()), wanted)]
         newest = sorted(found, key=lambda one: timestamp(one.metadata.updated_at), reverse=True)
         end = None if query.limit is None else query.offset + query.limit
-        return SessionPage.of([_copy(one).summary_object() for one in newest[query.offset : end]], len(newest))
+        return SessionPage.of([one.summary() for one in newest[query.offset : end]], len(newest))
 
     @asynccontextmanager
     async def hold(self, session_id: str, *, run_id: str | None = None, wait: bool = False) -> AsyncIterator[None]:
-        """Be the one writer of the history while inside."""
         self._find(session_id)
         async with self._holds.hold(session_id, run_id=run_id, wait=wait):
             self._find(session_id)
             yield
 
-    def _find(self, session_id: str, revision: str | None = None) -> ChatSession:
-        session = self._sessions.get(session_id)
-        if session is None:
+    def _find(self, session_id: str, revision: str | None = None) -> Record:
+        record = self._records.get(session_id)
+        if record is None:
             raise SessionNotFound(session_id)
-        if revision not in (None, session.revision):
+        if revision not in (None, record.revision):
             raise SessionConflict(session_id)
-        return session
+        return record
 
-    def _change(self, session: ChatSession, parts: dict[str, Any]) -> ChatSession:
-        """The session with other messages, or with some other metadata."""
-        before = session.to_dict()
-        metadata = before["metadata"] | parts.get("metadata", {}) | {"updated_at": now()}
-        changed = ChatSession.from_dict(settle(before | parts | {"metadata": metadata}))
-        self._sessions[session.session_id] = changed
+    def _replace(
+        self, record: Record, from_index: int | None, messages: Sequence[Message], images: Sequence[Image] = ()
+    ) -> ChatSession:
+        start = record.position(len(record.messages) if from_index is None else from_index)
+        new = [settled_message(message, start + offset) for offset, message in enumerate(messages)]
+        return self._keep(record.with_tail(start, new, now()), images)
+
+    def _keep(self, record: Record, images: Sequence[Image] = ()) -> ChatSession:
+        self._images.update({image.sha256: image.data for image in images})
+        self._records[record.metadata.session_id] = record
         self._sweep()
-        return _copy(changed)
+        return record.session()
 
     def _sweep(self) -> None:
-        """Let go of images that no message names any more."""
         if self._images:
-            named = {name for session in self._sessions.values() for name in images_in(session.messages)}
+            named = {name for record in self._records.values() for name in images_in(record.messages)}
             self._images = {name: data for name, data in self._images.items() if name in named}
-
-
-def _copy(session: ChatSession) -> ChatSession:
-    """The session as it would be read back, sharing nothing with the given one."""
-    return ChatSession.from_dict(settle(session.to_dict()))

@@ -1,7 +1,4 @@
-"""Which processes serve a directory now: each holds a lock on a file that is named after it, for as long as it lives.
-
-The lock goes with its process, however that ends; a file that nobody holds is that of a dead one.
-"""
+"""The processes that serve a directory: each locks a file with its name. The lock ends with the process."""
 
 import os
 import re
@@ -27,25 +24,23 @@ class Presence:
         """What others know this process by; None until it has joined."""
 
     def join(self) -> None:
-        """Be known to other processes, where the system knows how to. Raises OSError."""
+        """Make this process known to others, if the system can lock files. Raises OSError."""
         with self._joining:
-            if self._held is None:
-                self._join()
-
-    def _join(self) -> None:
-        self._directory.mkdir(mode=0o700, exist_ok=True)
-        name = f"{os.getpid()}-{uuid4().hex[:12]}"
-        unfinished = self._directory / f".{name}"
-        try:
-            self._held = hold_file(unfinished)
             if self._held is not None:
-                unfinished.rename(self._path(name))  # from here on it is seen, and held already
-                self.name = name
-        except OSError:
-            self.leave()
-            with suppress(OSError):
-                unfinished.unlink(missing_ok=True)
-            raise
+                return
+            self._directory.mkdir(mode=0o700, exist_ok=True)
+            name = f"{os.getpid()}-{uuid4().hex[:12]}"
+            unfinished = self._directory / f".{name}"
+            try:
+                self._held = hold_file(unfinished)
+                if self._held is not None:
+                    unfinished.rename(self._path(name))  # others see only a file that is locked already
+                    self.name = name
+            except OSError:
+                self.leave()
+                with suppress(OSError):
+                    unfinished.unlink(missing_ok=True)
+                raise
 
     def leave(self) -> None:
         """Be known no longer."""
@@ -57,15 +52,12 @@ class Presence:
         self._held = self.name = None
 
     def others(self) -> tuple[int, ...]:
-        """The process ids of the other ones that live. Files of dead ones are swept away."""
+        """Return the ids of the other living processes, and remove the files of dead ones."""
         living: list[int] = []
         for path in self._directory.glob(f"*{_SUFFIX}"):
-            found = _NAME.fullmatch(path.stem)
-            if found is None or path.stem == self.name:
-                continue
             if self.lives(path.stem):
-                living.append(int(found[1]))
-            else:
+                living.append(int(path.stem.partition("-")[0]))
+            elif path.stem != self.name and _NAME.fullmatch(path.stem):
                 with suppress(OSError):
                     path.unlink(missing_ok=True)
         return tuple(sorted(living))

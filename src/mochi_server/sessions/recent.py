@@ -1,4 +1,4 @@
-"""The sessions used last, as their files said, so that these need not be read again. Knows no files."""
+"""Cache of the sessions used last, as they were read from their files."""
 
 import threading
 from collections import OrderedDict
@@ -14,10 +14,7 @@ _SESSION_BYTES = 16 * 1024
 
 
 class RecentSessions:
-    """Whoever takes one looks whether it is still what the files say: this does not know who else writes them.
-
-    For any number of threads.
-    """
+    """Least recently used cache. Callers compare what they get with the files. For any number of threads."""
 
     def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
         self._room = kept_bytes
@@ -26,7 +23,6 @@ class RecentSessions:
         self._lock = threading.Lock()
 
     def get(self, session_id: str) -> Stored | None:
-        """A session as it was last known."""
         with self._lock:
             if session_id not in self._kept:
                 return None
@@ -46,7 +42,6 @@ class RecentSessions:
                 self._forget(next(iter(self._kept)))
 
     def forget(self, session_id: str) -> None:
-        """A session is gone."""
         with self._lock:
             self._forget(session_id)
 

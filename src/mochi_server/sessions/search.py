@@ -33,7 +33,7 @@ def pieces(session: ChatSession) -> list[str]:
     No message is torn, and a message that is added changes the last piece only.
     """
     title = session.summary_object()["title"]
-    return [folded(title or ""), *_joined(folded(str(m.get("content") or "")) for m in session.messages)]
+    return [folded(title or ""), *_joined(folded(str(m.get("content") or "")) for m in session.history)]
 
 
 def matches(texts: Sequence[str], wanted: Iterable[str]) -> bool:

@@ -11,58 +11,24 @@ from uuid import uuid4
 from mochi_server.constants import FORMAT_VERSION, PREVIEW_CHARS
 from mochi_server.sessions.history import History
 from mochi_server.sessions.images import Image
-from mochi_server.sessions.migrations import migrate
-from mochi_server.sessions.titles import automatic_title
 from mochi_server.sessions.types import (
-    AgentSettings,
     Message,
-    Role,
     SessionCreationOptions,
-    ToolSettings,
-    read_agent_settings,
-    read_tool_settings,
+    SessionSettings,
+    optional,
 )
 
+_TITLE_CHARS = 80
+_TITLE_READ_CHARS = 2000
+_NO_LETTER = re.compile(r"[\s\x00-\x1f\x7f-\x9f]+")
+_END_OF_SENTENCE = re.compile(r"(?<=[.!?])\s|(?<=[\u3002\uff01\uff1f])")
 _ID = re.compile(r"[0-9a-f]{10}")
-_ALWAYS_WRITTEN = (
-    "session_id",
-    "model",
-    "created_at",
-    "updated_at",
-    "message_count",
-    "summary",
-    "summary_model",
-    "format_version",
-    "tool_settings",
-    "agent_settings",
-    "context_window_config",
-)
-LISTED = (
-    "session_id",
-    "model",
-    "created_at",
-    "updated_at",
-    "message_count",
-    "title",
-    "preview",
-    "summary",
-    "summary_model",
-    "format_version",
-    "tool_settings",
-    "agent_settings",
-    "context_window_config",
-    "options",
-    "keep_alive",
-    "think",
-    "format",
-)
-"""What lists and clients see of a session."""
-
 OWNER = "agent_name"
 """The key of the metadata that names the agent that a session is with; lists show it where it is there."""
 
 _PARTS = ("metadata", "messages")
-_WRITTEN_WHEN_SET = ("title", "options", "keep_alive", "think", "format", "compaction")
+_OLDER_FORMATS = ("1.0", "1.1", "1.2")
+"""These lack settings that are read as their defaults; the current format adds nothing else."""
 
 
 def new_id() -> str:
@@ -89,19 +55,8 @@ def timestamp(value: object) -> float:
     return (parsed if parsed.tzinfo else parsed.replace(tzinfo=timezone.utc)).timestamp()
 
 
-def default_window_config() -> dict[str, Any]:
-    """The window's state before anything was decided."""
-    return {
-        "dynamic_enabled": True,
-        "current_window": None,
-        "last_adjustment": None,
-        "adjustment_history": [],
-        "manual_override": False,
-    }
-
-
 @dataclass(kw_only=True)
-class SessionMetadata:
+class SessionMetadata(SessionSettings):
     """The head of a session file. ``extra`` holds keys this version does not know; they are written back."""
 
     session_id: str
@@ -109,76 +64,59 @@ class SessionMetadata:
     created_at: str
     updated_at: str
     message_count: int = 0
-    summary: dict[str, Any] | None = None
-    summary_model: str | None = None
+    summary: dict[str, Any] | None = field(default=None, metadata=optional(dict, always_written=True))
+    summary_model: str | None = field(default=None, metadata=optional(str, always_written=True))
     format_version: str = FORMAT_VERSION
-    tool_settings: ToolSettings = field(default_factory=ToolSettings)
-    agent_settings: AgentSettings = field(default_factory=AgentSettings)
-    context_window_config: dict[str, Any] = field(default_factory=default_window_config)
-    title: str | None = None
-    options: dict[str, Any] | None = None
-    keep_alive: str | float | None = None
-    think: bool | str | None = None
-    format: str | dict[str, Any] | None = None
-    compaction: dict[str, Any] | None = None
+    compaction: dict[str, Any] | None = field(default=None, metadata=optional(dict))
     extra: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> "SessionMetadata":
         """Read any version; nulls and missing keys become defaults. Raises ValueError without id or model."""
-        data = migrate(dict(stored))
         for name in ("session_id", "model"):
-            if not isinstance(data.get(name), str) or not data[name]:
+            if not isinstance(stored.get(name), str) or not stored[name]:
                 raise ValueError(f"metadata has no {name}")
-        known: dict[str, Any] = {
-            name: value for name, kind in _KINDS.items() if isinstance(value := data.get(name), kind)
-        }
-        known |= {"session_id": data["session_id"], "model": data["model"]}
-        known["created_at"] = str(data.get("created_at") or now())
-        known["updated_at"] = str(data.get("updated_at") or known["created_at"])
-        known["tool_settings"] = read_tool_settings(data.get("tool_settings"))
-        known["agent_settings"] = read_agent_settings(data.get("agent_settings"))
-        known["context_window_config"] = _window_config(data.get("context_window_config"))
-        return cls(**known, extra={name: value for name, value in data.items() if name not in _KNOWN})
+        created_at = str(stored.get("created_at") or now())
+        return cls(
+            session_id=stored["session_id"],
+            model=stored["model"],
+            created_at=created_at,
+            updated_at=str(stored.get("updated_at") or created_at),
+            format_version=_migrated(str(stored.get("format_version") or "")),
+            **{name: read(stored.get(name)) for name, read in _READERS.items()},
+            extra={name: value for name, value in stored.items() if name not in _KNOWN},
+        )
 
     def to_dict(self) -> dict[str, Any]:
-        """The file's ``metadata`` object, keys in the specification's order."""
-        data = {name: getattr(self, name) for name in _ALWAYS_WRITTEN}
+        """Return the file's ``metadata`` object, keys in the specification's order."""
+        data = {name: value for name in _WRITTEN if (value := getattr(self, name)) is not None or name in _ALWAYS}
         data["tool_settings"] = self.tool_settings.model_dump(mode="json")
         data["agent_settings"] = self.agent_settings.model_dump(mode="json")
-        data |= {name: value for name in _WRITTEN_WHEN_SET if (value := getattr(self, name)) is not None}
         return data | self.extra
 
 
-_KINDS: dict[str, type | tuple[type, ...]] = {
-    "summary": dict,
-    "summary_model": str,
-    "format_version": str,
-    "title": str,
-    "options": dict,
-    "keep_alive": (str, int, float),
-    "think": (bool, str),
-    "format": (str, dict),
-    "compaction": dict,
-}
-"""What fields of a file may hold; others are read by functions of their own."""
+_SETTINGS = [f.name for f in fields(SessionSettings)]
+_FIELDS = [f for f in fields(SessionMetadata) if f.name != "extra"]
+_KNOWN = frozenset(f.name for f in _FIELDS)
+_ALWAYS = frozenset(f.name for f in _FIELDS if not f.metadata.get("only_if_set"))
+_READERS = {f.name: f.metadata["read"] for f in _FIELDS if "read" in f.metadata}
+_WRITTEN = [*(f.name for f in _FIELDS if f.name not in _SETTINGS), *_SETTINGS]
+LISTED = tuple(name for name in _WRITTEN if name != "compaction")
+"""The fields of the metadata that lists and clients get."""
 
+
+def _migrated(version: str) -> str:
+    """The version in which metadata of a version is written back. Newer files keep theirs, and their unknown keys."""
+    is_newer = version.replace(".", "").isdigit() and version not in _OLDER_FORMATS
+    return version if is_newer else FORMAT_VERSION
+
+
+_TEXTS = ("role", "source_file", "model", "thinking", "tool_name", "tool_call_id", "key_digest")
 _MESSAGE_KINDS: dict[str, type] = {
-    "role": str,
-    "source_file": str,
-    "images": list,
-    "model": str,
-    "eval_count": int,
-    "prompt_eval_count": int,
-    "thinking": str,
-    "tool_calls": list,
-    "handed_back": list,
-    "tool_name": str,
-    "tool_call_id": str,
-    "key_digest": str,
+    **dict.fromkeys(_TEXTS, str),
+    **dict.fromkeys(("images", "tool_calls", "handed_back"), list),
+    **dict.fromkeys(("eval_count", "prompt_eval_count"), int),
 }
-
-_KNOWN = frozenset(f.name for f in fields(SessionMetadata)) - {"extra"}
 
 
 class ChatSession:
@@ -226,19 +164,9 @@ class ChatSession:
     def create(cls, options: SessionCreationOptions) -> "ChatSession":
         """A new session with a new id, with its system message if one was asked for."""
         created = now()
+        settings = {name: getattr(options, name) for name in _SETTINGS}
         metadata = SessionMetadata(
-            session_id=new_id(),
-            model=options.model,
-            created_at=created,
-            updated_at=created,
-            tool_settings=options.tool_settings,
-            agent_settings=options.agent_settings,
-            context_window_config=options.context_window_config or default_window_config(),
-            title=options.title,
-            options=options.options,
-            keep_alive=options.keep_alive,
-            think=options.think,
-            format=options.format,
+            session_id=new_id(), model=options.model, created_at=created, updated_at=created, **settings
         )
         session = cls(metadata)
         if options.system_prompt is not None:
@@ -260,7 +188,6 @@ class ChatSession:
         return cls(metadata, whole, {key: value for key, value in stored.items() if key not in _PARTS})
 
     def to_dict(self) -> dict[str, Any]:
-        """The file's content."""
         return {"metadata": self.metadata.to_dict(), "messages": list(self._messages)} | self.extra
 
     @property
@@ -285,11 +212,11 @@ class ChatSession:
     def summary_object(self) -> dict[str, Any]:
         """The session as a flat object without its messages, as lists and clients get it."""
         flat = self.metadata.to_dict()
-        flat["title"] = self.metadata.title or automatic_title(self._messages, self.metadata.summary)
-        flat["message_count"] = len(self._messages)
-        flat["preview"] = preview(self._messages)
-        listed = {name: flat.get(name) for name in LISTED}
-        return listed | {OWNER: flat[OWNER]} if OWNER in flat else listed
+        entry = {name: flat.get(name) for name in LISTED}
+        entry["title"] = self.metadata.title or automatic_title(self._messages, self.metadata.summary)
+        entry["message_count"] = len(self._messages)
+        entry["preview"] = preview(self._messages)
+        return entry | {OWNER: flat[OWNER]} if OWNER in flat else entry
 
 
 def revision_of(messages: Sequence[Message]) -> str:
@@ -306,8 +233,9 @@ def revision_at(count: int, last: Message | None) -> str:
 
 
 def previous_model(messages: Sequence[Message]) -> str | None:
-    """The model that gave the latest answer, if there is one."""
-    return next((m.get("model") for m in reversed(messages) if m.get("role") == "assistant"), None)
+    """Return the model of the latest answer, if there is one."""
+    answer = last_answer(messages)
+    return answer.get("model") if answer else None
 
 
 def last_answer(messages: Sequence[Message]) -> Message | None:
@@ -323,11 +251,8 @@ def usage_tokens(answer: Message | None) -> int | None:
 
 
 def preview(messages: Iterable[Message]) -> str:
-    """The first user message, cut to a list's measure; empty when there is none."""
-    for message in messages:
-        if message.get("role") == "user":
-            return shorten(str(message.get("content") or ""))
-    return ""
+    """Return the first user message as lists show it; "" if there is none."""
+    return next((shorten(str(m.get("content") or "")) for m in messages if m.get("role") == "user"), "")
 
 
 def shorten(text: str) -> str:
@@ -335,15 +260,31 @@ def shorten(text: str) -> str:
     return text if len(text) <= PREVIEW_CHARS else text[:PREVIEW_CHARS] + "..."
 
 
+def automatic_title(messages: Iterable[Message], summary: Mapping[str, object] | None) -> str | None:
+    """A title of one line, 80 characters at most, ``...`` the last of them when cut; None where nobody spoke."""
+    summarized = one_line((summary or {}).get("summary"))
+    if summarized:
+        return _cut_title(_END_OF_SENTENCE.split(summarized, maxsplit=1)[0].rstrip(".\u3002") or summarized)
+    said = (one_line(message.get("content")) for message in messages if message.get("role") == "user")
+    return next((_cut_title(text) for text in said if text), None)
+
+
+def one_line(text: object) -> str:
+    """The beginning of a text with a space for whatever is no letter; of what is no text, nothing."""
+    return _NO_LETTER.sub(" ", text[:_TITLE_READ_CHARS]).strip() if isinstance(text, str) else ""
+
+
+def _cut_title(line: str) -> str:
+    if len(line) <= _TITLE_CHARS:
+        return line
+    room = _TITLE_CHARS - len("...")
+    words = line[: room + 1].rpartition(" ")[0]
+    return (words if len(words) > room // 2 else line[:room]) + "..."
+
+
 def system_message(content: str, source_file: str | None = None) -> Message:
-    """A new system message."""
-    return {
-        "role": "system",
-        "content": content,
-        "source_file": source_file,
-        "message_id": new_id(),
-        "timestamp": now(),
-    }
+    stored: Message = {"role": "system", "content": content, "source_file": source_file}
+    return {**stored, "message_id": new_id(), "timestamp": now()}
 
 
 def user_message(content: str, images: Sequence[Image] = (), *, key_digest: str | None = None) -> Message:
@@ -365,29 +306,12 @@ def complete(message: Message, index: int, created_at: str) -> Message:
     for name in wrong:
         del message[name]  # type: ignore[misc]  # a TypedDict by names
     if not message.get("role"):
-        message["role"] = _likely_role(message)
+        message["role"] = "tool" if message.get("tool_name") else "assistant" if message.get("model") else "user"
     if not isinstance(message.get("content"), str):
         message["content"] = "" if message.get("content") is None else str(message["content"])
     if not message.get("message_id"):
-        message["message_id"] = f"{zlib.crc32(message['content'].encode('utf-8', 'surrogatepass')):08x}{index:02x}"[
-            -10:
-        ]
+        content = zlib.crc32(message["content"].encode("utf-8", "surrogatepass"))
+        message["message_id"] = f"{content:08x}{index:02x}"[-10:]
     if not message.get("timestamp"):
         message["timestamp"] = created_at
     return message
-
-
-def _likely_role(message: Message) -> Role:
-    """The role of a message that does not say."""
-    if message.get("tool_name"):
-        return "tool"
-    return "assistant" if message.get("model") else "user"
-
-
-def _window_config(stored: object) -> dict[str, Any]:
-    config = default_window_config() | (stored if isinstance(stored, dict) else {})
-    if not isinstance(config["current_window"], int):
-        config["current_window"] = None
-    if not isinstance(config["adjustment_history"], list):
-        config["adjustment_history"] = []
-    return config

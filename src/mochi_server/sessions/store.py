@@ -1,17 +1,48 @@
 """What keeping sessions means, whoever keeps them. One contract test suite runs over every implementation."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
 
 from mochi_server.sessions.changes import FieldChanges
+from mochi_server.sessions.encoding import decode, encode
 from mochi_server.sessions.images import Image
-from mochi_server.sessions.pages import SessionPage
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import Message, SessionQuery
 
 NewSession = tuple[ChatSession, Sequence[Image]]
 """A session with the images that its messages name."""
+
+
+@dataclass(frozen=True)
+class SessionPage:
+    """A part of the list; ``total`` counts the sessions of the whole list, or of all that were found.
+
+    ``encoded`` is what clients get, ``{"sessions": [...]}``: sessions as flat objects without their messages.
+    """
+
+    encoded: bytes
+    total: int
+
+    @classmethod
+    def of(cls, entries: Iterable[Mapping[str, Any]], total: int) -> "SessionPage":
+        """A page of these entries."""
+        return cls.of_encoded(map(encode, entries), total)
+
+    @classmethod
+    def of_encoded(cls, entries: Iterable[bytes], total: int) -> "SessionPage":
+        """A page of these entries, which are JSON already. They are joined in one go: each copy of many is paid for."""
+        parts = [part for entry in entries for part in (b",", entry)] or [b""]
+        parts[0] = b'{"sessions":['
+        return cls(b"".join([*parts, b"]}"]), total)
+
+    @cached_property
+    def entries(self) -> list[dict[str, Any]]:
+        """The sessions, decoded."""
+        entries: list[dict[str, Any]] = decode(self.encoded)["sessions"]
+        return entries
 
 
 class SessionStore(Protocol):

@@ -53,7 +53,6 @@ class Record:
         return revision_of(self.messages)
 
     def file(self) -> bytes:
-        """The content of the session's file."""
         return encode_file(replace(self.metadata, message_count=len(self.messages)), self.lines, self.extra)
 
     def session(self) -> ChatSession:
@@ -63,7 +62,6 @@ class Record:
         return ChatSession(metadata, self.messages, dict(self.extra))
 
     def summary(self) -> dict[str, Any]:
-        """The session's list entry."""
         return ChatSession(self.metadata, self.messages).summary_object()
 
     def position(self, index: int) -> int:
@@ -104,7 +102,6 @@ class Record:
 
     @cached_property
     def _tail(self) -> tuple[bytes, ...]:
-        """The messages behind the blocks of the history, encoded."""
         return tuple(map(encode, self.messages.tail)) if self.known_tail is None else self.known_tail
 
     def _same_history(self, **changes: Any) -> "Record":
@@ -115,7 +112,6 @@ class Record:
 
 
 def _encoded(messages: Sequence[Message]) -> bytes:
-    """The messages of a block as they stand in a file."""
     return BETWEEN_MESSAGES.join(map(encode, messages))
 
 
@@ -128,38 +124,33 @@ def _hashed(before: blake2b | None, block: Block) -> blake2b:
 
 
 def tail_line(before: Record, from_index: int, after: Record) -> bytes:
-    """The log line of a changed history."""
     head = {"at": before.mark, "from": from_index, "updated_at": after.metadata.updated_at}
     new = map(encode, after.messages[from_index:])
     return encode(head)[:-1] + b',"messages":[' + b",".join(new) + b"]}\n"
 
 
 def fields_line(before: Record, fields: Mapping[str, Any], updated_at: str) -> bytes:
-    """The log line of changed metadata."""
     return encode({"at": before.mark, "fields": fields, "updated_at": updated_at}) + b"\n"
 
 
 def partial_line(after: Record) -> bytes:
-    """The log line of an answer that has come this far."""
     by = {} if after.writer is None else {"by": after.writer}
     return encode({"at": after.mark, "partial": after.partial, **by}) + b"\n"
 
 
 def overlay(record: Record, log: bytes) -> Record:
     """A file's record with its turn log laid over; torn and foreign lines are passed over."""
-    for line in log.split(b"\n")[:-1]:
+    for encoded in log.split(b"\n")[:-1]:
         try:
-            record = _with_line(record, decode(line))
+            line = decode(encoded)
+            if line["at"] != record.mark:
+                continue
+            if "fields" in line:
+                record = record.with_fields(line["fields"], line["updated_at"])
+            elif "partial" in line:
+                record = record.with_partial(line["partial"], line.get("by"))
+            else:
+                record = record.with_tail(line["from"], line["messages"], line["updated_at"])
         except (ValueError, TypeError, KeyError, AttributeError):
             continue
     return record
-
-
-def _with_line(record: Record, line: dict[str, Any]) -> Record:
-    if line["at"] != record.mark:
-        return record
-    if "fields" in line:
-        return record.with_fields(line["fields"], line["updated_at"])
-    if "partial" in line:
-        return record.with_partial(line["partial"], line.get("by"))
-    return record.with_tail(line["from"], line["messages"], line["updated_at"])

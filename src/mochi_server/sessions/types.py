@@ -1,9 +1,9 @@
 """What is stored with a session, as plain types: settings, messages, list entries, options."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Annotated, Any, Literal, TypedDict, TypeVar
+from typing import Annotated, Any, Literal, TypedDict
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -51,16 +51,6 @@ class AgentSettings(BaseModel):
 
     enabled_agents: Names = Field(default_factory=list)
     selection_metadata: dict[str, Any] | None = None
-
-
-def read_tool_settings(stored: object) -> ToolSettings:
-    """Settings as found in a file; nulls are defaults, what makes no sense is the safest setting."""
-    return _read(ToolSettings, stored)
-
-
-def read_agent_settings(stored: object) -> AgentSettings:
-    """Settings as found in a file; nulls are defaults, what makes no sense enables no agent."""
-    return _read(AgentSettings, stored)
 
 
 Role = Literal["system", "user", "assistant", "tool"]
@@ -130,21 +120,79 @@ class Message(TypedDict, total=False):
     """tool: what it was called with, where the user changed that"""
 
 
-@dataclass(frozen=True)
-class SessionCreationOptions:
-    """What a new session is made of; durations as Ollama takes them ("5m", seconds)."""
+def default_window_config() -> dict[str, Any]:
+    """Return the state of a context window for which nothing was decided yet."""
+    return {
+        "dynamic_enabled": True,
+        "current_window": None,
+        "last_adjustment": None,
+        "adjustment_history": [],
+        "manual_override": False,
+    }
+
+
+def _window_config(stored: object) -> dict[str, Any]:
+    config = default_window_config() | (stored if isinstance(stored, dict) else {})
+    if not isinstance(config["current_window"], int):
+        config["current_window"] = None
+    if not isinstance(config["adjustment_history"], list):
+        config["adjustment_history"] = []
+    return config
+
+
+def _reader(kind: type[BaseModel]) -> Callable[[object], BaseModel]:
+    """Read settings of a file: nulls become defaults, and so do settings that are not valid."""
+
+    def read(stored: object) -> BaseModel:
+        if not isinstance(stored, Mapping):
+            return kind()
+        try:
+            return kind.model_validate({k: v for k, v in stored.items() if v is not None or k not in kind.model_fields})
+        except ValidationError:
+            return kind()
+
+    return read
+
+
+def optional(*kinds: type, always_written: bool = False) -> dict[str, Any]:
+    """Return the properties of a field that is None unless its value in the file is of one of these types.
+
+    The file has the field only if it is set, or if it is ``always_written``.
+    """
+
+    def read(stored: object) -> object:
+        return stored if isinstance(stored, kinds) else None
+
+    return {"read": read, "only_if_set": not always_written}
+
+
+@dataclass(kw_only=True)
+class SessionSettings:
+    """What clients choose for a session.
+
+    A new setting is one line here and one in each schema of ``models/sessions.py``. Reading, writing, listing, forking,
+    patching and creating a session follow. Durations are as Ollama takes them ("5m", or seconds).
+    """
+
+    tool_settings: ToolSettings = field(default_factory=ToolSettings, metadata={"read": _reader(ToolSettings)})
+    agent_settings: AgentSettings = field(default_factory=AgentSettings, metadata={"read": _reader(AgentSettings)})
+    context_window_config: dict[str, Any] = field(
+        default_factory=default_window_config, metadata={"read": _window_config}
+    )
+    title: str | None = field(default=None, metadata=optional(str))
+    options: dict[str, Any] | None = field(default=None, metadata=optional(dict))
+    keep_alive: str | float | None = field(default=None, metadata=optional(str, int, float))
+    think: bool | str | None = field(default=None, metadata=optional(bool, str))
+    format: str | dict[str, Any] | None = field(default=None, metadata=optional(str, dict))
+
+
+@dataclass
+class SessionCreationOptions(SessionSettings):
+    """The model, system prompt and settings of a new session."""
 
     model: str
     system_prompt: str | None = None
     system_prompt_source_file: str | None = None
-    tool_settings: ToolSettings = field(default_factory=ToolSettings)
-    agent_settings: AgentSettings = field(default_factory=AgentSettings)
-    title: str | None = None
-    options: dict[str, Any] | None = None
-    keep_alive: str | float | None = None
-    think: Think | None = None
-    format: Literal["json"] | dict[str, Any] | None = None
-    context_window_config: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -157,17 +205,3 @@ class SessionQuery:
     limit: int | None = None
     offset: int = 0
     text: str | None = None
-
-
-_Settings = TypeVar("_Settings", bound=BaseModel)
-
-
-def _read(kind: type[_Settings], stored: object) -> _Settings:
-    if not isinstance(stored, Mapping):
-        return kind()
-    try:
-        return kind.model_validate(
-            {key: value for key, value in stored.items() if value is not None or key not in kind.model_fields}
-        )
-    except ValidationError:
-        return kind()
