@@ -1,6 +1,6 @@
 """Texts for regular expressions, as far as Ollama's grammars support them.
 
-That is literals, classes, groups, alternatives, repeats and anchors. For back-references and lookarounds no text is made.
+That is literals, classes, groups, alternatives, repeats and anchors. Back-references and lookarounds have no text.
 """
 
 from __future__ import annotations
