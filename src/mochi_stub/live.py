@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mochi_stub.catalogue import Model
-from mochi_stub.config import Config, load_data
-from mochi_stub.document import ConfigError
+from mochi_stub.config import Config, load
+from mochi_stub.document import ConfigError, Watched
 from mochi_stub.library import Library
-from mochi_stub.watch import Watched
 
 logger = logging.getLogger("mochi_stub")
 
@@ -20,7 +19,7 @@ class LiveConfig:
 
     def __init__(self, path: Path) -> None:
         """Raises ConfigError where the file cannot be used from the beginning."""
-        self._watched = Watched(path, lambda data: load_data(data, path))
+        self._watched = Watched(path, lambda data: load(path, data))
         self._good = self._watched.current()
         self.problem: str | None = None
 

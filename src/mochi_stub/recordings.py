@@ -23,12 +23,11 @@ import orjson
 
 from mochi_stub import jsontext
 from mochi_stub.chunks import planned_end
-from mochi_stub.document import ConfigError, Item, parse
+from mochi_stub.document import ConfigError, Item, Watched, parse
 from mochi_stub.matching import Asked, asked
 from mochi_stub.recorded import anthropic, gemini, ollama, openai
 from mochi_stub.recorded.gathered import Gathered, get
 from mochi_stub.reply import Failure, Frames, Pace, Part, Pause, Reply, joined
-from mochi_stub.watch import Watched
 from mochi_stub.wire.ollama import gojson
 
 MILLISECOND = 1_000_000

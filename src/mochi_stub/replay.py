@@ -13,9 +13,9 @@ from functools import lru_cache
 from mochi_stub.answer import Answer, Request, Result, Routes, Stub
 from mochi_stub.catalogue import Model
 from mochi_stub.config import Config
-from mochi_stub.declared import declared
 from mochi_stub.library import Library
 from mochi_stub.matching import OWN, Asked, asked, nearest
+from mochi_stub.reading import declared
 from mochi_stub.recordings import frames, recordings_below, wire_of
 from mochi_stub.reply import Failure, Reply
 from mochi_stub.routing import route
