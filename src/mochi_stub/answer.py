@@ -32,6 +32,11 @@ class Request:
     query_string: bytes = b""
     raw_headers: tuple[tuple[bytes, bytes], ...] = ()
 
+    @classmethod
+    def of(cls, scope: Mapping[str, Any], body: bytes) -> Request:
+        """Return the request of an ASGI scope."""
+        return cls(scope["method"], scope["path"], body, scope["query_string"], tuple(scope["headers"]))
+
     @cached_property
     def headers(self) -> Mapping[str, str]:
         """By name in lower case; of a name that came twice, the last."""

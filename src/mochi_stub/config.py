@@ -21,7 +21,8 @@ from typing import Any
 from mochi_stub import reading
 from mochi_stub.catalogue import Model
 from mochi_stub.document import ConfigError, Item, parse, unreadable
-from mochi_stub.recordings import recorded, recordings_below, wire_of
+from mochi_stub.recorded import wire_of
+from mochi_stub.recordings import recorded, recordings_below
 from mochi_stub.responses import NOTHING, File, Manner, Response
 
 __all__ = ["Config", "ConfigError", "Configured", "Script", "check", "load", "packaged"]
@@ -197,7 +198,7 @@ def _collected(problems: list[ConfigError]) -> Iterator[None]:
 def _recorded_problem(file: File) -> str | None:
     """Return what is wrong with a recorded file. A missing file is a mistake of the configuration."""
     try:
-        recording = recorded(file.path).recording
+        recording = recorded(file.path)
     except ConfigError as error:
         if file.path.exists():
             return str(error)

@@ -1,4 +1,4 @@
-"""One request being answered: sending, pacing, watching the client, and telling the journal.
+"""One request being answered: sending, pacing, watching the client, and keeping the journal.
 
 It knows neither routes nor providers: it is given an answer, or a generation and its encoder.
 """
@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, MutableMapping
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from mochi_stub.answer import Answer, Encoder, Generation, Result, Scheduled, crashed
 from mochi_stub.chunks import Piece, interrupted, pieces, planned_end
 from mochi_stub.journal import Journal, Outcome, Record
-from mochi_stub.pacing import Clock, paced
+from mochi_stub.pacing import RealClock, paced
 from mochi_stub.remembered import Memory, Said
 from mochi_stub.reply import Cut, Failure
 from mochi_stub.scheduler import Lease, NotLoaded
@@ -26,31 +25,16 @@ logger = logging.getLogger("mochi_stub")
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _T = TypeVar("_T")
 
 OPEN_CORS = ((b"access-control-allow-origin", b"*"),)
 MOST_PARTS = 7
-"""Of a stream that is remembered: they grow, so that these are hundreds of pieces."""
+"""Number of parts of a stream that is cached. Parts grow, so these are hundreds of pieces."""
 DECLARED_UP_TO = 2048
-"""Bytes. Go's server declares the length of what fits its buffer, and sends longer bodies in chunks."""
-
-
-@dataclass(frozen=True)
-class Playback:
-    """How time passes. `speed` scales the waiting; 0 removes it."""
-
-    clock: Clock
-    speed: float
-
-
-@dataclass(frozen=True)
-class Channel:
-    """The two directions of one ASGI request."""
-
-    scope: Scope
-    receive: Receive
-    send: Send
+"""Bytes. Go's server declares the length of bodies that fit its buffer, and sends longer ones in chunks."""
+_CLOCK = RealClock()
 
 
 class Gone(BaseException):
@@ -58,57 +42,50 @@ class Gone(BaseException):
 
 
 class Conversation:
-    """One request being answered."""
+    """One request being answered. `speed` scales the waiting; 0 removes it."""
 
     def __init__(
-        self, channel: Channel, record: Record, journal: Journal, playback: Playback, memory: Memory | None = None
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        *,
+        record: Record,
+        journal: Journal,
+        speed: float = 0.0,
+        memory: Memory | None = None,
     ) -> None:
-        self.playback = playback
-        self.journal = journal
-        self.path: str = channel.scope["path"]
-        self.query: bytes = channel.scope["query_string"]
-        self.head = channel.scope["method"] == "HEAD"
-        self.cors = OPEN_CORS if any(name == b"origin" for name, _ in channel.scope["headers"]) else ()
-        self.receive = channel.receive
-        self.send = channel.send
+        self.scope = scope
+        self.receive = receive
+        self.send = send
         self.record = record
+        self.journal = journal
+        self.speed = speed
         self.memory = memory
         self.facts: tuple[Hashable, ...] = ()
         self.parts: list[bytes] = []
         self.lease: Lease | None = None
 
     async def hold(self, result: Result | Said) -> None:
-        """Send the result, to its end or to the client's."""
+        """Send the result until it ends or the client disconnects."""
         try:
             if isinstance(result, Scheduled):
                 result = await self._made(result)
             if isinstance(result, Said):
                 self.journal.note(self.record, result.noted)
                 self.journal.sent(self.record, chunks=result.chunks)
-                return await self._answer(result.answer)
+                result = result.answer
             if isinstance(result, Answer):
-                return await self._answer(result)
-            result = verbatim(result, self.path, self.query)
-            noted = {"rule": result.reply.rule, "passed_over": result.reply.passed_over, **result.noted}
-            self.journal.note(self.record, noted)
-            at_once = not self.playback.speed and not interrupted(result.reply)
-            if not at_once or noted.get("truncated"):
-                self.memory = None
-            if at_once and not result.stream:
-                answer = result.encoder.whole()
-                self._remember(answer, noted)
-                return await self._answer(answer)
-            await watched(self._play(result), self.receive)
-            if self.memory and len(self.parts) < MOST_PARTS:
-                answer = Answer(200, b"".join(self.parts), result.encoder.content_type, declared=False)
-                self._remember(answer, noted)
+                await self._answer(result)
+            else:
+                await self._generate(verbatim(result, self.scope["path"], self.scope["query_string"]))
         except Gone:
             pass
         finally:
             self._settle("cancelled")
 
     async def _made(self, scheduled: Scheduled) -> Answer | Generation | Said:
-        """The result, when its model has been loaded and has a place. Raises Gone."""
+        """Return the result when its model is loaded and has a place. Raises Gone."""
         scheduler, need = scheduled.scheduler, scheduled.need
         try:
             lease = scheduler.take(need)
@@ -128,56 +105,63 @@ class Conversation:
             logger.exception("%s %s", self.record.method, self.record.path)
             return crashed(error)
 
+    async def _generate(self, generation: Generation) -> None:
+        reply, encoder = generation.reply, generation.encoder
+        noted = {"rule": reply.rule, "passed_over": reply.passed_over, **generation.noted}
+        self.journal.note(self.record, noted)
+        at_once = not self.speed and not interrupted(reply)
+        if not at_once or noted.get("truncated"):
+            self.memory = None
+        if at_once and not generation.stream:
+            answer = encoder.whole()
+            self._remember(answer, noted)
+            return await self._answer(answer)
+        await watched(self._play(generation), self.receive)
+        if len(self.parts) < MOST_PARTS:
+            self._remember(Answer(200, b"".join(self.parts), encoder.content_type, declared=False), noted)
+        return None
+
     def _remember(self, answer: Answer, noted: Mapping[str, Any]) -> None:
         if self.memory is not None:
             self.memory.keep(Said(answer, noted, self.record.chunks), *self.facts)
 
     async def _play(self, generation: Generation) -> None:
-        reply, playback = generation.reply, self.playback
-        end = planned_end(reply) if playback.speed else 0
-        async with aclosing(paced(pieces(reply), playback.clock, playback.speed, end)) as batches:
-            await (self._streamed if generation.stream else self._drained)(generation.encoder, batches)
-
-    async def _drained(self, encoder: Encoder, batches: AsyncIterator[list[Piece]]) -> None:
-        """A whole reply is a stream that is waited for."""
-        async for batch in batches:
-            last = batch[-1].value
-            if isinstance(last, Failure):
-                await self._answer(encoder.refusal(last, stream=False))
-                return
-        await self._answer(encoder.whole())
-
-    async def _streamed(self, encoder: Encoder, batches: AsyncIterator[list[Piece]]) -> None:
-        started = False
-        async for batch in batches:
-            last = batch[-1].value
-            if isinstance(last, Failure) and len(batch) == 1 and not started:
-                await self._answer(encoder.refusal(last, stream=True))
-                return
-            if not started:
-                started = await self._start(200, encoder.content_type)
-            if isinstance(last, (Failure, Cut)):
-                await self._chunks(encoder, batch[:-1])
-                await self._end(encoder.error(last) if isinstance(last, Failure) else b"", "failed")
-                return
-            await self._chunks(encoder, batch)
-        if not started:
+        """Play the reply over time; a whole reply is waited for and then sent in one piece."""
+        encoder, stream = generation.encoder, generation.stream
+        end = planned_end(generation.reply) if self.speed else 0
+        async with aclosing(paced(pieces(generation.reply), _CLOCK, self.speed, end)) as batches:
+            async for batch in batches:
+                last = batch[-1].value
+                if isinstance(last, Failure) and (not stream or (len(batch) == 1 and not self.record.status)):
+                    return await self._answer(encoder.refusal(last, stream=stream))
+                if not stream:
+                    continue
+                if not self.record.status:
+                    await self._start(200, encoder.content_type)
+                if isinstance(last, (Failure, Cut)):
+                    await self._chunks(encoder, batch[:-1])
+                    return await self._end(encoder.error(last) if isinstance(last, Failure) else b"", "failed")
+                await self._chunks(encoder, batch)
+        if not stream:
+            return await self._answer(encoder.whole())
+        if not self.record.status:
             await self._start(200, encoder.content_type)
-        end = encoder.end()
-        self._part(end)
-        await self._end(end, "finished")
+        body = encoder.end()
+        self._part(body)
+        return await self._end(body, "finished")
 
     async def _answer(self, answer: Answer) -> None:
         declared = answer.declared and len(answer.body) <= DECLARED_UP_TO
         length = ((b"content-length", b"%d" % len(answer.body)),) if declared else ()
         await self._start(answer.status, answer.content_type, *answer.headers, *length)
-        await self._end(b"" if self.head else answer.body, "finished" if answer.status < 400 else "failed")
+        body = b"" if self.record.method == "HEAD" else answer.body
+        await self._end(body, "finished" if answer.status < 400 else "failed")
 
-    async def _start(self, status: int, content_type: bytes, *headers: tuple[bytes, bytes]) -> bool:
+    async def _start(self, status: int, content_type: bytes, *headers: tuple[bytes, bytes]) -> None:
         kind = ((b"content-type", content_type),) if content_type else ()
+        cors = OPEN_CORS if any(name == b"origin" for name, _ in self.scope["headers"]) else ()
         self.journal.sent(self.record, status=status)
-        await self.send({"type": "http.response.start", "status": status, "headers": [*headers, *kind, *self.cors]})
-        return True
+        await self.send({"type": "http.response.start", "status": status, "headers": [*headers, *kind, *cors]})
 
     async def _chunks(self, encoder: Encoder, contents: list[Piece]) -> None:
         body = encoder.chunk(contents)
@@ -192,7 +176,7 @@ class Conversation:
             self.parts.append(body)
 
     async def _end(self, body: bytes, outcome: Outcome) -> None:
-        """The last bytes. Whoever has read them finds the exchange settled."""
+        """Send the last bytes. A client that has read them finds the exchange settled."""
         self._settle(outcome)
         await self.send({"type": "http.response.body", "body": body, "more_body": False})
 
@@ -204,7 +188,7 @@ class Conversation:
 
 
 async def watched(playing: Coroutine[Any, Any, _T], receive: Receive) -> _T:
-    """Play until the end. Raises Gone where the client goes first."""
+    """Run a coroutine to its end. Raises Gone if the client disconnects first."""
     play = asyncio.ensure_future(playing)
     gone = asyncio.ensure_future(_disconnected(receive))
     try:
@@ -221,3 +205,15 @@ async def watched(playing: Coroutine[Any, Any, _T], receive: Receive) -> _T:
 async def _disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+async def read_body(receive: Receive) -> bytes | None:
+    """Return the whole request body, or None if the client disconnects before it is complete."""
+    received = []
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        received.append(message.get("body", b""))
+        if not message.get("more_body", False):
+            return b"".join(received)

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -30,7 +31,7 @@ class Asked:
     body: Any
     stream: bool
 
-    @property
+    @cached_property
     def stamp(self) -> str:
         """The same for requests that are the same, and for no others."""
         told = json.dumps([self.method, self.path, self.query, self.body, self.stream], sort_keys=True)

@@ -1,14 +1,10 @@
-"""Pieces over time. Each has an absolute deadline, so that waiting too long once does not delay what follows.
-
-This module does not know what the pieces say nor who reads them; the clock is handed in.
-"""
+"""Pieces over time. Each has an absolute deadline, so that one late piece does not delay those behind it."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Iterable, Iterator
-from itertools import islice
+from collections.abc import AsyncGenerator, Iterable
 from typing import Protocol
 
 from mochi_stub.chunks import Piece
@@ -26,7 +22,7 @@ class Clock(Protocol):
 
 
 class RealClock:
-    """The clock on the wall, unmoved by adjustments of the date."""
+    """The monotonic clock of the system."""
 
     def now(self) -> float:
         return time.monotonic()
@@ -38,22 +34,15 @@ class RealClock:
 async def paced(pieces: Iterable[Piece], clock: Clock, speed: float, end: int = 0) -> AsyncGenerator[list[Piece], None]:
     """Yield the pieces when they are due, `speed` times as fast as planned, those due together in one list.
 
-    It lasts until `end`, nanoseconds after the start, also where the last piece is due before.
-    Speed 0 waits for nothing; the lists then grow from one piece to `MAX_BATCH`, so that the first is out at once.
-    A gate is waited for at any speed, and moves the deadlines behind it.
+    It lasts until `end`, in nanoseconds after the start, even if the last piece is due earlier. Speed 0 never waits.
+    The lists grow from one piece to `MAX_BATCH`, so that the first piece is sent at once. A gate is waited for at any
+    speed, and moves the deadlines behind it.
     """
-    if not speed:
-        for batch in _grown(pieces):
-            if batch[0].kind is Gate:
-                await batch[0].value.wait()
-            else:
-                yield batch
-        return
     start = clock.now()
-    batch = []
+    batch: list[Piece] = []
     limit = 1
     for piece in pieces:
-        wait = start + piece.due / 1e9 / speed - clock.now()
+        wait = start + piece.due / 1e9 / speed - clock.now() if speed else 0.0
         if batch and (wait > 0 or len(batch) >= limit or piece.kind is Gate):
             yield batch
             batch, limit = [], min(limit * 4, MAX_BATCH)
@@ -67,22 +56,6 @@ async def paced(pieces: Iterable[Piece], clock: Clock, speed: float, end: int = 
             batch.append(piece)
     if batch:
         yield batch
-    left = start + end / 1e9 / speed - clock.now()
+    left = start + end / 1e9 / speed - clock.now() if speed else 0.0
     if left > 0:
         await clock.sleep(left)
-
-
-def _grown(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
-    """All pieces, in ever longer lists; a gate is a list of its own."""
-    limit = 1
-    source = iter(pieces)
-    while batch := list(islice(source, limit)):
-        limit = min(limit * 4, MAX_BATCH)
-        begin = 0
-        for gate in [at for at, piece in enumerate(batch) if piece.kind is Gate]:
-            if gate > begin:
-                yield batch[begin:gate]
-            yield [batch[gate]]
-            begin = gate + 1
-        if begin < len(batch):
-            yield batch[begin:] if begin else batch

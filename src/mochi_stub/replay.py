@@ -16,7 +16,8 @@ from mochi_stub.config import Config
 from mochi_stub.library import Library
 from mochi_stub.matching import OWN, Asked, asked, nearest
 from mochi_stub.reading import declared
-from mochi_stub.recordings import frames, recordings_below, wire_of
+from mochi_stub.recorded import wire_of
+from mochi_stub.recordings import recordings_below
 from mochi_stub.reply import Failure, Reply
 from mochi_stub.routing import route
 from mochi_stub.verbatim import generation_of
@@ -41,7 +42,7 @@ class Replay:
         known, problems = recordings_below(config.recordings, config.path)
         for one in known:
             if one.asked.stamp == wanted.stamp:
-                return generation_of(frames(one.recording, wire_of(request.path) or request.path), one.file.name)
+                return generation_of(one.frames, one.file.name)
         for one in known:
             if one.asked.stamp == wanted.in_other_mode.stamp:
                 reply = replace(one.reply, rule=f"recording {one.file.name}, in the other mode")

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from mochi_stub.answer import Answer, Generation
 from mochi_stub.chunks import Piece
-from mochi_stub.recordings import wire_of
+from mochi_stub.recorded import wire_of
 from mochi_stub.reply import Failure, Frames, Pace, Part, Pause, Reply, Text
 
 
