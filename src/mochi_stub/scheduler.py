@@ -11,15 +11,17 @@ Used from the event loop only. It knows neither wires nor replies; the clock is 
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from anyio import Semaphore, WouldBlock
+
 from mochi_stub.catalogue import Model
 from mochi_stub.loading import Shape
 from mochi_stub.plan import LOAD_DURATION, RELOAD_DURATION
-from mochi_stub.slots import Slots
 
 BUSY = "server busy, please try again.  maximum pending requests exceeded"
 OUT_OF_MEMORY = "llama-server process has terminated: cudaMalloc failed: out of memory"
@@ -69,7 +71,7 @@ class Loaded:
     model: Model
     shape: Shape
     keep_alive: float
-    places: Slots
+    places: Semaphore
     users: int = 0
     idle_since: float = 0.0
     ready: asyncio.Event = field(default_factory=asyncio.Event)
@@ -125,51 +127,55 @@ class Scheduler:
     ) -> None:
         self.machine = machine or Machine()
         self.now = now
-        self.loads = self.reloads = self.truncations = self.running = 0
+        self.loads = self.reloads = self.truncations = 0
         self._wait = wait
         self._loaded: dict[str, Loaded] = {}
-        self._loading = Slots(1)
+        self._loading = Semaphore(1, fast_acquire=True)
         self._left = asyncio.Event()
 
     @property
     def queued(self) -> int:
         """How many requests wait for a load."""
-        return self._loading.waiting
+        return self._loading.statistics().tasks_waiting
 
     @property
     def waiting(self) -> int:
         """How many requests wait for a place on a loaded model."""
-        return sum(loaded.places.waiting for loaded in self._loaded.values())
+        return sum(loaded.places.statistics().tasks_waiting for loaded in self._loaded.values())
 
     def take(self, need: Need) -> Lease | None:
         """A place at once; None where the request has to wait, which `acquire` does. Raises NotLoaded."""
-        shape = self._shape(need)
+        shape = Shape.wanted(need.model, need.options, need.shift, self.machine.context_length)
         loaded, reload, took = self._serving(need, shape), False, LOAD_DURATION
         if loaded is None:
-            if self._loading.taken or need.model.load_time:
+            if not self._loading.value or need.model.load_time:
                 return None
             reload = self._has(need.model)
             if not self._make_room(need):
                 return None
-            loaded, took = self._put(need, reload), _nanoseconds(need.model, reload)
+            loaded, took = self._put(need, shape, reload), _nanoseconds(need.model, reload)
             loaded.ready.set()
-        if not loaded.ready.is_set() or not loaded.places.take():
+        if not loaded.ready.is_set():
+            return None
+        try:
+            loaded.places.acquire_nowait()
+        except WouldBlock:
             return None
         loaded.users += 1
         return self._leased(need, shape, loaded, reload, took)
 
     async def acquire(self, need: Need) -> Lease:
         """A place, when there is one. Raises NotLoaded."""
-        shape = self._shape(need)
+        shape = Shape.wanted(need.model, need.options, need.shift, self.machine.context_length)
         loaded, reload, took = self._serving(need, shape), False, LOAD_DURATION
         while loaded is not None and not loaded.ready.is_set():
             await loaded.ready.wait()
             loaded = self._serving(need, shape)
         if loaded is None:
-            loaded, reload, took = await self._load(need)
+            loaded, reload, took = await self._load(need, shape)
         loaded.users += 1
         try:
-            await loaded.places.wait()
+            await loaded.places.acquire()
         except BaseException:
             self._leave(loaded)
             raise
@@ -190,10 +196,8 @@ class Scheduler:
     def _leased(self, need: Need, shape: Shape, loaded: Loaded, reload: bool, took: int) -> Lease:
         if need.keep_alive is not None:
             loaded.keep_alive = need.keep_alive
-        self.running += 1
 
         def release() -> None:
-            self.running -= 1
             loaded.places.release()
             self._leave(loaded)
 
@@ -214,45 +218,39 @@ class Scheduler:
         loaded = self._loaded.get(need.model.blob_digest)
         return loaded if loaded and loaded.alive(self.now()) and loaded.shape.serves(shape) else None
 
-    def _shape(self, need: Need) -> Shape:
-        return Shape.wanted(need.model, need.options, need.shift, self.machine.context_length)
-
-    async def _load(self, need: Need) -> tuple[Loaded, bool, int]:
+    async def _load(self, need: Need, shape: Shape) -> tuple[Loaded, bool, int]:
         """The model, whether this is a reload, and the nanoseconds it took. One load at a time."""
-        if self._loading.taken and self._loading.waiting >= self.machine.max_queue:
+        if not self._loading.value and self.queued >= self.machine.max_queue:
             raise NotLoaded(503, BUSY)
-        await self._loading.wait()
-        try:
-            serving = self._serving(need, self._shape(need))
-            if serving is not None:  # somebody before us in the queue has loaded it
+        async with self._loading:
+            serving = self._serving(need, shape)
+            if serving is not None:  # an earlier request in the queue has loaded it
                 return serving, False, LOAD_DURATION
             reload = self._has(need.model)
             while not self._make_room(need):
                 self._left.clear()
                 await self._left.wait()
-            return await self._loaded_over_time(need, reload), reload, _nanoseconds(need.model, reload)
-        finally:
-            self._loading.release()
+            loaded = self._put(need, shape, reload)
+            try:
+                await self._wait(need.model.load_time)
+            except BaseException:  # the client has disconnected
+                del self._loaded[need.model.blob_digest]
+                raise
+            finally:
+                loaded.ready.set()
+            return loaded, reload, _nanoseconds(need.model, reload)
 
-    async def _loaded_over_time(self, need: Need, reload: bool) -> Loaded:
-        loaded = self._put(need, reload)
-        try:
-            await self._wait(need.model.load_time)
-        except BaseException:  # its client has gone
-            del self._loaded[need.model.blob_digest]
-            raise
-        finally:
-            loaded.ready.set()
-        return loaded
-
-    def _put(self, need: Need, reload: bool) -> Loaded:
-        """The model in memory. Raises NotLoaded where it does not fit."""
-        model, shape = need.model, self._shape(need)
+    def _put(self, need: Need, shape: Shape, reload: bool) -> Loaded:
+        """Put the model into memory. Raises NotLoaded if it does not fit."""
+        model = need.model
         largest = model.out_of_memory_above
         fitting = [context for context in shape.contexts() if largest is None or context <= largest]
         if not fitting:
             raise NotLoaded(500, OUT_OF_MEMORY)
-        places = Slots(self.machine.parallel if model.can("completion") or self.machine.parallel is None else 1)
+        parallel = self.machine.parallel or sys.maxsize
+        if parallel < sys.maxsize and not model.can("completion"):
+            parallel = 1
+        places = Semaphore(parallel, fast_acquire=True)
         loaded = Loaded(model, replace(shape, context=fitting[0]), self.machine.keep_alive, places)
         self._loaded[model.blob_digest] = loaded
         self.loads += 1
