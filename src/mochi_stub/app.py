@@ -12,7 +12,7 @@ from mochi_stub.answer import Answer, Request, Result, Routes, Stub, crashed
 from mochi_stub.conversation import Conversation, Receive, Scope, Send, read_body
 from mochi_stub.journal import Journal
 from mochi_stub.remembered import Remembered
-from mochi_stub.routing import preflight, route
+from mochi_stub.wires import preflight, route
 
 logger = logging.getLogger("mochi_stub")
 

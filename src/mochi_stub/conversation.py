@@ -16,9 +16,9 @@ from mochi_stub.chunks import Piece, interrupted, pieces, planned_end
 from mochi_stub.journal import Journal, Outcome, Record
 from mochi_stub.pacing import RealClock, paced
 from mochi_stub.remembered import Memory, Said
+from mochi_stub.replay import verbatim
 from mochi_stub.reply import Cut, Failure
 from mochi_stub.scheduler import Lease, NotLoaded
-from mochi_stub.verbatim import verbatim
 
 logger = logging.getLogger("mochi_stub")
 

@@ -18,7 +18,6 @@ PREFIX = "/ollama"
 OWN = ("/health", "/stub/")
 """What is asked of the stub itself is neither recorded nor replayed."""
 _STREAMED = re.compile(r"/(chat|generate|completions|responses|messages)$")
-_ABSENT = object()
 
 
 @dataclass(frozen=True)
@@ -63,9 +62,9 @@ def asked(method: str, path: str, query: str, data: bytes) -> Asked:
 
 
 def nearest(wanted: Asked, known: Iterable[tuple[str, Asked]]) -> str:
-    """What sets the request apart from the most similar recording, in words."""
+    """Describe the differences between the request and the most similar recording."""
     compared = [
-        (one.path != wanted.path, len(found := differences(one, wanted)), name, found)
+        (one.path != wanted.path, len(found := _differences(one, wanted)), name, found)
         for name, one in known
         if one.method == wanted.method
     ]
@@ -77,24 +76,22 @@ def nearest(wanted: Asked, known: Iterable[tuple[str, Asked]]) -> str:
     return f"no recording of this request; the nearest is {name}: {shown}{rest}"
 
 
-def differences(recorded: Asked, wanted: Asked) -> list[str]:
-    """Where they differ, one line for each place."""
+def _differences(recorded: Asked, wanted: Asked) -> list[str]:
     before, after = _places(recorded), _places(wanted)
     return [
-        f"{place}: recorded {_shown(before.get(place, _ABSENT))}, asked {_shown(after.get(place, _ABSENT))}"
+        f"{place}: recorded {_shown(place, before)}, asked {_shown(place, after)}"
         for place in before | after
-        if before.get(place, _ABSENT) != after.get(place, _ABSENT)
+        if place not in before or place not in after or before[place] != after[place]
     ]
 
 
 def _places(request: Asked) -> dict[str, Any]:
-    """Everything that counts of a request, by its place."""
     query = {f"query {name}": value for name, value in request.query}
     return {"path": request.path, **query, **_leaves(request.body), "stream": request.stream}
 
 
 def _leaves(value: Any, place: str = "") -> dict[str, Any]:
-    """Every plain value by its place, like `messages[0].content`."""
+    """Return every scalar by its place, like `messages[0].content`."""
     if isinstance(value, Mapping) and value:
         items = [(f"{place}.{key}" if place else str(key), item) for key, item in value.items()]
     elif isinstance(value, list) and value:
@@ -104,6 +101,6 @@ def _leaves(value: Any, place: str = "") -> dict[str, Any]:
     return {where: leaf for name, item in items for where, leaf in _leaves(item, name).items()}
 
 
-def _shown(value: Any) -> str:
-    text = "nothing" if value is _ABSENT else repr(value)
+def _shown(place: str, places: Mapping[str, Any]) -> str:
+    text = repr(places[place]) if place in places else "nothing"
     return text if len(text) <= 100 else f"{text[:97]}..."
