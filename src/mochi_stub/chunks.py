@@ -1,15 +1,18 @@
 """Reply to pieces: what is sent at a time, and when it is due on the planned clock.
 
 Text is cut into chunks of five words, white space kept exactly, and 50 words make a second; a reply with a `Pace` of
-its own is cut and timed by characters. What a script gives in pieces stays in those pieces. This module does not wait.
+its own is cut and timed by characters. What a script gives in pieces stays in those pieces. Each piece has an absolute
+deadline, so that one late piece does not delay those behind it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from itertools import chain, repeat
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from mochi_stub.jsontext import dumps
 from mochi_stub.lorem import stable_hash
@@ -19,6 +22,7 @@ from mochi_stub.reply import Content, Cut, Failure, Gate, Logprob, Pace, Part, P
 NANOSECONDS_PER_WORD = 1_000_000_000 // 50
 WORDS_PER_CHUNK = 5
 WORDS_PER_CALL = 5
+MAX_BATCH = 512
 
 _CHUNK = re.compile(r"(?:\s*\S+){1,5}(?:\s+\Z)?|\s+")
 
@@ -61,6 +65,54 @@ def interrupted(reply: Reply) -> bool:
 def chunked(content: Content, pace: Pace | None) -> list[str]:
     """Return the chunks of a text at that pace."""
     return [chunk for chunk, _ in _Tempo(pace).cut(content)]
+
+
+class Clock(Protocol):
+    """Seconds since any fixed moment, and a way to let them pass."""
+
+    def now(self) -> float: ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+
+class RealClock:
+    """The monotonic clock of the system."""
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+async def paced(pieces: Iterable[Piece], clock: Clock, speed: float, end: int = 0) -> AsyncGenerator[list[Piece], None]:
+    """Yield the pieces when they are due, `speed` times as fast as planned, those due together in one list.
+
+    It lasts until `end`, in nanoseconds after the start, even if the last piece is due earlier. Speed 0 never waits.
+    The lists grow from one piece to `MAX_BATCH`, so that the first piece is sent at once. A gate is waited for at any
+    speed, and moves the deadlines behind it.
+    """
+    start = clock.now()
+    batch: list[Piece] = []
+    limit = 1
+    for piece in pieces:
+        wait = start + piece.due / 1e9 / speed - clock.now() if speed else 0.0
+        if batch and (wait > 0 or len(batch) >= limit or piece.kind is Gate):
+            yield batch
+            batch, limit = [], min(limit * 4, MAX_BATCH)
+        if wait > 0:
+            await clock.sleep(wait)
+        if piece.kind is Gate:
+            closed = clock.now()
+            await piece.value.wait()
+            start += clock.now() - closed
+        else:
+            batch.append(piece)
+    if batch:
+        yield batch
+    left = start + end / 1e9 / speed - clock.now() if speed else 0.0
+    if left > 0:
+        await clock.sleep(left)
 
 
 class _Tempo:

@@ -29,6 +29,23 @@ _FINISH: Mapping[str, Finish] = {
     **dict.fromkeys(("length", "max_tokens", "max_output_tokens", "MAX_TOKENS"), "length"),
     **dict.fromkeys(("content_filter", "refusal", "SAFETY", "PROHIBITED_CONTENT"), "content_filter"),
 }
+_USAGE: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "input": (("prompt_tokens",), ("input_tokens",), ("promptTokenCount",), ("prompt_eval_count",)),
+    "output": (("completion_tokens",), ("output_tokens",), ("candidatesTokenCount",), ("eval_count",)),
+    "reasoning": (
+        ("completion_tokens_details", "reasoning_tokens"),
+        ("output_tokens_details", "reasoning_tokens"),
+        ("thoughtsTokenCount",),
+    ),
+    "cache_read": (
+        ("prompt_tokens_details", "cached_tokens"),
+        ("input_tokens_details", "cached_tokens"),
+        ("cache_read_input_tokens",),
+        ("cachedContentTokenCount",),
+    ),
+    "cache_creation": (("cache_creation_input_tokens",),),
+}
+"""Where the token counts are in the usage of any provider."""
 _DELTAS: Mapping[Any, type[Reasoning] | type[Text]] = {
     "response.output_text.delta": Text,
     "response.reasoning_summary_text.delta": Reasoning,
@@ -132,10 +149,13 @@ class _Gathered:
         elif isinstance(arguments, str):
             call.fragments += arguments
 
-    def end(self, reason: Any, **counts: Any) -> None:
-        """Note why the reply ends, and token counts, as far as they are known."""
+    def end(self, reason: Any, usage: Any = None) -> None:
+        """Note why the reply ends, and its token counts, as far as they are known."""
         self.finish = _FINISH.get(reason, self.finish) if isinstance(reason, str) else self.finish
-        self.usage.update({name: count for name, count in counts.items() if isinstance(count, int)})
+        for name, paths in _USAGE.items():
+            for path in paths:
+                if isinstance(count := get(usage, *path), int):
+                    self.usage[name] = count
 
     def reply(self) -> Reply:
         self._wait()
@@ -162,21 +182,14 @@ def _ollama(line: Any, into: _Gathered) -> None:
         function = get(call, "function")
         into.call(len(into.calls), name=get(function, "name"), id=get(call, "id"), arguments=get(function, "arguments"))
     if get(line, "done"):
-        into.end(get(line, "done_reason"), input=get(line, "prompt_eval_count"), output=get(line, "eval_count"))
+        into.end(get(line, "done_reason"), line)
         given = {name: get(line, f"{name}_duration") for name in ("total", "load", "prompt_eval", "eval")}
         into.durations = Durations(**{name: value for name, value in given.items() if isinstance(value, int)})
 
 
 def _openai(body: Any, into: _Gathered) -> None:
     """Read a chunk of a stream, which has a `delta`, or the whole, which has a `message`."""
-    usage = get(body, "usage")
-    counts = {
-        "input": get(usage, "prompt_tokens"),
-        "output": get(usage, "completion_tokens"),
-        "reasoning": get(usage, "completion_tokens_details", "reasoning_tokens"),
-        "cache_read": get(usage, "prompt_tokens_details", "cached_tokens"),
-    }
-    into.end(None, **counts)
+    into.end(None, get(body, "usage"))
     for choice in _listed(body, "choices"):
         if get(choice, "index") not in (None, 0):
             continue
@@ -199,7 +212,7 @@ def _response(body: Any, into: _Gathered) -> None:
             kind = Reasoning if get(content, "type") == "reasoning_text" else Text
             into.say(kind, get(content, "text") or get(content, "refusal"))
         _response_call(item, into)
-    _response_end(body, into)
+    into.end(get(body, "incomplete_details", "reason"), get(body, "usage"))
 
 
 def _response_event(event: Any, into: _Gathered) -> None:
@@ -208,9 +221,9 @@ def _response_event(event: Any, into: _Gathered) -> None:
     if kind == "response.function_call_arguments.delta":
         into.call(get(event, "item_id"), arguments=get(event, "delta"))
     elif kind == "response.output_item.added":
-        _response_call({**(get(event, "item") or {}), "arguments": None}, into)
+        _response_call(get(event, "item"), into)
     elif kind in ("response.completed", "response.incomplete"):
-        _response_end(get(event, "response"), into)
+        into.end(get(event, "response", "incomplete_details", "reason"), get(event, "response", "usage"))
     elif kind in ("error", "response.failed"):
         message = get(event, "message") or get(event, "response", "error", "message")
         into.fail(message or "the response failed")
@@ -222,17 +235,6 @@ def _response_call(item: Any, into: _Gathered) -> None:
     if get(item, "type") == "function_call":
         name, arguments = get(item, "name"), get(item, "arguments")
         into.call(get(item, "id"), name=name, id=get(item, "call_id"), arguments=arguments)
-
-
-def _response_end(body: Any, into: _Gathered) -> None:
-    usage = get(body, "usage")
-    into.end(
-        get(body, "incomplete_details", "reason"),
-        input=get(usage, "input_tokens"),
-        output=get(usage, "output_tokens"),
-        reasoning=get(usage, "output_tokens_details", "reasoning_tokens"),
-        cache_read=get(usage, "input_tokens_details", "cached_tokens"),
-    )
 
 
 def _anthropic(body: Any, into: _Gathered) -> None:
@@ -248,13 +250,7 @@ def _anthropic(body: Any, into: _Gathered) -> None:
     if get(delta, "type") == "input_json_delta":
         into.call(get(body, "index"), arguments=get(delta, "partial_json"))
     usage = get(body, "usage") or get(body, "message", "usage")
-    into.end(
-        get(delta, "stop_reason") or get(body, "stop_reason"),
-        input=get(usage, "input_tokens"),
-        output=get(usage, "output_tokens"),
-        cache_read=get(usage, "cache_read_input_tokens"),
-        cache_creation=get(usage, "cache_creation_input_tokens"),
-    )
+    into.end(get(delta, "stop_reason") or get(body, "stop_reason"), usage)
 
 
 def _gemini(body: Any, into: _Gathered) -> None:
@@ -265,14 +261,9 @@ def _gemini(body: Any, into: _Gathered) -> None:
         if call is not None:
             into.call(len(into.calls), name=get(call, "name"), id=get(call, "id"), arguments=get(call, "args"))
     usage = get(body, "usageMetadata")
-    written, thought = get(usage, "candidatesTokenCount"), get(usage, "thoughtsTokenCount")
-    into.end(
-        get(candidate, "finishReason"),
-        input=get(usage, "promptTokenCount"),
-        output=written + thought if isinstance(written, int) and isinstance(thought, int) else written,
-        reasoning=thought,
-        cache_read=get(usage, "cachedContentTokenCount"),
-    )
+    into.end(get(candidate, "finishReason"), usage)
+    if isinstance(thought := get(usage, "thoughtsTokenCount"), int) and "candidatesTokenCount" in usage:
+        into.usage["output"] += thought
 
 
 _Read = Callable[[Any, _Gathered], None]

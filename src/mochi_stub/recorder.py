@@ -19,7 +19,7 @@ import httpx
 import yaml
 
 from mochi_stub.answer import Request
-from mochi_stub.conversation import OPEN_CORS, Application, Conversation, Gone, Receive, Scope, Send, read_body, watched
+from mochi_stub.app import OPEN_CORS, Application, Conversation, Gone, Receive, Scope, Send, read_body, watched
 from mochi_stub.document import ConfigError
 from mochi_stub.journal import Journal, masked_headers, masked_query, parsed_body
 from mochi_stub.matching import OWN, PREFIX, asked
