@@ -3,8 +3,8 @@
     <|instruction_start|>{"id_message": "A", "reasoning": {"length": 8}, "messages": [
         {"text_message": {"length": 20}}, {"tool_call": [{"name": "now", "args": {}}]}]}<|instruction_end|>
 
-Here a block becomes a list of rounds. A round is what one reply plays; it ends behind a `tool_call` entry, because
-there a real model stops and waits for the results. On a wire with choices there is one round, each entry a choice.
+A block becomes a list of rounds. A round is one reply; it ends after a `tool_call` entry, because a real model stops
+there and waits for the results. On a wire with choices there is one round, and each entry is a choice.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _START, _END = "<|instruction_start|>", "<|instruction_end|>"
 
 
 def rounds(user_text: str, *, thinks: bool, choices: bool = False) -> list[list[Part]] | None:
-    """The replies that the message asks for, in order; None where there is no block, or none that can be understood."""
+    """Return the replies that a message requests, or None if it has no valid block."""
     plan = _plan(user_text)
     if plan is None:
         return None
@@ -32,11 +32,13 @@ def rounds(user_text: str, *, thinks: bool, choices: bool = False) -> list[list[
         entries = _entries(plan, thinks)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         return None
-    return [_side_by_side(entries)] if choices and entries else _in_turn(entries)
+    if choices and entries:
+        return [[part for index, entry in enumerate(entries) for part in (Choice(index), *entry)]]
+    return _in_turn(entries)
 
 
 def _plan(text: str) -> Any:
-    """The JSON of the first block. A block may hold others inside its strings, for whoever is told them."""
+    """Return the JSON of the first block. Its strings may contain other blocks, meant for another model."""
     _, found, rest = text.partition(_START)
     end = rest.find(_END) if found else -1
     for _ in range(MAX_NESTED):
@@ -50,41 +52,30 @@ def _plan(text: str) -> Any:
 
 
 def _entries(plan: Mapping[str, Any], thinks: bool) -> list[list[Part]]:
-    """What each entry of the block says."""
     label = plan.get("id_message") or ""
-    reasoning = _words(plan["reasoning"]["length"]) if plan.get("reasoning") is not None else None
+    thought = _labelled(label, plan["reasoning"]) if plan.get("reasoning") is not None else None
     found: list[list[Part]] = []
     for entry in plan["messages"]:
         if "tool_call" in entry:
             found.append([ToolCalls([_call(call) for call in entry["tool_call"]])])
-            continue
-        text = Text(_labelled(label, _words(entry["text_message"]["length"])))
-        thought = [Reasoning(_labelled(label, reasoning))] if reasoning is not None and thinks else []
-        found.append([*thought, text])
+        else:
+            text = Text(_labelled(label, entry["text_message"]))
+            found.append([Reasoning(thought), text] if thought is not None and thinks else [text])
     return found
 
 
-def _side_by_side(entries: list[list[Part]]) -> list[Part]:
-    return [part for index, entry in enumerate(entries) for part in (Choice(index), *entry)]
-
-
 def _in_turn(entries: list[list[Part]]) -> list[list[Part]]:
+    """Join the entries up to each tool call. A second text or reasoning of a round is set off by a blank line."""
     found: list[list[Part]] = [[]]
-    for entry in entries:
-        for part in entry:
-            if isinstance(part, (Reasoning, Text)):
-                _append(found[-1], part)
-            else:
-                found[-1].append(part)
-                found.append([])
+    for part in (part for entry in entries for part in entry):
+        if isinstance(part, (Reasoning, Text)):
+            if any(type(earlier) is type(part) for earlier in found[-1]):
+                found[-1].append(type(part)("\n\n"))
+            found[-1].append(part)
+        else:
+            found[-1].append(part)
+            found.append([])
     return [parts for parts in found if parts]
-
-
-def _append(parts: list[Part], part: Reasoning | Text) -> None:
-    """One reply has one text and one reasoning; what comes to either is set off by a blank line."""
-    if any(type(earlier) is type(part) for earlier in parts):
-        parts.append(type(part)("\n\n"))
-    parts.append(part)
 
 
 def _call(call: Mapping[str, Any]) -> ToolCall:
@@ -94,11 +85,8 @@ def _call(call: Mapping[str, Any]) -> ToolCall:
     return ToolCall(name, arguments)
 
 
-def _words(length: object) -> str:
+def _labelled(label: str, message: Mapping[str, Any]) -> str:
+    length = message["length"]
     if not isinstance(length, (int, float)) or isinstance(length, bool):
         raise TypeError("a length is a number")
-    return lorem(max(0, min(int(length), MAX_WORDS)))
-
-
-def _labelled(label: str, words: str) -> str:
-    return " ".join(filter(None, [label, words, label]))
+    return " ".join(filter(None, [label, lorem(max(0, min(int(length), MAX_WORDS))), label]))

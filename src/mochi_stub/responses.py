@@ -9,8 +9,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Protocol
 
-import orjson
-
 from mochi_stub.catalogue import Model
 from mochi_stub.chunks import chunked
 from mochi_stub.document import ConfigError, Item
@@ -116,7 +114,7 @@ class Message:
         if self.kind == "task":
             return task_answer(prompt)
         if self.kind == "mirror":
-            return _mirrored(prompt)
+            return prompt.request.decode(errors="replace")
         return prompt.user_text if self.kind == "echo" else self.content
 
 
@@ -170,14 +168,6 @@ class File:
             return reply_of(self.path)
         except ConfigError as error:
             return Reply([Failure(str(error), 500)])
-
-
-def _mirrored(prompt: Prompt) -> str:
-    """Return the request as it came or, if it is not known, as it was understood."""
-    if prompt.request:
-        return prompt.request.decode(errors="replace")
-    messages = [{"role": message.role, "content": message.content} for message in prompt.messages]
-    return orjson.dumps({"model": prompt.model, "messages": messages, "options": dict(prompt.options)}).decode()
 
 
 def in_manner(reply: Reply, manner: Manner, model: Model, prompt: Prompt) -> Reply:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from mochi_stub.lorem import lorem, stable_hash
@@ -28,18 +27,20 @@ _TOOLS = re.compile(r"Available Tools:\s*(?=\[)")
 
 
 def task_answer(prompt: Prompt) -> str | None:
-    """The answer to a task prompt; None where the prompt is none. A bare text to complete is one."""
+    """Return the answer to a task, or None if the prompt is none. A plain text that can be completed is a task."""
     text = prompt.user_text
     whole = "\n".join(message.content for message in prompt.messages)
     if text in AUTOCOMPLETE:
         return AUTOCOMPLETE[text]
-    if '"tool_calls"' in whole and _TOOLS.search(whole):
-        return _json({"tool_calls": _calls(whole, _topic(text))})
-    wanted = _wanted(whole) if "### Task:" in whole else None
-    if wanted is not None:
-        return _json({key: _filled(key, value, whole) for key, value in wanted.items()})
+    if '"tool_calls"' in whole and (tools := _TOOLS.search(whole)):
+        return _json({"tool_calls": _calls(_decoded(whole, tools.end()), _topic(text))})
+    if "### Task:" in whole:
+        for match in _WANTED.finditer(whole):
+            wanted = _decoded(whole, match.end())
+            if isinstance(wanted, dict):
+                return _json({key: _filled(key, value, whole) for key, value in wanted.items()})
     if "emoji" in whole and "facial expression" in whole:
-        return EMOJI[stable_hash(_topic(text)) % len(EMOJI)]
+        return _emoji(_topic(text))
     return None
 
 
@@ -47,16 +48,16 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _wanted(text: str) -> Mapping[str, Any] | None:
-    """The object that stands behind "JSON format:"."""
-    for match in _WANTED.finditer(text):
-        try:
-            value, _ = json.JSONDecoder().raw_decode(text, match.end())
-        except (json.JSONDecodeError, RecursionError):
-            continue
-        if isinstance(value, dict):
-            return value
-    return None
+def _decoded(text: str, start: int) -> Any:
+    """Return the JSON value that begins there, or None."""
+    try:
+        return json.JSONDecoder().raw_decode(text, start)[0]
+    except (json.JSONDecodeError, RecursionError):
+        return None
+
+
+def _emoji(topic: str) -> str:
+    return EMOJI[stable_hash(topic) % len(EMOJI)]
 
 
 def _filled(key: str, example: Any, text: str) -> Any:
@@ -66,11 +67,9 @@ def _filled(key: str, example: Any, text: str) -> Any:
         return _completion(text)
     if isinstance(example, list):
         return [_one_of(key, index, topic, words) for index in range(len(example) or 1)]
-    if isinstance(example, bool) or not isinstance(example, str):
+    if not isinstance(example, str):
         return example
-    if key == "title":
-        return " ".join([EMOJI[stable_hash(topic) % len(EMOJI)], *topic.split()[:TITLE_WORDS]])
-    return topic or lorem(TITLE_WORDS)
+    return " ".join([_emoji(topic), *topic.split()[:TITLE_WORDS]]) if key == "title" else topic or lorem(TITLE_WORDS)
 
 
 def _one_of(key: str, index: int, topic: str, words: list[str]) -> str:
@@ -82,36 +81,26 @@ def _one_of(key: str, index: int, topic: str, words: list[str]) -> str:
 
 
 def _completion(text: str) -> str:
-    """What goes on from the text between the tags."""
+    """Return what continues the text between the tags."""
     texts = _TEXT.findall(text)
     begun = texts[-1].strip() if texts else ""
     return next((phrase for start, phrase in AUTOCOMPLETE.items() if begun.endswith(start)), lorem(TITLE_WORDS))
 
 
 def _topic(text: str) -> str:
-    """What the conversation in the prompt is about: the last thing that the user said in it, on one line."""
+    """Return the last words of the user in the quoted conversation, on one line."""
     histories = _HISTORY.findall(text)
-    said = _USER_LINE.findall(histories[-1] if histories else text)
-    messages = _MESSAGE.findall(text)
-    found = said[-1] if said else histories[-1] if histories else messages[-1] if messages else text
-    return " ".join(found.replace("`", " ").split())[:200]
+    found = _USER_LINE.findall(histories[-1] if histories else text) or histories or _MESSAGE.findall(text) or [text]
+    return " ".join(found[-1].replace("`", " ").split())[:200]
 
 
-def _calls(text: str, topic: str) -> list[dict[str, Any]]:
-    """Calls of the tools whose name is in what the user said, with no parameters but the query."""
-    at = _TOOLS.search(text)
-    try:
-        tools, _ = json.JSONDecoder().raw_decode(text, at.end() if at else 0)
-    except (json.JSONDecodeError, RecursionError):
-        return []
-    named = [tool.get("function", tool) for tool in tools if isinstance(tool, dict)]
-    return [
-        {"name": tool["name"], "parameters": _parameters(tool, topic)}
-        for tool in named
-        if isinstance(tool, dict) and isinstance(tool.get("name"), str) and tool["name"] in topic
-    ]
-
-
-def _parameters(tool: Mapping[str, Any], topic: str) -> Any:
-    schema = tool.get("parameters")
-    return instance(schema, stable_hash(topic)) if isinstance(schema, dict) else {}
+def _calls(tools: Any, topic: str) -> list[dict[str, Any]]:
+    """Return calls of the tools that the user names."""
+    found = []
+    for tool in tools if isinstance(tools, list) else ():
+        function = tool.get("function", tool) if isinstance(tool, dict) else None
+        if isinstance(function, dict) and isinstance(name := function.get("name"), str) and name in topic:
+            schema = function.get("parameters")
+            made = instance(schema, stable_hash(topic)) if isinstance(schema, dict) else {}
+            found.append({"name": name, "parameters": made})
+    return found
