@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from mochi_stub import daemon
+
 GRACE = 5.0
 """Seconds that running replies get to end after the first signal; a second signal ends the server at once."""
 NOT_RUNNING = 3
@@ -73,8 +75,6 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _serve(url: str, port: int, options: argparse.Namespace, ended: threading.Event) -> None:
-    from mochi_stub import daemon
-
     pid_file = options.pid_file or (daemon.pid_file_of(port) if options.in_background else None)
     if pid_file:
         daemon.claim(pid_file, url)
@@ -89,16 +89,12 @@ def _serve(url: str, port: int, options: argparse.Namespace, ended: threading.Ev
 
 
 def _start(options: argparse.Namespace) -> int:
-    from mochi_stub.daemon import start
-
-    print(start(options.given, _pid_file(options) if options.port else options.pid_file))
+    print(daemon.start(options.given, _pid_file(options) if options.port else options.pid_file))
     return 0
 
 
 def _stop(options: argparse.Namespace) -> int:
-    from mochi_stub.daemon import stop
-
-    ended = stop(_pid_file(options))
+    ended = daemon.stop(_pid_file(options))
     if ended is None:
         return _complain(f"nothing to stop: {_place(options)}")
     print(f"mochi-stub on {ended.url} has ended")
@@ -107,18 +103,15 @@ def _stop(options: argparse.Namespace) -> int:
 
 def _restart(options: argparse.Namespace) -> int:
     from mochi_stub.config import load
-    from mochi_stub.daemon import stop
 
     if options.config:
         load(options.config)  # with a mistake in it, the running server is not ended
-    stop(_pid_file(options))
+    daemon.stop(_pid_file(options))
     return _start(options)
 
 
 def _status(options: argparse.Namespace) -> int:
-    from mochi_stub.daemon import running
-
-    there = running(_pid_file(options))
+    there = daemon.running(_pid_file(options))
     print(f"mochi-stub on {there.url} (process {there.process})" if there else f"not running: {_place(options)}")
     return 0 if there else NOT_RUNNING
 
@@ -141,9 +134,7 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _pid_file(options: argparse.Namespace) -> Path:
-    from mochi_stub.daemon import pid_file_of
-
-    return options.pid_file or pid_file_of(options.port)
+    return options.pid_file or daemon.pid_file_of(options.port)
 
 
 def _place(options: argparse.Namespace) -> str:

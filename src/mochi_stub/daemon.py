@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import gettempdir, mkstemp
+from tempfile import gettempdir
 from threading import Thread
 
 with suppress(ImportError):  # Windows: every function that needs it raises an error
@@ -55,7 +55,7 @@ def running(path: Path) -> Running | None:
         remove(path)
         return None
     try:
-        return Running(int(path.read_text()), _address_beside(path).read_text().strip())
+        return Running(int(path.read_text()), _beside(path, ".url").read_text().strip())
     except (ValueError, FileNotFoundError):
         raise Problem(f"{path} is in use, but is no PID file of mochi-stub") from None
 
@@ -68,7 +68,7 @@ def start(arguments: Sequence[str], path: Path | None) -> str:
     there = running(path) if path else None
     if there:
         raise Problem(f"already running on {there.url} (process {there.process})")
-    log = _log_beside(path) if path else _temporary_log()
+    log = _log_beside(path or _runtime_folder() / f"starting-{os.getpid()}.pid")
     reader, writer = os.pipe()
     with log.open("wb") as written, os.fdopen(reader) as output:
         process = subprocess.Popen(  # noqa: S603 - our own interpreter, arguments that have been checked, no shell
@@ -118,7 +118,7 @@ def claim(path: Path, url: str) -> None:
     descriptor = _lock(path)
     if descriptor is None:
         raise Problem(f"{path} belongs to a server that runs")
-    _address_beside(path).write_text(f"{url}\n")
+    _beside(path, ".url").write_text(f"{url}\n")
     os.ftruncate(descriptor, 0)
     os.write(descriptor, f"{os.getpid()}\n".encode())
 
@@ -126,7 +126,7 @@ def claim(path: Path, url: str) -> None:
 def remove(path: Path) -> None:
     """Remove a PID file and the address beside it."""
     path.unlink(missing_ok=True)
-    _address_beside(path).unlink(missing_ok=True)
+    _beside(path, ".url").unlink(missing_ok=True)
 
 
 def _lock(path: Path) -> int | None:
@@ -159,15 +159,9 @@ def _runtime_folder() -> Path:
     return folder
 
 
-def _address_beside(path: Path) -> Path:
-    return path.with_name(f"{path.name}.url")
+def _beside(path: Path, ending: str) -> Path:
+    return path.with_name(f"{path.name}{ending}")
 
 
 def _log_beside(path: Path) -> Path:
-    return path.with_name(f"{path.name}.log") if path.suffix == ".log" else path.with_suffix(".log")
-
-
-def _temporary_log() -> Path:
-    descriptor, name = mkstemp(prefix="free-port-", suffix=".log", dir=_runtime_folder())
-    os.close(descriptor)
-    return Path(name)
+    return _beside(path, ".log") if path.suffix == ".log" else path.with_suffix(".log")

@@ -66,12 +66,17 @@ class Need:
 
 @dataclass
 class Loaded:
-    """A model in memory. `users` are the requests that run or wait for a place; `ready` is set when it is loaded."""
+    """A model in memory.
+
+    `users` is the number of requests that run or wait for a place; `ready` is set when the model is loaded. `first` is
+    what the first lease reports: whether the load was a reload, and its duration in nanoseconds.
+    """
 
     model: Model
     shape: Shape
     keep_alive: float
     places: Semaphore
+    first: tuple[bool, int]
     users: int = 0
     idle_since: float = 0.0
     ready: asyncio.Event = field(default_factory=asyncio.Event)
@@ -112,11 +117,11 @@ class Lease:
 
 
 async def no_wait(_seconds: float) -> None:
-    """A clock on which nothing takes any time."""
+    """Return at once."""
 
 
 class Scheduler:
-    """The loaded models. `now` tells the seconds since 1970, `wait` lets seconds pass while a model is loaded."""
+    """The loaded models. `now` returns the seconds since 1970, `wait` passes the time of a load."""
 
     def __init__(
         self,
@@ -144,16 +149,16 @@ class Scheduler:
         return sum(loaded.places.statistics().tasks_waiting for loaded in self._loaded.values())
 
     def take(self, need: Need) -> Lease | None:
-        """A place at once; None where the request has to wait, which `acquire` does. Raises NotLoaded."""
-        shape = Shape.wanted(need.model, need.options, need.shift, self.machine.context_length)
-        loaded, reload, took = self._serving(need, shape), False, LOAD_DURATION
+        """Return a place if there is one at once, else None; then use `acquire`. Raises NotLoaded."""
+        shape = self._shape(need)
+        loaded = self._serving(need, shape)
         if loaded is None:
             if not self._loading.value or need.model.load_time:
                 return None
-            reload = self._has(need.model)
+            reload = self._alive(need.model) is not None
             if not self._make_room(need):
                 return None
-            loaded, took = self._put(need, shape, reload), _nanoseconds(need.model, reload)
+            loaded = self._put(need, shape, reload)
             loaded.ready.set()
         if not loaded.ready.is_set():
             return None
@@ -162,24 +167,24 @@ class Scheduler:
         except WouldBlock:
             return None
         loaded.users += 1
-        return self._leased(need, shape, loaded, reload, took)
+        return self._leased(need, shape, loaded)
 
     async def acquire(self, need: Need) -> Lease:
-        """A place, when there is one. Raises NotLoaded."""
-        shape = Shape.wanted(need.model, need.options, need.shift, self.machine.context_length)
-        loaded, reload, took = self._serving(need, shape), False, LOAD_DURATION
+        """Wait for a place. Raises NotLoaded."""
+        shape = self._shape(need)
+        loaded = self._serving(need, shape)
         while loaded is not None and not loaded.ready.is_set():
             await loaded.ready.wait()
             loaded = self._serving(need, shape)
         if loaded is None:
-            loaded, reload, took = await self._load(need, shape)
+            loaded = await self._load(need, shape)
         loaded.users += 1
         try:
             await loaded.places.acquire()
         except BaseException:
             self._leave(loaded)
             raise
-        return self._leased(need, shape, loaded, reload, took)
+        return self._leased(need, shape, loaded)
 
     def unload(self, model: Model) -> None:
         """Let the model go, now or when its running requests have ended."""
@@ -193,40 +198,42 @@ class Scheduler:
         self._loaded = {key: entry for key, entry in self._loaded.items() if entry.alive(now)}
         return sorted(self._loaded.values(), key=lambda entry: entry.expires_at(now), reverse=True)
 
-    def _leased(self, need: Need, shape: Shape, loaded: Loaded, reload: bool, took: int) -> Lease:
+    def _shape(self, need: Need) -> Shape:
+        return Shape.wanted(need.model, need.options, need.shift, self.machine.context_length)
+
+    def _leased(self, need: Need, shape: Shape, loaded: Loaded) -> Lease:
         if need.keep_alive is not None:
             loaded.keep_alive = need.keep_alive
+        (reload, duration), loaded.first = loaded.first, (False, LOAD_DURATION)
 
         def release() -> None:
             loaded.places.release()
             self._leave(loaded)
 
-        limit = None if shape.automatic else loaded.context_length
-        return Lease(loaded, limit, reload, took, release)
+        return Lease(loaded, None if shape.automatic else loaded.context_length, reload, duration, release)
 
     def _leave(self, loaded: Loaded) -> None:
         loaded.users -= 1
         loaded.idle_since = self.now()
         self._left.set()
 
-    def _has(self, model: Model) -> bool:
+    def _alive(self, model: Model) -> Loaded | None:
         loaded = self._loaded.get(model.blob_digest)
-        return loaded is not None and loaded.alive(self.now())
+        return loaded if loaded and loaded.alive(self.now()) else None
 
     def _serving(self, need: Need, shape: Shape) -> Loaded | None:
-        """The model, where it is loaded as the request needs it."""
-        loaded = self._loaded.get(need.model.blob_digest)
-        return loaded if loaded and loaded.alive(self.now()) and loaded.shape.serves(shape) else None
+        loaded = self._alive(need.model)
+        return loaded if loaded and loaded.shape.serves(shape) else None
 
-    async def _load(self, need: Need, shape: Shape) -> tuple[Loaded, bool, int]:
-        """The model, whether this is a reload, and the nanoseconds it took. One load at a time."""
+    async def _load(self, need: Need, shape: Shape) -> Loaded:
+        """Load the model, one at a time. Raises NotLoaded."""
         if not self._loading.value and self.queued >= self.machine.max_queue:
             raise NotLoaded(503, BUSY)
         async with self._loading:
             serving = self._serving(need, shape)
             if serving is not None:  # an earlier request in the queue has loaded it
-                return serving, False, LOAD_DURATION
-            reload = self._has(need.model)
+                return serving
+            reload = self._alive(need.model) is not None
             while not self._make_room(need):
                 self._left.clear()
                 await self._left.wait()
@@ -238,27 +245,27 @@ class Scheduler:
                 raise
             finally:
                 loaded.ready.set()
-            return loaded, reload, _nanoseconds(need.model, reload)
+            return loaded
 
     def _put(self, need: Need, shape: Shape, reload: bool) -> Loaded:
         """Put the model into memory. Raises NotLoaded if it does not fit."""
-        model = need.model
+        model, machine = need.model, self.machine
         largest = model.out_of_memory_above
         fitting = [context for context in shape.contexts() if largest is None or context <= largest]
         if not fitting:
             raise NotLoaded(500, OUT_OF_MEMORY)
-        parallel = self.machine.parallel or sys.maxsize
-        if parallel < sys.maxsize and not model.can("completion"):
-            parallel = 1
+        parallel = 1 if machine.parallel and not model.can("completion") else machine.parallel or sys.maxsize
         places = Semaphore(parallel, fast_acquire=True)
-        loaded = Loaded(model, replace(shape, context=fitting[0]), self.machine.keep_alive, places)
+        # a load that takes no time is not reported, or replies would depend on which request came first
+        duration = LOAD_DURATION + (round(model.load_time * 1e9) or reload * RELOAD_DURATION)
+        loaded = Loaded(model, replace(shape, context=fitting[0]), machine.keep_alive, places, (reload, duration))
         self._loaded[model.blob_digest] = loaded
         self.loads += 1
         self.reloads += reload
         return loaded
 
     def _make_room(self, need: Need) -> bool:
-        """Unload what stands in the way; False where that has requests to end first."""
+        """Unload what is in the way. Return False while that still has requests."""
         mine = self._loaded.get(need.model.blob_digest)
         if mine is not None and not self._evicted(mine):
             return False
@@ -268,15 +275,9 @@ class Scheduler:
         return self._evicted(min(loaded, key=lambda entry: (entry.users > 0, entry.keep_alive, entry.idle_since)))
 
     def _evicted(self, loaded: Loaded) -> bool:
-        """Unload the model, or have it unloaded as soon as it is idle."""
+        """Unload the model, now or when it is idle. Return whether it is unloaded."""
         loaded.keep_alive = 0.0
         if loaded.users:
             return False
         del self._loaded[loaded.model.blob_digest]
         return True
-
-
-def _nanoseconds(model: Model, reload: bool) -> int:
-    """What a load is said to take: what the model declares, else only a reload can be told from no load at all."""
-    declared = round(model.load_time * 1e9)
-    return LOAD_DURATION + (declared or reload * RELOAD_DURATION)
