@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import yaml
 
@@ -57,11 +57,8 @@ class Item:
     def items(self, expected: str) -> list[Item]:
         return self._checked(list, expected)  # type: ignore[no-any-return]  # checked there
 
-    def fields(self, readers: Mapping[str, Callable[[Item], Any]], what: str, **required: str) -> dict[str, Any]:
-        """Read the values of a mapping that has no other keys than `readers`.
-
-        `required` says for each key that must not be missing what is expected then.
-        """
+    def fields(self, readers: Readers, what: str, **required: str) -> dict[str, Any]:
+        """Read a mapping with none but these keys. `required` says for keys that must be there what is expected."""
         entries = self.mapping(f"{what} as a mapping")
         for key, item in entries.items():
             if key not in readers:
@@ -250,3 +247,7 @@ class _Reader:
             item = self.item(value, inside)
             found[key.value] = replace(item, line=max(item.line, line), named=line)
         return found
+
+
+Readers: TypeAlias = "Mapping[str, Callable[[Item], Any]]"
+"""Keys of a mapping, and the readers of their values."""

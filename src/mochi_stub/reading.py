@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 from mochi_stub.catalogue import Model
-from mochi_stub.document import Item
+from mochi_stub.document import Item, Readers
 from mochi_stub.loading import MIN_CONTEXT
 from mochi_stub.prompt import ToolCall
 from mochi_stub.reply import Content, Failure, Usage
 from mochi_stub.responses import CHARACTERS, KINDS, NOTHING, Error, File, Manner, Message, Response, Vector
-
-Readers = Mapping[str, Callable[[Item], Any]]
 
 CAPABILITIES = ("completion", "tools", "thinking", "vision", "insert", "embedding", "audio", "image")
 EVERYTHING = CAPABILITIES[:6]
@@ -34,7 +32,7 @@ def response(item: Item, folder: Path) -> Response:
         raise item.error(f"a type: {', '.join(TYPES)}")
     kind = item.value["type"].string()
     if kind == "error":
-        return Error(_failure(item))
+        return Error(_failure(item.fields(_ERROR, "an error")))
     if kind == "embedding":
         return Vector(item.fields({"type": Item.string, "vector": _vector}, "an embedding").get("vector"))
     if kind not in TYPES:
@@ -100,12 +98,11 @@ def _pause(item: Item) -> tuple[int, float]:
 
 
 def _fail(item: Item) -> tuple[int, Failure]:
-    failure = _failure(item, "after")
-    return item.value["after"].whole(0) if "after" in item.value else 0, failure
+    given = item.fields({"after": _count, **_ERROR}, "an error")
+    return given.get("after", 0), _failure(given)
 
 
-def _failure(item: Item, *others: str) -> Failure:
-    given = item.fields({**_ERROR, **dict.fromkeys(others, _count)}, "an error")
+def _failure(given: Mapping[str, Any]) -> Failure:
     status = given.get("status", 500)
     return Failure(given.get("message", f"error {status}"), status, given.get("headers", ()))
 
