@@ -65,23 +65,18 @@ class Encoder(Protocol):
 
     def chunk(self, pieces: list[Piece]) -> bytes:
         """Pieces of content inside a stream."""
-        ...
 
     def end(self) -> bytes:
         """What closes a stream."""
-        ...
 
     def error(self, failure: Failure) -> bytes:
         """A failure inside a stream."""
-        ...
 
     def refusal(self, failure: Failure, *, stream: bool) -> Answer:
         """A failure before anything was sent."""
-        ...
 
     def whole(self) -> Answer:
         """The reply in one piece."""
-        ...
 
 
 @dataclass(frozen=True)

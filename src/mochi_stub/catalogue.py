@@ -150,7 +150,6 @@ DEFAULT_MODELS: tuple[Model, ...] = (
     ),
     Model(
         "mochi-chat",
-        context_length=8192,
         family="gemma2",
         parameter_size="2.6B",
         embedding_length=2304,
@@ -163,9 +162,6 @@ DEFAULT_MODELS: tuple[Model, ...] = (
         "mochi-long",
         capabilities=("completion", "tools"),
         context_length=131072,
-        family="llama",
-        parameter_size="8.0B",
-        size=4_920_753_328,
         modified_at="2026-02-20T08:05:31.75Z",
         license="MIT",
     ),

@@ -1,6 +1,13 @@
 """Prompt to reply: an instruction block, else the model's triggers, else its `_default`, else the unscripted reply.
 
-Pure and deterministic. Every reply names the rule that made it, and why the rules before it did not.
+Pure and deterministic. Every reply names the rule that made it, and why the rules before it did not. An instruction
+block is a part of a user message that says what the reply shall be:
+
+    <|instruction_start|>{"id_message": "A", "reasoning": {"length": 8}, "messages": [
+        {"text_message": {"length": 20}}, {"tool_call": [{"name": "now", "args": {}}]}]}<|instruction_end|>
+
+It becomes a list of rounds. A round is one reply; it ends after a `tool_call` entry, because a real model stops there
+and waits for the results. On a wire with choices there is one round, and each entry is a choice.
 """
 
 from __future__ import annotations
@@ -8,17 +15,23 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
+
+import orjson
 
 from mochi_stub.config import Config, Configured
-from mochi_stub.instructions import rounds
-from mochi_stub.prompt import Prompt
-from mochi_stub.reply import Failure, Part, Reply, ToolCalls
+from mochi_stub.lorem import lorem
+from mochi_stub.prompt import Prompt, ToolCall
+from mochi_stub.reply import Choice, Failure, Part, Reasoning, Reply, Text, ToolCalls
 from mochi_stub.responses import Error, Response, Vector, in_manner, in_pace
 from mochi_stub.unscripted import is_to_be_summarised, says_no_more, unscripted, without_answered_calls
 
 logger = logging.getLogger("mochi_stub")
 
 MAX_SHOWN = 60
+MAX_WORDS = 1_000_000
+MAX_NESTED = 50
+_START, _END = "<|instruction_start|>", "<|instruction_end|>"
 
 
 def resolve(prompt: Prompt, config: Config | None = None) -> Reply:
@@ -67,7 +80,7 @@ def _instructed(prompt: Prompt, passed_over: list[str]) -> Reply | None:
     if is_to_be_summarised(prompt):
         passed_over.append("instruction block: what is to be summarised instructs nobody")
         return None
-    planned = rounds(prompt.user_text, thinks=prompt.thinks, choices=prompt.choices)
+    planned = _rounds(prompt.user_text, thinks=prompt.thinks, choices=prompt.choices)
     played = _played(prompt, prompt.last_user)
     if planned is not None and played < len(planned):
         return Reply(planned[played], rule="instruction block", unasked=True)
@@ -91,7 +104,7 @@ def _reminded(prompt: Prompt) -> list[Part] | None:
     """
     for asked in range(prompt.last_user - 1, -1, -1):
         message = prompt.messages[asked]
-        planned = rounds(message.content, thinks=prompt.thinks) if message.role == "user" else None
+        planned = _rounds(message.content, thinks=prompt.thinks) if message.role == "user" else None
         if planned is None:
             continue
         played = _played(prompt, asked)
@@ -110,6 +123,75 @@ def _calls_offered(parts: list[Part], prompt: Prompt) -> bool:
     offered = [function.get("name") for function in functions if isinstance(function, Mapping)]
     called = [call.name for part in parts if isinstance(part, ToolCalls) for call in part.calls]
     return bool(called) and all(name in offered for name in called)
+
+
+def _rounds(user_text: str, *, thinks: bool, choices: bool = False) -> list[list[Part]] | None:
+    """Return the replies that a message requests, or None if it has no valid block."""
+    plan = _plan(user_text)
+    if plan is None:
+        return None
+    try:
+        entries = _entries(plan, thinks)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        return None
+    if choices and entries:
+        return [[part for index, entry in enumerate(entries) for part in (Choice(index), *entry)]]
+    return _in_turn(entries)
+
+
+def _plan(text: str) -> Any:
+    """Return the JSON of the first block. Its strings may contain other blocks, meant for another model."""
+    _, found, rest = text.partition(_START)
+    end = rest.find(_END) if found else -1
+    for _ in range(MAX_NESTED):
+        if end < 0:
+            return None
+        try:
+            return orjson.loads(rest[:end])
+        except orjson.JSONDecodeError:
+            end = rest.find(_END, end + 1)
+    return None
+
+
+def _entries(plan: Mapping[str, Any], thinks: bool) -> list[list[Part]]:
+    label = plan.get("id_message") or ""
+    thought = _labelled(label, plan["reasoning"]) if plan.get("reasoning") is not None else None
+    found: list[list[Part]] = []
+    for entry in plan["messages"]:
+        if "tool_call" in entry:
+            found.append([ToolCalls([_call(call) for call in entry["tool_call"]])])
+        else:
+            text = Text(_labelled(label, entry["text_message"]))
+            found.append([Reasoning(thought), text] if thought is not None and thinks else [text])
+    return found
+
+
+def _in_turn(entries: list[list[Part]]) -> list[list[Part]]:
+    """Join the entries up to each tool call. A second text or reasoning of a round is set off by a blank line."""
+    found: list[list[Part]] = [[]]
+    for part in (part for entry in entries for part in entry):
+        if isinstance(part, (Reasoning, Text)):
+            if any(type(earlier) is type(part) for earlier in found[-1]):
+                found[-1].append(type(part)("\n\n"))
+            found[-1].append(part)
+        else:
+            found[-1].append(part)
+            found.append([])
+    return [parts for parts in found if parts]
+
+
+def _call(call: Mapping[str, Any]) -> ToolCall:
+    name, arguments = call["name"], call.get("args", {})
+    if not isinstance(name, str) or not isinstance(arguments, dict):
+        raise TypeError("a tool_call entry needs a name and an object of args")
+    return ToolCall(name, arguments)
+
+
+def _labelled(label: str, message: Mapping[str, Any]) -> str:
+    length = message["length"]
+    if not isinstance(length, (int, float)) or isinstance(length, bool):
+        raise TypeError("a length is a number")
+    return " ".join(filter(None, [label, lorem(max(0, min(int(length), MAX_WORDS))), label]))
 
 
 def _configured(prompt: Prompt, model: Configured | None, passed_over: list[str]) -> Reply | None:
