@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -135,10 +136,8 @@ def _moment(item: Item) -> str:
 
 def _parameter_size(item: Item) -> str:
     text = item.string("a size like 8.0B")
-    try:
-        float(text.rstrip("KMB") or "x")
-    except ValueError:
-        raise item.error(f"a size like 8.0B, found {text!r}") from None
+    if not re.fullmatch(r"\d+(\.\d*)?[KMB]?", text):
+        raise item.error(f"a size like 8.0B, found {text!r}")
     return text
 
 

@@ -22,8 +22,7 @@ from mochi_stub.answer import Request
 from mochi_stub.app import OPEN_CORS, Application, Conversation, Gone, Receive, Scope, Send, read_body, watched
 from mochi_stub.document import ConfigError
 from mochi_stub.journal import Journal, masked_headers, masked_query, parsed_body
-from mochi_stub.matching import OWN, PREFIX, asked
-from mochi_stub.recordings import read_recording
+from mochi_stub.recordings import OWN, PREFIX, asked, read_recording
 from mochi_stub.reply import Failure
 from mochi_stub.wires import failure_answer
 
@@ -112,7 +111,11 @@ class _Exchange:
             httpx.AsyncClient(timeout=None, verify=_trusted()) as client,  # noqa: S113 - models take their time
             client.stream(self.request.method, url, headers=headers, content=self.request.body) as response,
         ):
-            kept = [(name.lower(), value) for name, value in response.headers.raw if _text(name).lower() not in _HOP]
+            kept = [
+                (name.lower(), value)
+                for name, value in response.headers.raw
+                if name.decode("latin-1").lower() not in _HOP
+            ]
             kept += OPEN_CORS if "access-control-allow-origin" not in response.headers else ()
             self.journal.sent(self.record, status=response.status_code)
             await send({"type": "http.response.start", "status": response.status_code, "headers": kept})
@@ -226,7 +229,3 @@ def _writable(value: Any) -> Any:
 def _trusted() -> ssl.SSLContext:
     """Return one context for all requests, because making one takes longer than most requests."""
     return ssl.create_default_context()
-
-
-def _text(name: bytes) -> str:
-    return name.decode("latin-1")

@@ -11,29 +11,77 @@ when each of them came, in milliseconds after the request; else they are spread 
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import orjson
 
 from mochi_stub import jsontext
 from mochi_stub.document import ConfigError, Item, Watched, parse
-from mochi_stub.matching import Asked, asked
+from mochi_stub.journal import masked_query, parsed_body
 from mochi_stub.recorded import get, translated, wire_of
 from mochi_stub.reply import Failure, Frames, Part, Pause, Reply
 from mochi_stub.wire.ollama import gojson
 
 MILLISECOND = 1_000_000
 ENDINGS = (".yaml", ".yml", ".json")
+PREFIX = "/ollama"
+OWN = ("/health", "/stub/")
+"""Requests about the stub itself are neither recorded nor replayed."""
+_STREAMED = re.compile(r"/(chat|generate|completions|responses|messages)$")
 _NOT_REPLAYED = {
     *("content-length", "content-type", "content-encoding", "transfer-encoding", "connection", "keep-alive", "date"),
     *("server", "set-cookie", "access-control-allow-origin", "vary", "alt-svc"),
 }
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is compared of a request: no headers, no secrets, and `stream` is not part of the body."""
+
+    method: str
+    path: str
+    query: tuple[tuple[str, str], ...]
+    body: Any
+    stream: bool
+
+    @cached_property
+    def stamp(self) -> str:
+        """The hash of the request."""
+        text = json.dumps([self.method, self.path, self.query, self.body, self.stream], sort_keys=True)
+        return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:16]
+
+    @property
+    def in_other_mode(self) -> Asked:
+        return replace(self, stream=not self.stream)
+
+    @property
+    def model(self) -> str:
+        """The name of the model, "" if there is none."""
+        named = re.search(r"/models/([^:/]+):\w+$", self.path)
+        name = self.body.get("model", "") if isinstance(self.body, dict) else ""
+        return named[1] if named else name if isinstance(name, str) else ""
+
+
+def asked(method: str, path: str, query: str, data: bytes) -> Asked:
+    """Return what is compared of a request. Secrets are masked, so that all are the same."""
+    pairs = tuple(sorted(parse_qsl(masked_query(query.encode("latin-1", "replace")), keep_blank_values=True)))
+    path = path.removeprefix(PREFIX) if path.startswith(f"{PREFIX}/") else path
+    parsed = parsed_body(data)
+    body = data.decode(errors="replace") if parsed is None else parsed
+    streamed = path.startswith("/api/")
+    if _STREAMED.search(path) and isinstance(body, dict):
+        streamed = bool(body.get("stream", streamed))
+        body = {key: value for key, value in body.items() if key != "stream"}
+    return Asked(method, path, pairs, body, streamed or path.endswith(":streamGenerateContent"))
 
 
 @dataclass(frozen=True)

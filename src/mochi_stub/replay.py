@@ -7,7 +7,7 @@ refused with what distinguishes it from the nearest recording, unless the config
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
@@ -18,14 +18,14 @@ from mochi_stub.catalogue import Model
 from mochi_stub.chunks import Piece
 from mochi_stub.config import Config
 from mochi_stub.library import Library
-from mochi_stub.matching import OWN, Asked, asked, nearest
 from mochi_stub.reading import declared
 from mochi_stub.recorded import wire_of
-from mochi_stub.recordings import recordings_below
+from mochi_stub.recordings import OWN, Asked, asked, recordings_below
 from mochi_stub.reply import Failure, Frames, Pace, Part, Pause, Reply, Text
 from mochi_stub.wires import failure_answer, route
 
 NOT_RECORDED = 404
+MAX_SHOWN = 5
 _EMBEDDING = ("/embed", "/embeddings", ":embedContent", ":batchEmbedContents")
 
 
@@ -63,6 +63,51 @@ class Replay:
         handler = route(self.routes, request)
         one = replace(stub, library=library, resolve=lambda _: replace(reply, unasked=True))
         return handler if isinstance(handler, Answer) else handler(one, request)
+
+
+def nearest(wanted: Asked, known: Iterable[tuple[str, Asked]]) -> str:
+    """Describe the differences between the request and the most similar recording."""
+    compared = [
+        (one.path != wanted.path, len(found := _differences(one, wanted)), name, found)
+        for name, one in known
+        if one.method == wanted.method
+    ]
+    if not compared:
+        return f"there is no recording of any {wanted.method} request"
+    *_, name, found = min(compared)
+    shown = "; ".join(found[:MAX_SHOWN])
+    rest = f"; and {len(found) - MAX_SHOWN} more" if len(found) > MAX_SHOWN else ""
+    return f"no recording of this request; the nearest is {name}: {shown}{rest}"
+
+
+def _differences(recorded: Asked, wanted: Asked) -> list[str]:
+    before, after = _places(recorded), _places(wanted)
+    return [
+        f"{place}: recorded {_shown(place, before)}, asked {_shown(place, after)}"
+        for place in before | after
+        if place not in before or place not in after or before[place] != after[place]
+    ]
+
+
+def _places(request: Asked) -> dict[str, Any]:
+    query = {f"query {name}": value for name, value in request.query}
+    return {"path": request.path, **query, **_leaves(request.body), "stream": request.stream}
+
+
+def _leaves(value: Any, place: str = "") -> dict[str, Any]:
+    """Return every scalar by its place, like `messages[0].content`."""
+    if isinstance(value, Mapping) and value:
+        items = [(f"{place}.{key}" if place else str(key), item) for key, item in value.items()]
+    elif isinstance(value, list) and value:
+        items = [(f"{place}[{index}]", item) for index, item in enumerate(value)]
+    else:
+        return {place or "body": value}
+    return {where: leaf for name, item in items for where, leaf in _leaves(item, name).items()}
+
+
+def _shown(place: str, places: Mapping[str, Any]) -> str:
+    text = repr(places[place]) if place in places else "nothing"
+    return text if len(text) <= 100 else f"{text[:97]}..."
 
 
 def verbatim(generation: Generation, path: str, query: bytes) -> Generation:

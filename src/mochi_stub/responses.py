@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, TypeAlias
 
 from mochi_stub.catalogue import Model
 from mochi_stub.chunks import chunked
@@ -16,8 +16,7 @@ from mochi_stub.lorem import stable_hash
 from mochi_stub.prompt import Prompt, ToolCall
 from mochi_stub.recordings import reply_of
 from mochi_stub.reply import Content, Cut, Failure, Finish, Pace, Part, Pause, Reasoning, Reply, Text, Usage, joined
-from mochi_stub.tasks import task_answer
-from mochi_stub.unscripted import unscripted
+from mochi_stub.unscripted import task_answer, unscripted
 
 Profile = Literal["words", "token", "chunky"]
 CHARACTERS: dict[Profile, int | None] = {"words": None, "token": 4, "chunky": 40}
@@ -56,15 +55,6 @@ NOTHING = Manner()
 """The one manner that says nothing, so that it is quickly told."""
 
 
-class Response(Protocol):
-    """The answer of a trigger. `manner` is how it streams."""
-
-    @property
-    def manner(self) -> Manner: ...
-
-    def reply(self, prompt: Prompt, model: Model) -> Reply: ...
-
-
 KINDS = {
     "message": "What is given in `content`.",
     "echo": "The latest user message as it is.",
@@ -99,7 +89,7 @@ class Message:
     think_tags: bool = False
     manner: Manner = NOTHING
 
-    def reply(self, prompt: Prompt, model: Model) -> Reply:  # noqa: ARG002  # every response has it
+    def reply(self, prompt: Prompt, model: Model) -> Reply:  # noqa: ARG002  # all responses have it
         if self.kind == "lorem":
             return replace(unscripted(prompt), finish=self.finish, usage=self.usage)
         content = self._content(prompt)
@@ -168,6 +158,9 @@ class File:
             return reply_of(self.path)
         except ConfigError as error:
             return Reply([Failure(str(error), 500)])
+
+
+Response: TypeAlias = "Message | Vector | Error | File"
 
 
 def in_manner(reply: Reply, manner: Manner, model: Model, prompt: Prompt) -> Reply:

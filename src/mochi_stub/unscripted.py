@@ -3,6 +3,9 @@
 A `format` is filled in, a conversation is summarised on request, the result of a tool is repeated. Otherwise the model
 answers with filler text, whose length depends on the hash of the message, and repeats the message. A `Reason:` line in
 the message makes it think first. Summaries have the first sentence of each turn, and the most frequent words.
+
+A task of a chat UI is a title, tags, queries, follow-ups, an image prompt, an emoji, a function call or a completion.
+Open WebUI's prompts name the JSON that they want (`JSON format: {…}`); the answer is that object, filled in.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from mochi_stub.lorem import hash_sized, stable_hash
+from mochi_stub.lorem import hash_sized, lorem, stable_hash
 from mochi_stub.prompt import Message, Prompt
 from mochi_stub.reply import Part, Reasoning, Reply, Text
 from mochi_stub.schema import instance
@@ -37,6 +40,16 @@ _COMMON = {
     *("their", "them", "then", "there", "they", "this", "what", "when", "where", "which", "will", "with", "would"),
     *("your", "please", "some", "does", "were", "than", "should"),
 }
+AUTOCOMPLETE = {"9+10=": "THIS IS A TEST OF MINI-MEDIATOR'S AUTOCOMPLETE SYSTEM."}
+EMOJI = ("😀", "😂", "😊", "🤔", "😢", "😡", "😱", "👍")
+TITLE_WORDS = 5
+
+_WANTED = re.compile(r"JSON format:\s*(?=\{)", re.IGNORECASE)
+_HISTORY = re.compile(r"<chat_history>(.*?)</chat_history>", re.DOTALL)
+_USER_LINE = re.compile(r"^\s*USER:\s*(.+?)\s*(?=^\s*[A-Z]+:|\Z)", re.DOTALL | re.MULTILINE | re.IGNORECASE)
+_TEXT = re.compile(r"<text>(?!\{)(.*?)</text>", re.DOTALL)
+_MESSAGE = re.compile(r"(?:Message|Query):\s*(.+)", re.DOTALL)
+_TOOLS = re.compile(r"Available Tools:\s*(?=\[)")
 
 
 def unscripted(prompt: Prompt) -> Reply:
@@ -51,7 +64,7 @@ def unscripted(prompt: Prompt) -> Reply:
 def _said(prompt: Prompt) -> tuple[str, list[Part]]:
     summary = _summarised(prompt)
     if prompt.format is not None:
-        return "format", [Text(json.dumps(_shaped(prompt, summary), ensure_ascii=False))]
+        return "format", [Text(_json(_shaped(prompt, summary)))]
     if summary is not None:
         return "summary", [Text(f"{summary[0]}\n\nTopics: {', '.join(summary[1])}")]
     if _after_tools(prompt):
@@ -138,3 +151,83 @@ def _first_sentence(text: str) -> str:
     found = _SENTENCE.match(" ".join(text.split()))
     sentence = found[0].strip() if found else ""
     return sentence if len(sentence) <= MAX_SENTENCE else f"{sentence[:MAX_SENTENCE]}..."
+
+
+def task_answer(prompt: Prompt) -> str | None:
+    """Return the answer to a task, or None if the prompt is none. A plain text that can be completed is a task."""
+    text = prompt.user_text
+    whole = "\n".join(message.content for message in prompt.messages)
+    if text in AUTOCOMPLETE:
+        return AUTOCOMPLETE[text]
+    if '"tool_calls"' in whole and (tools := _TOOLS.search(whole)):
+        return _json({"tool_calls": _calls(_decoded(whole, tools.end()), _topic(text))})
+    if "### Task:" in whole:
+        for match in _WANTED.finditer(whole):
+            wanted = _decoded(whole, match.end())
+            if isinstance(wanted, dict):
+                return _json({key: _filled(key, value, whole) for key, value in wanted.items()})
+    if "emoji" in whole and "facial expression" in whole:
+        return _emoji(_topic(text))
+    return None
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _decoded(text: str, start: int) -> Any:
+    """Return the JSON value that begins there, or None."""
+    try:
+        return json.JSONDecoder().raw_decode(text, start)[0]
+    except (json.JSONDecodeError, RecursionError):
+        return None
+
+
+def _emoji(topic: str) -> str:
+    return EMOJI[stable_hash(topic) % len(EMOJI)]
+
+
+def _filled(key: str, example: Any, text: str) -> Any:
+    topic = _topic(text)
+    words = re.findall(r"[^\W\d_]{3,}", topic) or ["Chat"]
+    if key == "text":
+        return _completion(text)
+    if isinstance(example, list):
+        return [_one_of(key, index, topic, words) for index in range(len(example) or 1)]
+    if not isinstance(example, str):
+        return example
+    return " ".join([_emoji(topic), *topic.split()[:TITLE_WORDS]]) if key == "title" else topic or lorem(TITLE_WORDS)
+
+
+def _one_of(key: str, index: int, topic: str, words: list[str]) -> str:
+    if key == "tags":
+        return words[index % len(words)].capitalize() if index < len(words) else f"{words[0].capitalize()} {index + 1}"
+    if key == "follow_ups":
+        return f"What else about {words[index % len(words)]} ({index + 1})?"
+    return topic if index == 0 else f"{topic} {words[index % len(words)]}"
+
+
+def _completion(text: str) -> str:
+    """Return what continues the text between the tags."""
+    texts = _TEXT.findall(text)
+    begun = texts[-1].strip() if texts else ""
+    return next((phrase for start, phrase in AUTOCOMPLETE.items() if begun.endswith(start)), lorem(TITLE_WORDS))
+
+
+def _topic(text: str) -> str:
+    """Return the last words of the user in the quoted conversation, on one line."""
+    histories = _HISTORY.findall(text)
+    found = _USER_LINE.findall(histories[-1] if histories else text) or histories or _MESSAGE.findall(text) or [text]
+    return " ".join(found[-1].replace("`", " ").split())[:200]
+
+
+def _calls(tools: Any, topic: str) -> list[dict[str, Any]]:
+    """Return calls of the tools that the user names."""
+    found = []
+    for tool in tools if isinstance(tools, list) else ():
+        function = tool.get("function", tool) if isinstance(tool, dict) else None
+        if isinstance(function, dict) and isinstance(name := function.get("name"), str) and name in topic:
+            schema = function.get("parameters")
+            made = instance(schema, stable_hash(topic)) if isinstance(schema, dict) else {}
+            found.append({"name": name, "parameters": made})
+    return found

@@ -15,7 +15,7 @@ from mochi_stub.chunks import Piece, paced, pieces, planned_end
 from mochi_stub.config import packaged
 from mochi_stub.lorem import lorem
 from mochi_stub.resolve import resolve
-from mochi_stub.tasks import task_answer
+from mochi_stub.unscripted import task_answer
 from tests.stub.requests import contents, send_message, send_request
 from tests.stub.validity import problems
 from tests.support.lazy import LazyModule
