@@ -8,9 +8,8 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
-from mochi_stub.catalogue import Model
+from mochi_stub.catalogue import MIN_CONTEXT, Model
 from mochi_stub.document import Item, Readers
-from mochi_stub.loading import MIN_CONTEXT
 from mochi_stub.prompt import ToolCall
 from mochi_stub.reply import Content, Failure, Usage
 from mochi_stub.responses import CHARACTERS, KINDS, NOTHING, Error, File, Manner, Message, Response, Vector

@@ -20,7 +20,6 @@ import yaml
 
 from mochi_stub.answer import Request
 from mochi_stub.app import OPEN_CORS, Application, Conversation, Gone, Receive, Scope, Send, read_body, watched
-from mochi_stub.document import ConfigError
 from mochi_stub.journal import Journal, masked_headers, masked_query, parsed_body
 from mochi_stub.recordings import OWN, PREFIX, asked, read_recording
 from mochi_stub.reply import Failure
@@ -160,7 +159,7 @@ class _Exchange:
             fresh.replace(file)
             if read_recording(file, data).asked.stamp != wanted.stamp:
                 logger.error("%s would not be found by its own request", file)
-        except (OSError, ConfigError, ValueError, yaml.YAMLError) as error:
+        except (OSError, ValueError, yaml.YAMLError) as error:
             logger.error("%s %s could not be recorded: %s", request.method, self.path, error)
 
 

@@ -19,8 +19,7 @@ from typing import Any
 
 from anyio import Semaphore, WouldBlock
 
-from mochi_stub.catalogue import Model
-from mochi_stub.loading import Shape
+from mochi_stub.catalogue import Model, Shape
 from mochi_stub.plan import LOAD_DURATION, RELOAD_DURATION
 
 BUSY = "server busy, please try again.  maximum pending requests exceeded"

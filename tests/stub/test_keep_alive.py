@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mochi_stub import Gate, Model, Reply, StubServer, Text
-from mochi_stub.loading import effective_context
+from mochi_stub.catalogue import effective_context
 from mochi_stub.scheduler import Lease, Need, Scheduler
 from tests.stub.requests import open_stream, send_message, send_request
 
