@@ -35,19 +35,18 @@ def response(item: Item, folder: Path) -> Response:
         return Error(_failure(item.fields(_ERROR, "an error")))
     if kind == "embedding":
         return Vector(item.fields({"type": Item.string, "vector": _vector}, "an embedding").get("vector"))
-    if kind not in TYPES:
+    if kind == "file":
+        given = item.fields({**_FILE, **STREAM}, "a file", path="a path to a recorded file")
+        return File(folder / given["path"], _manner(given), item.value["path"])
+    if kind not in KINDS:
         raise item.value["type"].error(f"a type: {', '.join(TYPES)}; found {kind!r}")
-    readers = {**_FILE, **STREAM} if kind == "file" else {**_SAID, **STREAM}
+    readers = {**_SAID, **STREAM}
     if kind != "message":
-        readers.pop("content", None)
-    given = item.fields(readers, "a file" if kind == "file" else f"a response of type {kind}")
+        del readers["content"]
+    given = item.fields(readers, f"a response of type {kind}")
     del given["type"]
     manner = _manner(given)
-    if kind != "file":
-        return Message(kind, **given, manner=manner)
-    if "path" not in given:
-        raise item.error("a path to a recorded file")
-    return File(folder / given["path"], manner, item.value["path"])
+    return Message(kind, **given, manner=manner)
 
 
 def model(item: Item) -> tuple[dict[str, Any], Manner]:
