@@ -116,7 +116,7 @@ async def paced(pieces: Iterable[Piece], clock: Clock, speed: float, end: int = 
 
 
 class _Tempo:
-    """How text is cut and timed: by words or, with a pace, by characters."""
+    """How text is cut and timed: by words or, with a pace, by characters. These are the units of time."""
 
     def __init__(self, pace: Pace | None) -> None:
         self.by_words = pace is None
@@ -137,13 +137,11 @@ class _Tempo:
         return ((chunk, len(chunk)) for chunk in (content[at : at + self.per_chunk] for at in starts))
 
     def length(self, content: Content) -> int:
-        """Return the units of time of a text."""
         if self.by_words:
             return len((content if isinstance(content, str) else " ".join(content)).split())
         return len(content) if isinstance(content, str) else sum(map(len, content))
 
     def call(self, call: ToolCall) -> int:
-        """Return the units of time of a tool call."""
         return WORDS_PER_CALL if self.by_words else len(call.name) + len(dumps(dict(call.arguments)).encode())
 
 

@@ -115,10 +115,6 @@ class Lease:
         return self.loaded.context_length
 
 
-async def no_wait(_seconds: float) -> None:
-    """Return at once."""
-
-
 class Scheduler:
     """The loaded models. `now` returns the seconds since 1970, `wait` passes the time of a load."""
 
@@ -127,7 +123,7 @@ class Scheduler:
         machine: Machine | None = None,
         *,
         now: Callable[[], float] = time.time,
-        wait: Callable[[float], Awaitable[None]] = no_wait,
+        wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.machine = machine or Machine()
         self.now = now

@@ -97,14 +97,13 @@ class _Maker:
             if refs.count(ref) > MAX_RECURSION:
                 raise _Impossible
             refs = (*refs, ref)
-            parts.append(self._found(ref))
+            parts.append(self._referenced(ref))
         for part in parts:
             resolved, refs = self._resolved(_mapping(part), refs)
             merged = _merged(resolved, merged)
         return merged, refs
 
-    def _found(self, ref: str) -> Any:
-        """Return what a reference inside the schema points at."""
+    def _referenced(self, ref: str) -> Any:
         found = self.root
         for escaped in ref.removeprefix("#").split("/")[1:]:
             step = escaped.replace("~1", "/").replace("~0", "~")

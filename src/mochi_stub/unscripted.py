@@ -176,7 +176,6 @@ def _json(value: Any) -> str:
 
 
 def _decoded(text: str, start: int) -> Any:
-    """Return the JSON value that begins there, or None."""
     try:
         return json.JSONDecoder().raw_decode(text, start)[0]
     except (json.JSONDecodeError, RecursionError):
@@ -208,7 +207,6 @@ def _one_of(key: str, index: int, topic: str, words: list[str]) -> str:
 
 
 def _completion(text: str) -> str:
-    """Return what continues the text between the tags."""
     texts = _TEXT.findall(text)
     begun = texts[-1].strip() if texts else ""
     return next((phrase for start, phrase in AUTOCOMPLETE.items() if begun.endswith(start)), lorem(TITLE_WORDS))
