@@ -31,30 +31,12 @@ if TYPE_CHECKING:
     from mochi_stub.scheduler import Machine
     from mochi_stub.server import StubServer
 
-_HOMES = {
-    "catalogue": ("DEFAULT_MODELS", "Model", "Remote"),
-    "document": ("ConfigError",),
-    "journal": ("Exchange",),
-    "prompt": ("Message", "Prompt", "ToolCall"),
-    "reply": (
-        "Choice",
-        "Cut",
-        "Durations",
-        "Failure",
-        "Gate",
-        "Logprob",
-        "Pace",
-        "Pause",
-        "Reasoning",
-        "Reply",
-        "Text",
-        "ToolCalls",
-        "Usage",
-    ),
-    "scheduler": ("Machine",),
-    "server": ("StubServer",),
+_MODULES = {
+    **dict.fromkeys(("DEFAULT_MODELS", "Model", "Remote"), "catalogue"),
+    **dict.fromkeys(("Message", "Prompt", "ToolCall"), "prompt"),
+    **{"ConfigError": "document", "Exchange": "journal", "Machine": "scheduler", "StubServer": "server"},
 }
-_HOME = {name: home for home, names in _HOMES.items() for name in names}
+"""The modules of the names that are not in `reply`."""
 
 __all__ = [
     "DEFAULT_MODELS",
@@ -84,6 +66,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"mochi_stub.{_HOME[name]}"), name)
+    return getattr(import_module(f"mochi_stub.{_MODULES.get(name, 'reply')}"), name)

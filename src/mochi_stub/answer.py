@@ -32,6 +32,11 @@ class Request:
     query_string: bytes = b""
     raw_headers: tuple[tuple[bytes, bytes], ...] = ()
 
+    @classmethod
+    def of(cls, scope: Mapping[str, Any], body: bytes) -> Request:
+        """Return the request of an ASGI scope."""
+        return cls(scope["method"], scope["path"], body, scope["query_string"], tuple(scope["headers"]))
+
     @cached_property
     def headers(self) -> Mapping[str, str]:
         """By name in lower case; of a name that came twice, the last."""
@@ -60,23 +65,18 @@ class Encoder(Protocol):
 
     def chunk(self, pieces: list[Piece]) -> bytes:
         """Pieces of content inside a stream."""
-        ...
 
     def end(self) -> bytes:
         """What closes a stream."""
-        ...
 
     def error(self, failure: Failure) -> bytes:
         """A failure inside a stream."""
-        ...
 
     def refusal(self, failure: Failure, *, stream: bool) -> Answer:
         """A failure before anything was sent."""
-        ...
 
     def whole(self) -> Answer:
         """The reply in one piece."""
-        ...
 
 
 @dataclass(frozen=True)

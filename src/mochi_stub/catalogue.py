@@ -1,4 +1,4 @@
-"""The models that the server declares to have. Values only: how a wire shows them is the wire's affair."""
+"""The models that the server declares, and the settings that they are loaded with. Values only: nothing is loaded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,21 @@ Habit = Literal["native", "template", "builtin"]
 what `/api/generate` does with thinking.
 """
 
+DEFAULT_CONTEXT = 4096
+MIN_CONTEXT = 4
+MIN_VISION_CONTEXT = 2048
+LOWERED_CONTEXTS = (32768, 4096)
+"""Smaller contexts to try if a default context does not fit into memory."""
 
+LOAD_OPTIONS: Mapping[str, Any] = {
+    "num_batch": 512,
+    "num_gpu": -1,
+    "main_gpu": 0,
+    "use_mmap": None,
+    "num_thread": 0,
+    "draft_num_predict": 4,
+}
+"""The options besides `num_ctx` that matter when a model is loaded, and their defaults."""
 PLAIN_TEMPLATE = "{{ .Prompt }}"
 """What Ollama takes where a Modelfile has no template."""
 
@@ -136,6 +150,46 @@ def _count(parameter_size: str) -> int:
     return round(float(number) * units[unit]) if unit in units else int(parameter_size or 0)
 
 
+def effective_context(model: Model, options: Mapping[str, Any], default: int = DEFAULT_CONTEXT) -> int:
+    """Return the requested context, at most what the model was trained for. `options` are those in effect."""
+    least = model.least_context or (MIN_VISION_CONTEXT if model.can("vision") else MIN_CONTEXT)
+    return min(max(int(options.get("num_ctx") or default), least), model.context_length)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How a model is loaded: tokens of context, whether they are a default, and the other settings."""
+
+    context: int
+    automatic: bool
+    shift: bool
+    settings: Mapping[str, Any]
+
+    @classmethod
+    def wanted(cls, model: Model, options: Mapping[str, Any], shift: bool, default: int | None) -> Shape:
+        """Return the shape for a request. `default` is the context if it sets none; None is the machine's own."""
+        given = options.keys() & LOAD_OPTIONS.keys()
+        settings = {**LOAD_OPTIONS, **{name: options[name] for name in given}} if given else LOAD_OPTIONS
+        context = effective_context(model, options, default or DEFAULT_CONTEXT)
+        return cls(context, not options.get("num_ctx") and default is None, shift, settings)
+
+    def serves(self, wanted: Shape) -> bool:
+        """Return whether a model that is loaded like this serves the request without a reload."""
+        contexts = (self.automatic and wanted.automatic) or self.context == wanted.context
+        if not contexts or self.shift != wanted.shift:
+            return False
+        return self.settings is wanted.settings or all(map(self._same, wanted.settings.items()))
+
+    def _same(self, setting: tuple[str, Any]) -> bool:
+        name, value = setting
+        return bool(self.settings[name] == value or (name == "num_gpu" and value < 0))
+
+    def contexts(self) -> list[int]:
+        """Return the contexts to try in turn until one fits into memory."""
+        lower = [context for context in LOWERED_CONTEXTS if context < self.context]
+        return [self.context, *(lower if self.automatic else ())]
+
+
 DEFAULT_MODELS: tuple[Model, ...] = (
     Model(
         "mochi",
@@ -150,7 +204,6 @@ DEFAULT_MODELS: tuple[Model, ...] = (
     ),
     Model(
         "mochi-chat",
-        context_length=8192,
         family="gemma2",
         parameter_size="2.6B",
         embedding_length=2304,
@@ -163,9 +216,6 @@ DEFAULT_MODELS: tuple[Model, ...] = (
         "mochi-long",
         capabilities=("completion", "tools"),
         context_length=131072,
-        family="llama",
-        parameter_size="8.0B",
-        size=4_920_753_328,
         modified_at="2026-02-20T08:05:31.75Z",
         license="MIT",
     ),

@@ -1,15 +1,18 @@
 """Reply to pieces: what is sent at a time, and when it is due on the planned clock.
 
 Text is cut into chunks of five words, white space kept exactly, and 50 words make a second; a reply with a `Pace` of
-its own is cut and timed by characters. What a script gives in pieces stays in those pieces. This module does not wait.
+its own is cut and timed by characters. What a script gives in pieces stays in those pieces. Each piece has an absolute
+deadline, so that one late piece does not delay those behind it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from itertools import chain, repeat
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from mochi_stub.jsontext import dumps
 from mochi_stub.lorem import stable_hash
@@ -19,6 +22,7 @@ from mochi_stub.reply import Content, Cut, Failure, Gate, Logprob, Pace, Part, P
 NANOSECONDS_PER_WORD = 1_000_000_000 // 50
 WORDS_PER_CHUNK = 5
 WORDS_PER_CALL = 5
+MAX_BATCH = 512
 
 _CHUNK = re.compile(r"(?:\s*\S+){1,5}(?:\s+\Z)?|\s+")
 
@@ -33,117 +37,137 @@ class Piece(NamedTuple):
 
 
 def pieces(reply: Reply) -> Iterator[Piece]:
-    """The reply in pieces; a `Failure` or a `Cut` is the last one."""
-    tempo = _tempo(reply.pace)
+    """Cut a reply into pieces; a `Failure` or a `Cut` is the last one."""
+    tempo = _Tempo(reply.pace)
     planned = _planned(reply, tempo)
     return _jittered(planned, reply.pace, tempo) if reply.pace and reply.pace.jitter else planned
 
 
 def planned_end(reply: Reply) -> int:
-    """When the last piece is due, in nanoseconds, without cutting the text up."""
-    tempo = _tempo(reply.pace)
-    parts = list(_played(reply))
-    units = sum(map(tempo.size, parts))
-    return int(units * tempo.nanoseconds) + sum(_pause(part) for part in parts if isinstance(part, Pause))
+    """Return when the last piece is due, in nanoseconds, without cutting the text."""
+    tempo = _Tempo(reply.pace)
+    units, paused = 0, 0
+    for part in _played(reply):
+        if isinstance(part, (Reasoning, Text)):
+            units += tempo.length(part.content)
+        elif isinstance(part, ToolCalls):
+            units += sum(map(tempo.call, part.calls))
+        elif isinstance(part, Pause):
+            paused += round(part.seconds * 1e9)
+    return int(units * tempo.nanoseconds) + paused
 
 
 def interrupted(reply: Reply) -> bool:
-    """Whether the reply is anything but contents from its beginning to its end."""
+    """Return whether anything but contents is in the reply."""
     return any(isinstance(part, (Gate, Failure, Cut)) for part in reply.parts)
 
 
-def cut(content: Content) -> Iterator[tuple[str, int]]:
-    """The chunks of a text, which joined together are the text, each with its number of words."""
-    if isinstance(content, str):
-        return _cut(content)
-    return zip(content, map(len, map(str.split, content)), strict=True)
+def chunked(content: Content, pace: Pace | None) -> list[str]:
+    """Return the chunks of a text at that pace."""
+    return [chunk for chunk, _ in _Tempo(pace).cut(content)]
 
 
-def _cut(content: str) -> Iterator[tuple[str, int]]:
+class Clock(Protocol):
+    """Seconds since any fixed moment, and a way to let them pass."""
+
+    def now(self) -> float: ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+
+class RealClock:
+    """The monotonic clock of the system."""
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+async def paced(pieces: Iterable[Piece], clock: Clock, speed: float, end: int = 0) -> AsyncGenerator[list[Piece], None]:
+    """Yield the pieces when they are due, `speed` times as fast as planned, those due together in one list.
+
+    It lasts until `end`, in nanoseconds after the start, even if the last piece is due earlier. Speed 0 never waits.
+    The lists grow from one piece to `MAX_BATCH`, so that the first piece is sent at once. A gate is waited for at any
+    speed, and moves the deadlines behind it.
+    """
+    start = clock.now()
+    batch: list[Piece] = []
+    limit = 1
+    for piece in pieces:
+        wait = start + piece.due / 1e9 / speed - clock.now() if speed else 0.0
+        if batch and (wait > 0 or len(batch) >= limit or piece.kind is Gate):
+            yield batch
+            batch, limit = [], min(limit * 4, MAX_BATCH)
+        if wait > 0:
+            await clock.sleep(wait)
+        if piece.kind is Gate:
+            closed = clock.now()
+            await piece.value.wait()
+            start += clock.now() - closed
+        else:
+            batch.append(piece)
+    if batch:
+        yield batch
+    left = start + end / 1e9 / speed - clock.now() if speed else 0.0
+    if left > 0:
+        await clock.sleep(left)
+
+
+class _Tempo:
+    """How text is cut and timed: by words or, with a pace, by characters. These are the units of time."""
+
+    def __init__(self, pace: Pace | None) -> None:
+        self.by_words = pace is None
+        self.per_chunk = pace.characters if pace else None
+        self.nanoseconds: float = 1e9 / pace.characters_per_second if pace else NANOSECONDS_PER_WORD
+
+    def cut(self, content: Content) -> Iterator[tuple[str, int]]:
+        """Yield the chunks of a text, each with its units of time."""
+        if self.by_words:
+            return (
+                _cut_into_words(content) if isinstance(content, str) else ((one, len(one.split())) for one in content)
+            )
+        if not isinstance(content, str):
+            return ((one, len(one)) for one in content)
+        if self.per_chunk is None:
+            return ((chunk, len(chunk)) for chunk, _ in _cut_into_words(content))
+        starts = range(0, len(content), self.per_chunk)
+        return ((chunk, len(chunk)) for chunk in (content[at : at + self.per_chunk] for at in starts))
+
+    def length(self, content: Content) -> int:
+        if self.by_words:
+            return len((content if isinstance(content, str) else " ".join(content)).split())
+        return len(content) if isinstance(content, str) else sum(map(len, content))
+
+    def call(self, call: ToolCall) -> int:
+        return WORDS_PER_CALL if self.by_words else len(call.name) + len(dumps(dict(call.arguments)).encode())
+
+
+def _cut_into_words(content: str) -> Iterator[tuple[str, int]]:
     length = len(content)
     for match in _CHUNK.finditer(content):
         # only the last chunk can be short, and counting the words of each would double the cost of a long reply
         yield match[0], WORDS_PER_CHUNK if match.end() < length else len(match[0].split())
 
 
-def chunked(content: Content, pace: Pace | None) -> list[str]:
-    """The chunks of a text at that pace."""
-    return [chunk for chunk, _ in _tempo(pace).cut(content)]
-
-
-class _Words:
-    """Five words at a time, and words tell the time."""
-
-    nanoseconds: float = NANOSECONDS_PER_WORD
-
-    def cut(self, content: Content) -> Iterator[tuple[str, int]]:
-        return cut(content)
-
-    def size(self, part: Part) -> int:
-        """How many units of time the part takes."""
-        if isinstance(part, (Reasoning, Text)):
-            return self.length(part.content)
-        return sum(map(self.call, part.calls)) if isinstance(part, ToolCalls) else 0
-
-    def length(self, content: Content) -> int:
-        return len((content if isinstance(content, str) else " ".join(content)).split())
-
-    def call(self, call: ToolCall) -> int:
-        del call
-        return WORDS_PER_CALL
-
-
-class _Characters(_Words):
-    """So many characters at a time, and characters tell the time."""
-
-    def __init__(self, pace: Pace) -> None:
-        self.per_chunk = pace.characters
-        self.nanoseconds = 1e9 / pace.characters_per_second
-
-    def cut(self, content: Content) -> Iterator[tuple[str, int]]:
-        if self.per_chunk is None or not isinstance(content, str):
-            return ((chunk, len(chunk)) for chunk, _ in cut(content))
-        return ((chunk, len(chunk)) for chunk in sliced(content, self.per_chunk))
-
-    def length(self, content: Content) -> int:
-        return len(content) if isinstance(content, str) else sum(map(len, content))
-
-    def call(self, call: ToolCall) -> int:
-        return len(call.name) + len(dumps(dict(call.arguments)).encode())
-
-
-def sliced(text: str, length: int) -> Iterator[str]:
-    """The text in slices of that many characters."""
-    return (text[at : at + length] for at in range(0, len(text), length))
-
-
-def _tempo(pace: Pace | None) -> _Words:
-    return _Words() if pace is None else _Characters(pace)
-
-
-def _pause(part: Pause) -> int:
-    return round(part.seconds * 1e9)
-
-
-def _jittered(planned: Iterator[Piece], pace: Pace, tempo: _Words) -> Iterator[Piece]:
-    """Chunks come early by some of their own time; never before the one in front, and the last one not at all."""
+def _jittered(planned: Iterator[Piece], pace: Pace, tempo: _Tempo) -> Iterator[Piece]:
+    """Let chunks come early by a share of their own time, but never before the previous one; the last is on time."""
     waiting: Piece | None = None
     for index, piece in enumerate(planned):
         if waiting is not None:
-            yield waiting._replace(due=waiting.due - _early(waiting, index, pace, tempo))
+            early = 0.0
+            if waiting.kind in (Reasoning, Text):
+                share = stable_hash(f"{pace.seed}/{index}") % 1000 / 1000
+                early = len(waiting.value) * tempo.nanoseconds * pace.jitter * share
+            yield waiting._replace(due=waiting.due - int(early))
         waiting = piece
     if waiting is not None:
         yield waiting
 
 
-def _early(piece: Piece, index: int, pace: Pace, tempo: _Words) -> int:
-    if piece.kind not in (Reasoning, Text):
-        return 0
-    share = stable_hash(f"{pace.seed}/{index}") % 1000 / 1000
-    return int(len(piece.value) * tempo.nanoseconds * pace.jitter * share)
-
-
-def _planned(reply: Reply, tempo: _Words) -> Iterator[Piece]:
+def _planned(reply: Reply, tempo: _Tempo) -> Iterator[Piece]:
     units, paused, rate = 0, 0, tempo.nanoseconds
     for part in _played(reply):
         if isinstance(part, (Reasoning, Text)):
@@ -157,13 +181,12 @@ def _planned(reply: Reply, tempo: _Words) -> Iterator[Piece]:
                 units += tempo.call(call)
                 yield Piece(ToolCall, call, int(units * rate) + paused)
         elif isinstance(part, Pause):
-            paused += _pause(part)
+            paused += round(part.seconds * 1e9)
         else:
             yield Piece(type(part), part, int(units * rate) + paused)
 
 
 def _played(reply: Reply) -> Iterator[Part]:
-    """The parts as far as they come."""
     for part in reply.parts:
         yield part
         if isinstance(part, (Failure, Cut)):

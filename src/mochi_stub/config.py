@@ -18,15 +18,14 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
+from mochi_stub import reading
 from mochi_stub.catalogue import Model
-from mochi_stub.declared import declared, properties
-from mochi_stub.document import ConfigError, Item, parse, read
-from mochi_stub.inheritance import lineage
-from mochi_stub.reading import manner, response
-from mochi_stub.recordings import recordings_below
+from mochi_stub.document import ConfigError, Item, parse, unreadable
+from mochi_stub.recorded import wire_of
+from mochi_stub.recordings import recorded, recordings_below
 from mochi_stub.responses import NOTHING, File, Manner, Response
 
-__all__ = ["Config", "ConfigError", "Script", "check", "load", "packaged"]
+__all__ = ["Config", "ConfigError", "Configured", "Script", "check", "load", "packaged"]
 
 KEYS = ("_inherit", "_model", "_default")
 """The entries of a model that are no triggers."""
@@ -35,7 +34,7 @@ PACKAGED = Path(__file__).parent / "default.yaml"
 
 @dataclass
 class Script:
-    """What one model answers: to the exact texts of `triggers`, and else. `place` is where it stands in the file."""
+    """What one model answers to the exact texts of `triggers`, and by default. `place` is its place in the file."""
 
     name: str
     place: Item
@@ -44,142 +43,148 @@ class Script:
     parent: Item | None = None
     properties: dict[str, Any] = field(default_factory=dict)
     manner: Manner = NOTHING
-    described: bool = False
+
+    @property
+    def responses(self) -> list[Response | None]:
+        return [*self.triggers.values(), self.default]
+
+
+@dataclass(frozen=True)
+class Configured:
+    """A model, how it streams unless a response says otherwise, and its scripts: its own, then the inherited ones."""
+
+    model: Model
+    manner: Manner
+    scripts: tuple[Script, ...]
 
 
 @dataclass(frozen=True)
 class Config:
-    """What a file says. `lineages` has for every name the script of the model, then those that it inherits from."""
+    """The content of a file. `by_name` has each model under its name and under its normalised name."""
 
     path: Path
-    models: tuple[Model, ...]
-    lineages: Mapping[str, tuple[Script, ...]]
+    by_name: Mapping[str, Configured]
     recordings: Path | None = None
 
     @cached_property
-    def declared(self) -> Mapping[str, Model]:
-        return {model.name: model for model in self.models}
+    def models(self) -> tuple[Model, ...]:
+        return tuple({one.model.name: one.model for one in self.by_name.values()}.values())
 
     @cached_property
     def is_whole(self) -> bool:
-        """Whether nothing is answered from other files, which may change by themselves."""
-        said = [one for chain in self.lineages.values() for one in (*chain[0].triggers.values(), chain[0].default)]
-        return self.recordings is None and not any(isinstance(one, File) for one in said)
+        """Whether no answer depends on other files, which may change by themselves."""
+        scripts = [one.scripts[0] for one in self.by_name.values()]
+        return self.recordings is None and not any(isinstance(one, File) for s in scripts for one in s.responses)
 
-    def lineage(self, model: str) -> tuple[Script, ...]:
-        """The scripts for a model's name, upper and lower case alike; none where it is not configured."""
-        return self.lineages.get(model) or self.lineages.get(key(model), ())
-
-    def model(self, name: str) -> Model:
-        """The declared model. Raises KeyError where it is not configured."""
-        return self.declared[self.lineage(name)[0].name]
-
-    def chars_per_token(self, model: str) -> float:
-        return self.model(model).chars_per_token if self.lineage(model) else 1.0
-
-    def manner(self, model: str) -> Manner:
-        """How the model streams where a response does not say."""
-        found = NOTHING
-        for script in self.lineage(model):
-            found = found.over(script.manner)
-        return found
+    def find(self, model: str) -> Configured | None:
+        """Return the model of that name, in upper or lower case."""
+        return self.by_name.get(model) or self.by_name.get(key(model))
 
 
-def load(path: Path) -> Config:
-    """The configuration in a file. Raises ConfigError, whose text is one line, `file:line: what was expected`."""
-    return _sound(*_read(read(path), path))
-
-
-def load_data(data: bytes, path: Path) -> Config:
-    """The configuration in the bytes of the file at `path`. Raises ConfigError."""
-    return _sound(*_read(parse(data, str(path)), path))
-
-
-def _sound(config: Config, problems: list[ConfigError]) -> Config:
+def load(path: Path, data: bytes | None = None) -> Config:
+    """Read the configuration in a file, whose bytes may be given. Raises ConfigError."""
+    config, problems = _read(path, data)
     if problems:
         raise problems[0]
     return config
 
 
 def check(path: Path) -> list[str]:
-    """Everything that is wrong with a configuration and the recorded files that it names, one line each."""
+    """Return every mistake in a configuration and the recorded files that it names, one line each."""
     try:
-        config, problems = _read(read(path), path)
+        config, problems = _read(path, None)
     except ConfigError as error:
         return [str(error)]
-    return [*map(str, problems), *_recorded_problems(config)]
+    found = [*map(str, problems), *(recordings_below(config.recordings, config.path)[1] if config.recordings else [])]
+    for one in config.by_name.values():
+        files = [said for said in one.scripts[0].responses if isinstance(said, File)]
+        found += [problem for file in files if (problem := _recorded_problem(file)) is not None]
+    return list(dict.fromkeys(found))
 
 
 @lru_cache(maxsize=1)
 def packaged() -> Config:
-    """The configuration that comes with the package."""
+    """Return the configuration that comes with the package."""
     return load(PACKAGED)
 
 
 def key(model: str) -> str:
-    """What two ways to write a model's name have in common."""
+    """Return the normalised name of a model."""
     return model.lower().removeprefix("registry.ollama.ai/").removeprefix("library/").removesuffix(":latest")
 
 
-def _read(item: Item, path: Path) -> tuple[Config, list[ConfigError]]:
-    """The configuration as far as it can be read, and what is wrong with it. Raises ConfigError where nothing can."""
+def _read(path: Path, data: bytes | None) -> tuple[Config, list[ConfigError]]:
+    """Return the readable part of a configuration, and its mistakes. Raises ConfigError if nothing can be read."""
+    try:
+        item = parse(path.read_bytes() if data is None else data, str(path))
+    except OSError as error:
+        raise unreadable(path, error) from None
     problems: list[ConfigError] = []
-    top = item.known(("models", "recordings"), "the configuration")
-    folder = path.parent
-    scripts: dict[str, Script] = {}
-    for name, entries in top["models"].mapping("models as a mapping").items() if "models" in top else ():
-        scripts[name] = _script(name, entries, folder, problems)
-    lineages: dict[str, tuple[Script, ...]] = {}
-    models = []
+    readers = {"models": lambda models: models.mapping("models as a mapping"), "recordings": lambda folder: folder}
+    top = item.fields(readers, "the configuration")
+    scripts = {name: _script(name, entries, path.parent, problems) for name, entries in top.get("models", {}).items()}
+    by_name: dict[str, Configured] = {}
     for position, (name, script) in enumerate(scripts.items()):
         with _collected(problems):
-            chain = lineage(script, scripts)
-            if key(name) in lineages:
+            chain = _lineage(script, scripts)
+            if key(name) in by_name:
                 raise script.place.error(f"every model once, found {name!r} again")
-            lineages[key(name)] = lineages[name] = chain
-            given = {field: value for one in reversed(chain) for field, value in one.properties.items()}
-            models.append(declared(name, given, position))
-    recordings = top["recordings"].string("a folder of recordings") if "recordings" in top else None
-    if recordings is not None and not (folder / recordings).is_dir():
-        problems.append(top["recordings"].error(f"a folder of recordings, found none at {folder / recordings}"))
-    return Config(path, tuple(models), lineages, None if recordings is None else folder / recordings), problems
+            given: dict[str, Any] = {}
+            manner = NOTHING
+            for one in reversed(chain):
+                given |= one.properties
+                manner = one.manner.over(manner)
+            made = Configured(reading.declared(name, given, position), manner, chain)
+            by_name[key(name)] = by_name[name] = made
+    if "recordings" not in top:
+        return Config(path, by_name), problems
+    folder = path.parent / top["recordings"].string("a folder of recordings")
+    if not folder.is_dir():
+        problems.append(top["recordings"].error(f"a folder of recordings, found none at {folder}"))
+    return Config(path, by_name, folder), problems
+
+
+def _lineage(script: Script, known: Mapping[str, Script]) -> tuple[Script, ...]:
+    """Return the script, its parent, and so on. Raises ConfigError for an unknown parent and for a cycle."""
+    chain = [script]
+    while (parent := chain[-1].parent) is not None:
+        if parent.text not in known:
+            raise parent.error(f"_inherit to name a model of this file, found {parent.text!r}")
+        if known[parent.text] in chain:
+            names = " -> ".join([*(one.name for one in chain), parent.text])
+            raise parent.error(f"_inherit without a cycle, found {names}")
+        chain.append(known[parent.text])
+    return tuple(chain)
 
 
 def _script(name: str, item: Item, folder: Path, problems: list[ConfigError]) -> Script:
     script = Script(name, item)
+    seen: set[str] = set()
     with _collected(problems):
         if not name or len(name) > 500:
             raise item.error("a name for the model")
         for entry in item.items("a list of triggers") if item.value is not None else ():
             with _collected(problems):
                 for trigger, said in entry.mapping('an entry like - "hello": "Hi there!"').items():
+                    if trigger in seen:
+                        raise said.misnamed(f"{trigger!r} once, found it again")
+                    seen.add(trigger)
                     _enter(script, trigger, said, folder)
     return script
 
 
 def _enter(script: Script, trigger: str, item: Item, folder: Path) -> None:
-    """One entry of a model's list. Raises ConfigError."""
     if trigger == "_inherit":
-        _once(script.parent, item, trigger)
         item.string("the name of another model")
         script.parent = item
     elif trigger == "_model":
-        _once(script.described or None, item, trigger)
-        script.properties, script.manner = properties(item), manner(item.mapping("a mapping"))
-        script.described = True
+        script.properties, script.manner = reading.model(item)
     elif trigger == "_default":
-        _once(script.default, item, trigger)
-        script.default = response(item, folder)
+        script.default = reading.response(item, folder)
     elif trigger.startswith("_") and (meant := get_close_matches(trigger, KEYS, 1, 0.8)):
         raise item.misnamed(f"{meant[0]}, found {trigger!r}")
     else:
-        _once(script.triggers.get(trigger), item, trigger)
-        script.triggers[trigger] = response(item, folder)
-
-
-def _once(earlier: object, item: Item, trigger: str) -> None:
-    if earlier is not None:
-        raise item.misnamed(f"{trigger!r} once, found it again")
+        script.triggers[trigger] = reading.response(item, folder)
 
 
 @contextmanager
@@ -190,11 +195,14 @@ def _collected(problems: list[ConfigError]) -> Iterator[None]:
         problems.append(error)
 
 
-def _recorded_problems(config: Config) -> list[str]:
-    below = recordings_below(config.recordings, config.path)[1] if config.recordings else []
-    found: dict[str, None] = dict.fromkeys(below)
-    for chain in config.lineages.values():
-        for said in [*chain[0].triggers.values(), chain[0].default]:
-            if isinstance(said, File) and (problem := said.problem) is not None:
-                found[problem] = None
-    return list(found)
+def _recorded_problem(file: File) -> str | None:
+    """Return what is wrong with a recorded file. A missing file is a mistake of the configuration."""
+    try:
+        recording = recorded(file.path)
+    except ConfigError as error:
+        if file.path.exists():
+            return str(error)
+        return str(file.place.error(f"a recorded file, found none at {file.path}"))
+    if recording.status >= 400 or wire_of(recording.path):
+        return None
+    return str(file.place.error(f"the recorded reply of a model, found what is at {recording.url}"))

@@ -1,25 +1,34 @@
-"""The server in the background: started, found again by its PID file, stopped. It knows nothing of what is served."""
+"""Servers in the background: start, find by PID file, stop.
+
+A server holds the lock on its PID file until its process ends, so a file that was left behind is never taken for a
+server, nor a new process for an old one with the same number.
+"""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import mkstemp
+from tempfile import gettempdir
+from threading import Thread
 
-from mochi_stub import posix
+with suppress(ImportError):  # Windows: every function that needs it raises an error
+    import fcntl
 
 PATIENCE = 10.0
-"""Seconds that a server is given to end by itself."""
-MAX_TOLD = 1000
-"""How many bytes of a file are looked at to see whether it is a PID file."""
+"""Seconds that a server gets to end by itself."""
+MAX_PID_BYTES = 1000
+"""Number of bytes that are read to see whether a file is a PID file."""
+NO_POSIX = "servers in the background need a POSIX system; here there is only `mochi-stub run`"
 
 
-class Problem(Exception):
-    """What was asked for cannot be done; one line for a person."""
+class Problem(OSError):
+    """The command cannot be carried out; the text is one line for the user."""
 
 
 @dataclass(frozen=True)
@@ -31,35 +40,37 @@ class Running:
 
 
 def pid_file_of(port: int) -> Path:
-    """Where the server on that port has its PID file if nothing else is said."""
-    return posix.runtime_folder() / f"{port}.pid"
+    """Return the default PID file of the server on a port, in a folder that only this user can write to."""
+    return _runtime_folder() / f"{port}.pid"
 
 
 def running(path: Path) -> Running | None:
-    """The server whose PID file that is. A file that a dead server has left is removed. Raises Problem."""
+    """Return the server with that PID file, or None. The file of a dead server is removed. Raises Problem."""
     if not path.exists():
         return None
     _check_ours(path)
-    if not posix.is_locked(path):
-        _remove(path)
+    descriptor = _lock(path)
+    if descriptor is not None:
+        os.close(descriptor)
+        remove(path)
         return None
     try:
-        return Running(int(path.read_text()), _address_beside(path).read_text().strip())
+        return Running(int(path.read_text()), _beside(path, ".url").read_text().strip())
     except (ValueError, FileNotFoundError):
         raise Problem(f"{path} is in use, but is no PID file of mochi-stub") from None
 
 
 def start(arguments: Sequence[str], path: Path | None) -> str:
-    """Run `mochi-stub run` in the background; the line that it prints when it answers. Raises Problem.
+    """Run `mochi-stub run` in the background and return the line that it prints when it answers. Raises Problem.
 
-    The line comes through a pipe, which also ends when the process does; what it logs goes to a file.
+    The line comes through a pipe, which also ends when the process does. The log is written to a file.
     """
     there = running(path) if path else None
     if there:
         raise Problem(f"already running on {there.url} (process {there.process})")
-    log = _log_file(path)
+    log = _log_beside(path or _runtime_folder() / f"starting-{os.getpid()}.pid")
     reader, writer = os.pipe()
-    with log.open("wb") as written, os.fdopen(reader) as told:
+    with log.open("wb") as written, os.fdopen(reader) as output:
         process = subprocess.Popen(  # noqa: S603 - our own interpreter, arguments that have been checked, no shell
             [sys.executable, "-m", "mochi_stub", "run", "--in-background", *arguments],
             stdin=subprocess.DEVNULL,
@@ -68,71 +79,89 @@ def start(arguments: Sequence[str], path: Path | None) -> str:
             start_new_session=True,
         )
         os.close(writer)
-        line = told.readline().strip()
+        line = output.readline().strip()
     if not line:
         process.wait()
-        said = log.read_text(errors="replace").strip().splitlines()
+        logged = log.read_text(errors="replace").strip().splitlines()
         if path is None:
             log.unlink()
-        raise Problem(said[-1].removeprefix("mochi-stub: ") if said else "ended before it answered")
-    process.returncode = 0  # it is not ours to wait for any more
+        raise Problem(logged[-1].removeprefix("mochi-stub: ") if logged else "ended before it answered")
+    process.returncode = 0  # no ResourceWarning: the server outlives this process
     if path is None:
         log.rename(_log_beside(pid_file_of(int(line.rpartition(":")[2]))))
     return line
 
 
 def stop(path: Path) -> Running | None:
-    """End the server and return when it is gone; None where there was none. Raises Problem."""
+    """End the server and return it when it is gone; None if there is none. Raises Problem."""
+    if sys.platform == "win32":
+        raise Problem(NO_POSIX)
     there = running(path)
-    if there is not None:
-        posix.end(there.process, path, PATIENCE)
-        _remove(path)
+    if there is None:
+        return None
+    with path.open() as held:
+        waiting = Thread(target=fcntl.flock, args=(held, fcntl.LOCK_EX), daemon=True)
+        os.kill(there.process, signal.SIGTERM)
+        waiting.start()
+        waiting.join(PATIENCE)
+        if waiting.is_alive():
+            os.kill(there.process, signal.SIGKILL)
+            waiting.join()
+    remove(path)
     return there
 
 
-class PidFile:
-    """The PID file of this process, as long as it is held, and beside it a file with its address."""
-
-    def __init__(self, path: Path, process: int, url: str) -> None:
-        """Raises Problem where another process has it, or where it is somebody's file."""
-        if path.exists():
-            _check_ours(path)
-        descriptor = posix.lock(path)
-        if descriptor is None:
-            raise Problem(f"{path} belongs to a server that runs")
-        self._path = path
-        _address_beside(path).write_text(f"{url}\n")
-        posix.write(descriptor, f"{process}\n")
-
-    def remove(self) -> None:
-        _remove(self._path)
+def claim(path: Path, url: str) -> None:
+    """Lock the PID file for this process and write the address beside it. Raises Problem."""
+    if path.exists():
+        _check_ours(path)
+    descriptor = _lock(path)
+    if descriptor is None:
+        raise Problem(f"{path} belongs to a server that runs")
+    _beside(path, ".url").write_text(f"{url}\n")
+    os.ftruncate(descriptor, 0)
+    os.write(descriptor, f"{os.getpid()}\n".encode())
 
 
-def _remove(path: Path) -> None:
+def remove(path: Path) -> None:
+    """Remove a PID file and the address beside it."""
     path.unlink(missing_ok=True)
-    _address_beside(path).unlink(missing_ok=True)
+    _beside(path, ".url").unlink(missing_ok=True)
 
 
-def _address_beside(path: Path) -> Path:
-    return path.with_name(f"{path.name}.url")
+def _lock(path: Path) -> int | None:
+    """Return a descriptor that holds the lock, or None while another process holds it."""
+    if sys.platform == "win32":
+        raise Problem(NO_POSIX)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
 
 
 def _check_ours(path: Path) -> None:
-    """Raises Problem where the file says something that is no number: it is not ours to remove."""
     with path.open("rb") as file:
-        said = file.read(MAX_TOLD).strip()
-    if said and not said.isdigit():
+        content = file.read(MAX_PID_BYTES).strip()
+    if content and not content.isdigit():
         raise Problem(f"{path} is no PID file of mochi-stub")
 
 
+def _runtime_folder() -> Path:
+    if sys.platform == "win32":
+        raise Problem(NO_POSIX)
+    folder = Path(os.environ.get("XDG_RUNTIME_DIR") or gettempdir()) / f"mochi-stub-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_uid != os.getuid():
+        raise PermissionError(13, "belongs to another user", str(folder))
+    return folder
+
+
+def _beside(path: Path, ending: str) -> Path:
+    return path.with_name(f"{path.name}{ending}")
+
+
 def _log_beside(path: Path) -> Path:
-    log = path.with_suffix(".log")
-    return path.with_name(f"{path.name}.log") if log == path else log
-
-
-def _log_file(path: Path | None) -> Path:
-    if path is not None:
-        return _log_beside(path)
-    descriptor, name = mkstemp(prefix="free-port-", suffix=".log", dir=posix.runtime_folder())
-    os.close(descriptor)
-    return Path(name)
+    return _beside(path, ".log") if path.suffix == ".log" else path.with_suffix(".log")

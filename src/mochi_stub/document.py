@@ -1,25 +1,29 @@
-"""A YAML or JSON file whose values know where they stand, so that a mistake can be told with its line.
+"""YAML and JSON files whose values know their line, so that a mistake can be reported with its place.
 
-This module knows nothing of models. Whatever is wrong is a `ConfigError`: one line, `file:line: what was expected`.
+Every mistake is a `ConfigError`: one line, `file:line: what was expected`.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import yaml
 
 MAX_VALUES = 1_000_000
 MAX_DEPTH = 100
+SETTLED = 100_000_000
+"""Nanoseconds after a change during which a file may change again without a new modification time."""
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 _HEADER = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_T = TypeVar("_T")
 
 
 class ConfigError(ValueError):
@@ -28,10 +32,10 @@ class ConfigError(ValueError):
 
 @dataclass(frozen=True)
 class Item:
-    """A value and where it stands. `value` is a mapping of names to items, a list of items, or a plain value.
+    """A value and its place. `value` is a mapping of names to items, a list of items, or a scalar.
 
-    `text` is a plain value as it is written, so that the key `4` and the trigger `yes` are texts too. `named` is the
-    line of the name in front of it, where it has one.
+    `text` is a scalar as it is written, so that the key `4` and the trigger `yes` are texts too. `named` is the line
+    of the key in front of it, if it has one.
     """
 
     value: Any
@@ -44,14 +48,25 @@ class Item:
         return ConfigError(f"{self.file}:{self.line}: expected {expected}")
 
     def misnamed(self, expected: str) -> ConfigError:
-        """The name in front of the value is wrong."""
+        """Return an error about the key in front of the value."""
         return ConfigError(f"{self.file}:{self.named or self.line}: expected {expected}")
 
-    def mapping(self, expected: str) -> Mapping[str, Item]:
+    def mapping(self, expected: str = "a mapping") -> dict[str, Item]:
         return self._checked(dict, expected)  # type: ignore[no-any-return]  # checked there
 
     def items(self, expected: str) -> list[Item]:
         return self._checked(list, expected)  # type: ignore[no-any-return]  # checked there
+
+    def fields(self, readers: Readers, what: str, **required: str) -> dict[str, Any]:
+        """Read a mapping with none but these keys. `required` says for keys that must be there what is expected."""
+        entries = self.mapping(f"{what} as a mapping")
+        for key, item in entries.items():
+            if key not in readers:
+                raise item.misnamed(f"one of {', '.join(readers)} in {what}, found {key!r}")
+        for key, expected in required.items():
+            if key not in entries:
+                raise self.error(expected)
+        return {key: readers[key](item) for key, item in entries.items()}
 
     def string(self, expected: str = "a string") -> str:
         if self.value is None or isinstance(self.value, (dict, list)):
@@ -62,7 +77,7 @@ class Item:
         return tuple(item.string(expected) for item in self.items(expected))
 
     def header(self, name: str) -> str:
-        """The value of the HTTP header of that name."""
+        """Return the value of the HTTP header of that name."""
         if not _HEADER.fullmatch(name):
             raise self.misnamed(f"the name of a header, found {name!r}")
         text = self.string("the value of a header")
@@ -70,18 +85,12 @@ class Item:
             raise self.error("the value of a header, on one line and in Latin-1")
         return text
 
-    def number(self, low: float, high: float = math.inf, *, above: bool = False) -> float:
-        """A number of at least `low`, or above it, and at most `high`."""
-        fits = isinstance(self.value, (int, float)) and not isinstance(self.value, bool)
-        if not fits or not low <= self.value <= high or (above and self.value == low) or math.isinf(self.value):
-            raise self.error(f"a number {_range(low, high, above)}, found {self.found}")
-        return float(self.value)
+    def number(self, low: float = -math.inf, high: float = math.inf, *, above: bool = False) -> float:
+        """Return a finite number of at least `low`, or above it, and at most `high`."""
+        return float(self._within((int, float), "a number", low, high, above))
 
-    def whole(self, low: int, high: int | None = None) -> int:
-        fits = isinstance(self.value, int) and not isinstance(self.value, bool)
-        if not fits or self.value < low or (high is not None and self.value > high):
-            raise self.error(f"a whole number {_range(low, math.inf if high is None else high)}, found {self.found}")
-        return int(self.value)
+    def whole(self, low: float, high: float = math.inf) -> int:
+        return int(self._within((int,), "a whole number", low, high))
 
     def flag(self) -> bool:
         return bool(self._checked(bool, "true or false"))
@@ -92,23 +101,10 @@ class Item:
         return str(self.value)
 
     def plain(self) -> Any:
-        """The value without the places."""
+        """Return the value without places."""
         if isinstance(self.value, dict):
             return {key: item.plain() for key, item in self.value.items()}
         return [item.plain() for item in self.value] if isinstance(self.value, list) else self.value
-
-    def json_object(self, expected: str) -> dict[str, Any]:
-        self.mapping(expected)
-        plain: dict[str, Any] = self.plain()
-        return plain
-
-    def known(self, allowed: tuple[str, ...], what: str) -> Mapping[str, Item]:
-        """A mapping with none but these keys."""
-        entries = self.mapping(f"{what} as a mapping")
-        for key, item in entries.items():
-            if key not in allowed:
-                raise item.misnamed(f"one of {', '.join(allowed)} in {what}, found {key!r}")
-        return entries
 
     @property
     def found(self) -> str:
@@ -121,18 +117,62 @@ class Item:
             raise self.error(f"{expected}, found {self.found}")
         return self.value
 
+    def _within(self, kinds: tuple[type, ...], what: str, low: float, high: float, above: bool = False) -> Any:
+        value: Any = self.value
+        fits = type(value) in kinds and abs(value) < math.inf
+        if not fits or not low <= value <= high or (above and value == low):
+            least = f"{'above' if above else 'of at least'} {low:g}"
+            most = "" if math.isinf(high) else f" and at most {high:g}"
+            raise self.error(f"{what} {least}{most}, found {self.found}")
+        return value
 
-def read(path: Path) -> Item:
-    """The file. Raises ConfigError."""
-    try:
-        return parse(path.read_bytes(), str(path))
-    except OSError as error:
-        raise ConfigError(f"{path}:1: expected a file that can be read ({error.strerror or error})") from None
+
+class Watched(Generic[_T]):
+    """The value that `made` makes of a file's bytes, made again when they change. Each read looks at the file."""
+
+    def __init__(self, path: Path, made: Callable[[bytes], _T]) -> None:
+        self.path = path
+        self._made = made
+        self._seen: tuple[int, int, int] | None = None
+        self._data: bytes | None = None
+        self._value: _T | ConfigError
+
+    def current(self) -> _T:
+        """Return the value of the file as it is now. Raises ConfigError."""
+        try:
+            if self._seen != _stamp(os.stat(self.path)):  # noqa: PTH116  # at every request, and Path.stat is slower
+                self._read()
+        except OSError as error:
+            self._seen = self._data = None
+            self._value = unreadable(self.path, error)
+        if isinstance(self._value, ConfigError):
+            raise self._value
+        return self._value
+
+    def _read(self) -> None:
+        with self.path.open("rb") as file:
+            found, data = os.fstat(file.fileno()), file.read()
+        self._seen = _stamp(found) if time.time_ns() - found.st_mtime_ns > SETTLED else None
+        if data == self._data:
+            return
+        try:
+            self._value = self._made(data)
+        except ConfigError as error:
+            self._value = error
+        self._data = data
+
+
+def _stamp(found: os.stat_result) -> tuple[int, int, int]:
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def unreadable(path: Path, error: OSError) -> ConfigError:
+    return ConfigError(f"{path}:1: expected a file that can be read ({error.strerror or error})")
 
 
 def parse(data: bytes, file: str) -> Item:
-    """The text of a file. Raises ConfigError."""
-    with _told(file, data):
+    """Parse the bytes of a file. Raises ConfigError."""
+    try:
         text = data.decode("utf-8-sig")
         _check_depth(text, file)
         loader = _LOADER(text)
@@ -141,10 +181,24 @@ def parse(data: bytes, file: str) -> Item:
             return Item(None, "", file, 1) if node is None else _Reader(loader, file).item(node, ())
         finally:
             loader.dispose()
+    except ConfigError:
+        raise
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{file}:{error.object.count(10, 0, error.start) + 1}: expected UTF-8") from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        problem = " ".join(filter(None, [error.context, error.problem]))
+        line = min(mark.line + 1, data.rstrip(b"\n").count(b"\n") + 1) if mark else 1
+        raise ConfigError(f"{file}:{line}: expected YAML ({problem})") from None
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise ConfigError(f"{file}:{line}: expected YAML ({error.reason})") from None
+    except (yaml.YAMLError, ValueError, OverflowError) as error:
+        raise ConfigError(f"{file}:1: expected YAML ({' '.join(str(error).split())})") from None
 
 
 def _check_depth(text: str, file: str) -> None:
-    """YAML's own reader goes down as deep as the text does, and crashes where that is too deep."""
+    """Refuse deep nesting, which would crash the recursive YAML composer."""
     depth = 0
     for event in yaml.parse(text, Loader=_LOADER):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
@@ -154,7 +208,7 @@ def _check_depth(text: str, file: str) -> None:
 
 
 class _Reader:
-    """Nodes to items. Anchors may be used as often as one likes, as long as that ends."""
+    """Conversion of YAML nodes to items. `inside` are the ids of the nodes around a node."""
 
     def __init__(self, loader: Any, file: str) -> None:
         self.loader = loader
@@ -173,7 +227,10 @@ class _Reader:
         if isinstance(node, yaml.SequenceNode):
             return Item([self.item(one, (*inside, id(node))) for one in node.value], "", self.file, line)
         value = self.loader.construct_object(node)
-        return Item(value if _json(value) else node.value, node.value, self.file, line)
+        plain = (
+            value is None or isinstance(value, (str, bool, int)) or (isinstance(value, float) and math.isfinite(value))
+        )
+        return Item(value if plain else node.value, node.value, self.file, line)  # dates and bytes stay texts
 
     def _mapping(self, node: Any, inside: tuple[int, ...]) -> dict[str, Item]:
         written = [id(key) for key, _ in node.value]
@@ -188,38 +245,9 @@ class _Reader:
                 raise ConfigError(f"{self.file}:{line}: expected every key once, found {key.value!r} again")
             own |= {key.value} if id(key) in written else set()
             item = self.item(value, inside)
-            found[key.value] = Item(item.value, item.text, item.file, max(item.line, line), line)
+            found[key.value] = replace(item, line=max(item.line, line), named=line)
         return found
 
 
-def _json(value: Any) -> bool:
-    """Dates and bytes stay the text that they are written as."""
-    return value is None or isinstance(value, (str, bool, int)) or (isinstance(value, float) and math.isfinite(value))
-
-
-def _range(low: float, high: float, above: bool = False) -> str:
-    start = f"{'above' if above else 'of at least'} {low:g}"
-    return start if math.isinf(high) else f"{start} and at most {high:g}"
-
-
-@contextmanager
-def _told(file: str, data: bytes) -> Iterator[None]:
-    """What YAML complains of, as a ConfigError; its end of the file is the last line that there is."""
-    try:
-        yield
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{file}:{error.object.count(10, 0, error.start) + 1}: expected UTF-8") from None
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        problem = " ".join(filter(None, [error.context, error.problem]))
-        line = min(mark.line + 1, data.rstrip(b"\n").count(b"\n") + 1) if mark else 1
-        raise ConfigError(f"{file}:{line}: expected YAML ({problem})") from None
-    except yaml.reader.ReaderError as error:
-        line = data.decode("utf-8-sig").count("\n", 0, error.position) + 1
-        raise ConfigError(f"{file}:{line}: expected YAML ({error.reason})") from None
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{file}:1: expected YAML ({' '.join(str(error).split())})") from None
-    except (ValueError, OverflowError) as error:
-        if isinstance(error, ConfigError):
-            raise
-        raise ConfigError(f"{file}:1: expected YAML ({error})") from None
+Readers: TypeAlias = "Mapping[str, Callable[[Item], Any]]"
+"""Keys of a mapping, and the readers of their values."""

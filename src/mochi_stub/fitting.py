@@ -66,19 +66,18 @@ def exceeds(tokens: int, context: int) -> str:
 
 
 def _latest(prompt: Prompt, chars_per_token: float, context: int) -> tuple[Message, ...]:
-    """The longest end of the conversation that fits, with all system messages; the last message at the least."""
-    messages = prompt.messages
+    """Drop messages from the front until the rest fits; system messages and the last message stay."""
     length = len(said(prompt))
-    images = sum(message.images for message in messages)
-    gone = [False] * len(messages)
-    for index, message in enumerate(messages[:-1]):
-        if count_tokens(length, chars_per_token) + IMAGE_TOKENS * images <= context:
-            break
-        if message.role != "system":
-            gone[index] = True
+    images = sum(message.images for message in prompt.messages)
+    kept: list[Message] = []
+    for message in prompt.messages[:-1]:
+        fits = count_tokens(length, chars_per_token) + IMAGE_TOKENS * images <= context
+        if fits or message.role == "system":
+            kept.append(message)
+        else:
             length -= len(said_by(message))
             images -= message.images
-    return tuple(message for message, is_gone in zip(messages, gone, strict=True) if not is_gone)
+    return (*kept, prompt.messages[-1])
 
 
 def _cut(prompt: Prompt, chars_per_token: float, tokens: int, context: int, dropped: int) -> Fitted:

@@ -1,12 +1,14 @@
-"""What the server was asked and how each exchange went. Bounded; safe to read from any thread; free of secrets."""
+"""The journal: requests and their outcomes. Bounded, safe to read from any thread, free of secrets."""
 
 from __future__ import annotations
 
+import hashlib
 import re
 import threading
 import time
+from base64 import b64decode
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -14,15 +16,13 @@ from urllib.parse import unquote_plus
 
 import orjson
 
-from mochi_stub.images import image_digests
-
 Outcome = Literal["running", "finished", "cancelled", "failed"]
 
 MAX_EXCHANGES = 1000
 MAX_BYTES = 64 * 1024 * 1024
 
 UNSEEN = "/stub/"
-"""Who looks at the journal does not stand in it."""
+"""Requests to these paths are not recorded."""
 
 MASK = "***"
 _SECRET_HEADER = re.compile(rb"auth|cookie|credential|api-?key|token|secret|passw|(?<!idempotency)-key$")
@@ -38,17 +38,20 @@ _SECRET_BODY = re.compile(
 
 @dataclass
 class Exchange:
-    """One request and its fate.
+    """One request and its outcome.
 
-    `body` is the parsed JSON, None where there was none or it could not be read. `status` is 0 until it is sent.
-    `chunks` counts the pieces of content sent in a stream, `size` the bytes of the request's body. "cancelled": the
-    client went, or the server was stopped; "failed": the reply was an error, or ended in one.
-
-    `rule` names what made the reply, `passed_over` says of what stood before it why it did not. What the scheduler
-    did: `num_ctx` is the context in effect (None: no model was loaded for the request), `reload` whether the model was
-    loaded anew with other settings, `truncated` whether the prompt was cut to the context, `dropped_messages` by how
-    many messages, `prompt_tokens` how long it then was. `duration` is the seconds from the request to its end. `images`
-    are the images it brought, in order, each by the SHA-256 of its bytes in hex.
+    Attributes:
+        body: The parsed JSON, None if there is none or it cannot be parsed.
+        status: The HTTP status, 0 until it is sent.
+        outcome: "cancelled" if the client disconnected or the server stopped, "failed" if the reply has an error.
+        chunks: Number of pieces of content that were streamed.
+        size: Bytes of the request's body.
+        rule: What made the reply. `passed_over` says why the rules before it did not.
+        num_ctx: The context in effect, None if no model was loaded for the request.
+        reload: Whether the model was loaded again with other settings.
+        truncated: Whether the prompt was cut to the context, by `dropped_messages`, to `prompt_tokens`.
+        duration: Seconds from the request to its end.
+        images: The SHA-256 in hex of each image in the request.
     """
 
     method: str
@@ -73,7 +76,7 @@ class Exchange:
 
 
 class Record:
-    """An exchange as it is kept: what came in is read only when somebody looks at it."""
+    """An exchange in the making. Its request is parsed only when it is read."""
 
     def __init__(self, method: str, path: str, data: bytes, query: bytes, headers: Sequence[tuple[bytes, bytes]]):
         self.method, self.path, self.data, self.query, self.headers = method, path, data, query, headers
@@ -85,8 +88,8 @@ class Record:
         self.duration: float | None = None
 
     def exchange(self) -> Exchange:
-        """How it stands; what is returned does not change any more."""
-        body = self._body
+        """Return a snapshot."""
+        body, images = self._parsed
         model = body.get("model") if isinstance(body, dict) else None
         return Exchange(
             self.method,
@@ -99,21 +102,18 @@ class Record:
             query=masked_query(self.query),
             headers=masked_headers(self.headers),
             duration=time.monotonic() - self.begun if self.duration is None else self.duration,
-            images=self._images,
+            images=images,
             **{"model": model if isinstance(model, str) else "", **self.noted},
         )
 
     @cached_property
-    def _body(self) -> Any:
-        return parsed_body(self.data)
-
-    @cached_property
-    def _images(self) -> tuple[str, ...]:
-        return image_digests(self._body)
+    def _parsed(self) -> tuple[Any, tuple[str, ...]]:
+        body = parsed_body(self.data)
+        return body, tuple(_digests(body))
 
 
 class Journal:
-    """The latest exchanges, oldest first: no more than 1000, and bodies of no more than 64 MiB in all."""
+    """The latest exchanges, oldest first: at most 1000, with bodies of at most 64 MiB in total."""
 
     def __init__(self) -> None:
         self._records: deque[Record] = deque()
@@ -129,7 +129,7 @@ class Journal:
         query: bytes = b"",
         headers: Sequence[tuple[bytes, bytes]] = (),
     ) -> Record:
-        """A new exchange."""
+        """Begin an exchange."""
         record = Record(method, path, data, query, headers)
         if path.startswith(UNSEEN):
             return record
@@ -143,7 +143,7 @@ class Journal:
         return record
 
     def note(self, record: Record, facts: Mapping[str, Any]) -> None:
-        """Fields of the exchange that have become known. They are seen with what is sent next."""
+        """Set fields of the exchange. Waiting threads see them with the next change."""
         record.noted = {**record.noted, **facts}
 
     def sent(self, record: Record, *, status: int | None = None, chunks: int = 0) -> None:
@@ -160,19 +160,19 @@ class Journal:
             self._changed.notify_all()
 
     def clear(self) -> None:
-        """Forget every exchange; those that still run end unseen."""
+        """Remove every exchange, also those that still run."""
         with self._changed:
             self._records.clear()
             self._bytes = 0
             self._changed.notify_all()
 
     def exchanges(self) -> list[Exchange]:
-        """A copy that does not change any more."""
+        """Return a snapshot."""
         with self._changed:
             return [record.exchange() for record in self._records]
 
     def wait_for(self, condition: Callable[[list[Exchange]], bool], timeout: float) -> list[Exchange]:
-        """Block until `condition` holds of the exchanges. Raises TimeoutError, which tells what there was."""
+        """Block until `condition` holds for the exchanges. Raises TimeoutError, whose text has the last exchanges."""
         deadline = time.monotonic() + timeout
         with self._changed:
             while not condition(found := [record.exchange() for record in self._records]):
@@ -182,7 +182,7 @@ class Journal:
 
 
 def masked_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Names in lower case; what may be a key or a password is replaced."""
+    """Return the headers by name in lower case, without keys and passwords."""
     return {
         name.decode("latin-1"): MASK if _SECRET_HEADER.search(name) else value.decode("latin-1")
         for name, value in headers
@@ -190,7 +190,7 @@ def masked_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
 
 
 def masked_query(query: bytes) -> str:
-    """The query string without the keys in it."""
+    """Return the query string without keys and passwords."""
     pairs = [pair.partition("=") for pair in query.decode("latin-1").split("&")]
     return "&".join(
         f"{name}={MASK}" if value and _SECRET_QUERY.search(unquote_plus(name)) else name + equals + value
@@ -199,7 +199,7 @@ def masked_query(query: bytes) -> str:
 
 
 def parsed_body(data: bytes) -> Any:
-    """The body as JSON, None where there is none; in fields that are named like a secret texts are replaced."""
+    """Return the body as JSON, None if there is none; texts in fields that are named like a secret are replaced."""
     try:
         parsed = orjson.loads(data) if data else None
         return _masked(parsed) if _SECRET_BODY.search(data) else parsed
@@ -207,13 +207,31 @@ def parsed_body(data: bytes) -> Any:
         return None
 
 
-def _masked(value: Any) -> Any:
+def _masked(value: Any, hidden: bool = False) -> Any:
+    """Replace the texts of secret fields; `hidden`: the value is one of them."""
     if isinstance(value, dict):
-        return {key: _hidden(item) if _SECRET_FIELD.search(key) else _masked(item) for key, item in value.items()}
-    return [_masked(item) for item in value] if isinstance(value, list) else value
-
-
-def _hidden(value: Any) -> Any:
+        return {key: _masked(item, bool(_SECRET_FIELD.search(key))) for key, item in value.items()}
     if isinstance(value, list):
-        return [_hidden(item) for item in value]
-    return MASK if isinstance(value, str) else _masked(value)
+        return [_masked(item, hidden) for item in value]
+    return MASK if hidden and isinstance(value, str) else value
+
+
+def _digests(value: Any) -> Iterator[str]:
+    """Yield the SHA-256 of each image in a body, on any wire, in order; invalid base64 is skipped."""
+    if isinstance(value, list):
+        for item in value:
+            yield from _digests(item)
+    for key, item in value.items() if isinstance(value, dict) else ():
+        texts = [item]
+        if key == "images" and isinstance(item, list):  # Ollama
+            texts = item
+        elif key in ("url", "image_url") and isinstance(item, str) and item.startswith("data:"):  # OpenAI
+            texts = [item.partition(",")[2]]
+        elif key != "data" or not value.keys() & {"media_type", "mimeType", "mime_type"}:  # Anthropic and Gemini
+            yield from _digests(item)
+            continue
+        for text in texts:
+            try:
+                yield hashlib.sha256(b64decode(text, validate=True)).hexdigest()
+            except (ValueError, TypeError):
+                continue

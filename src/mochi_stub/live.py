@@ -1,4 +1,4 @@
-"""The configuration in force: reloaded when its file changes, the last good one where the new one has a mistake."""
+"""The configuration in effect: reloaded when its file changes. If the new one has a mistake, the last one stays."""
 
 from __future__ import annotations
 
@@ -7,20 +7,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mochi_stub.catalogue import Model
-from mochi_stub.config import Config, load_data
-from mochi_stub.document import ConfigError
+from mochi_stub.config import Config, load
+from mochi_stub.document import ConfigError, Watched
 from mochi_stub.library import Library
-from mochi_stub.watch import Watched
 
 logger = logging.getLogger("mochi_stub")
 
 
 class LiveConfig:
-    """A configuration that follows its file. `problem` says why the file as it is now is not in force."""
+    """A configuration that follows its file. `problem` is the mistake in the file, if there is one."""
 
     def __init__(self, path: Path) -> None:
-        """Raises ConfigError where the file cannot be used from the beginning."""
-        self._watched = Watched(path, lambda data: load_data(data, path))
+        """Raises ConfigError if the file cannot be used."""
+        self._watched = Watched(path, lambda data: load(path, data))
         self._good = self._watched.current()
         self.problem: str | None = None
 
@@ -40,7 +39,7 @@ class LiveConfig:
 
 
 class ConfiguredLibrary(Library):
-    """Models that stay, those of a configuration that may change, and those that requests have added."""
+    """Fixed models, those of a configuration that may change, and those that requests have added."""
 
     def __init__(self, live: LiveConfig, models: Sequence[Model]) -> None:
         self._live = live

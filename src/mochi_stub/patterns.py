@@ -1,106 +1,102 @@
-"""A text for a regular expression. Made from Python's own parse of it; what that does not read has no text here."""
+"""Texts for regular expressions, as far as Ollama's grammars support them.
+
+That is literals, classes, groups, alternatives, repeats and anchors. Back-references and lookarounds have no text.
+"""
 
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from importlib import import_module
-from typing import Any
-
-_PARSER: Any = import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
-_READABLE = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_ .,:;/@+*#=%&!?()[]{}<>|\\\"'`~^$"
-_CATEGORIES: dict[str, Callable[[str], bool]] = {
-    "DIGIT": str.isdecimal,
-    "SPACE": str.isspace,
-    "WORD": lambda one: one.isalnum() or one == "_",
-}
-_MAX_REPEATS = 10_000
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import NamedTuple, TypeAlias
 
 Pick = Callable[[int], int]
-"""A number below the one given."""
+"""Return a number below the argument."""
+
+_READABLE = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_ .,:;/@+*#=%&!?()[]{}<>|\\\"'`~^$"
+_MAX_REPEATS = 10_000
+_TOKEN = re.compile(
+    r"""(?P<anchor>[\^$]|\\[AbBZ])
+    | (?P<open>\((?:\?:|\?P<\w+>|(?!\?)))
+    | (?P<close>\))
+    | (?P<branch>\|)
+    | (?P<repeat>(?:[*+?]|\{(?=[\d,])(?P<least>\d*)(?P<comma>,?)(?P<most>\d*)\})[?+]?)
+    | (?P<one>\[\^?\]?(?:\\.|[^\]\\])*\]|\\(?:x..|u.{4}|[^1-9])|[^(\\])""",
+    re.VERBOSE | re.DOTALL,
+)
 
 
-@dataclass
-class _Wish:
-    """How to choose where there is a choice. `longer` is how often more than needed whatever may repeat does."""
+class _Item(NamedTuple):
+    """An expression for one character, or the branches of a group, and how often it repeats."""
 
-    pick: Pick
-    longer: int
-    groups: dict[int, str] = field(default_factory=dict)
+    one: str | _Branches
+    least: int = 1
+    most: int = 1
+
+
+_Branches: TypeAlias = "list[list[_Item]]"
 
 
 def matching(pattern: str, pick: Pick, longer: int = 0) -> str | None:
-    """A text in which the pattern is found; None where none could be made.
+    """Return a text in which the pattern is found, or None if none can be made.
 
-    Whatever may repeat does so `longer` times more than it must, as far as the pattern allows; what is in it does not.
+    Each repeat at the top level repeats `longer` times more than it must, as far as the pattern allows.
     """
     try:
-        text = _sequence(_PARSER.parse(pattern), _Wish(pick, longer))
+        text = _sample(_parsed(pattern), pick, longer)
         return text if re.search(pattern, text) else None
-    except (re.error, KeyError, ValueError, RecursionError, OverflowError):
+    except (re.error, KeyError, ValueError, IndexError, RecursionError):
         return None
 
 
-def _sequence(parsed: Any, wish: _Wish) -> str:
-    return "".join([_piece(operation.name, argument, wish) for operation, argument in parsed])
+@lru_cache(maxsize=256)
+def _parsed(pattern: str) -> _Branches:
+    tokens = list(_TOKEN.finditer(pattern))
+    if "".join(token[0] for token in tokens) != pattern:
+        raise ValueError(f"unsupported syntax: {pattern}")
+    return _branches(iter(tokens))
 
 
-def _piece(name: str, argument: Any, wish: _Wish) -> str:
-    """One item of the parse. Raises KeyError for one that is not known here."""
-    if name == "SUBPATTERN":
-        wish.groups[argument[0]] = text = _sequence(argument[-1], wish)
-        return text
-    if name in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"):
-        return _repeated(argument, wish)
-    if name == "BRANCH":
-        return _sequence(argument[1][wish.pick(len(argument[1]))], wish)
-    if name == "GROUPREF":
-        return wish.groups[argument]
-    if name in ("AT", "ASSERT", "ASSERT_NOT"):
-        return ""
-    single = {
-        "LITERAL": lambda: chr(argument),
-        "ANY": lambda: _READABLE[wish.pick(26)],
-        "NOT_LITERAL": lambda: _first(lambda one: ord(one) != argument, wish.pick),
-        "IN": lambda: _one_of(argument, wish.pick),
-    }
-    return single[name]()
+def _branches(tokens: Iterator[re.Match[str]]) -> _Branches:
+    """Read up to the end of the group that has been opened."""
+    branches: _Branches = [[]]
+    for token in tokens:
+        kind = token.lastgroup
+        if kind == "close":
+            break
+        if kind == "branch":
+            branches.append([])
+        elif kind == "repeat":
+            branches[-1].append(_Item(branches[-1].pop().one, *_limits(token)))
+        elif kind != "anchor":
+            branches[-1].append(_Item(_branches(tokens) if kind == "open" else token[0]))
+    return branches
 
 
-def _repeated(argument: Any, wish: _Wish) -> str:
-    least, most, item = argument
+def _limits(token: re.Match[str]) -> tuple[int, int]:
+    if token["least"] is None:
+        return {"*": (0, _MAX_REPEATS), "+": (1, _MAX_REPEATS), "?": (0, 1)}[token[0][0]]
+    least = int(token["least"] or 0)
     if least > _MAX_REPEATS:
         raise ValueError("too many repeats")
-    times = least + wish.longer + (wish.pick(3) if int(most) >= least + 2 else 0)
-    inner = replace(wish, longer=0)  # or repeats in repeats would multiply
-    return "".join([_sequence(item, inner) for _ in range(min(times, int(most), _MAX_REPEATS))])
+    return least, int(token["most"] or _MAX_REPEATS) if token["comma"] else least
 
 
-def _one_of(members: Any, pick: Pick) -> str:
-    """A character of a class, a readable one where the class has any."""
-    negated = members[0][0].name == "NEGATE"
-    tests = [_member(operation.name, argument) for operation, argument in members if operation.name != "NEGATE"]
-    try:
-        return _first(lambda one: any(test(one) for test in tests) is not negated, pick)
-    except ValueError:
-        name, argument = members[0][0].name, members[0][1]
-        return chr(argument[0] if name == "RANGE" else argument)
+def _sample(branches: _Branches, pick: Pick, longer: int = 0) -> str:
+    text = ""
+    for one, least, most in branches[pick(len(branches))]:
+        times = least + longer + (pick(3) if most >= least + 2 else 0)
+        for _ in range(min(times, most)):
+            if isinstance(one, str):
+                found = _characters(one)
+                text += found[pick(len(found))]
+            else:
+                text += _sample(one, pick)
+    return text
 
 
-def _member(name: str, argument: Any) -> Callable[[str], bool]:
-    if name == "LITERAL":
-        return lambda one: ord(one) == argument
-    if name == "RANGE":
-        return lambda one: bool(argument[0] <= ord(one) <= argument[1])
-    category = argument.name.removeprefix("CATEGORY_")
-    test = _CATEGORIES[category.removeprefix("NOT_")]
-    return lambda one: test(one) is not category.startswith("NOT_")
-
-
-def _first(fits: Callable[[str], bool], pick: Pick) -> str:
-    found = [one for one in _READABLE if fits(one)]
-    if not found:
-        raise ValueError("no readable character fits")
-    return found[pick(len(found))]
+@lru_cache(maxsize=1024)
+def _characters(one: str) -> str:
+    """Return the readable characters that the expression matches, else the first of any kind."""
+    fits = re.compile(one, re.DOTALL).fullmatch
+    return "".join(filter(fits, _READABLE)) or next(filter(fits, map(chr, range(0x10000))), "")

@@ -74,26 +74,18 @@ class Prompt:
 
 
 def render(prompt: Prompt) -> str:
-    """The prompt as one text: `role: content` lines, tools first as JSON.
-
-    The thinking of earlier answers is left out, as Ollama leaves it out.
-    """
+    """Return the prompt as one text: tools as JSON, then `role: content` lines, without earlier thinking."""
     if prompt.raw:
         return prompt.user_text
     lines = [f"tools: {dumps(list(prompt.tools))}"] if prompt.tools else []
-    return "\n".join(lines + [message_line(message) for message in prompt.messages])
-
-
-def message_line(message: Message) -> str:
-    """One message as it stands in the rendering."""
-    return f"{message.role}: " + " ".join(filter(None, [message.content, *_calls(message, " ")]))
+    for message in prompt.messages:
+        calls = [f"{call.name} {dumps(dict(call.arguments))}" for call in message.tool_calls]
+        lines.append(f"{message.role}: " + " ".join(filter(None, [message.content, *calls])))
+    return "\n".join(lines)
 
 
 def said(prompt: Prompt) -> str:
-    """All that counts as prompt, with nothing between: tools as JSON, what the messages say and what they call.
-
-    Roles do not count, nor does the thinking of earlier answers.
-    """
+    """Return all that counts as prompt: tools as JSON, contents and calls, without roles and earlier thinking."""
     if prompt.raw:
         return prompt.user_text
     tools = dumps(list(prompt.tools)) if prompt.tools else ""
@@ -101,20 +93,16 @@ def said(prompt: Prompt) -> str:
 
 
 def said_by(message: Message) -> str:
-    """What counts of one message: its content, and its calls as name and JSON."""
-    return message.content + "".join(_calls(message, "")) if message.tool_calls else message.content
+    """Return what counts of one message: its content, and its calls as name and JSON."""
+    return message.content + "".join(f"{call.name}{dumps(dict(call.arguments))}" for call in message.tool_calls)
 
 
 def prompt_tokens(prompt: Prompt, chars_per_token: float) -> int:
-    """How many tokens the prompt has: the characters of what is said, and 768 for each image."""
+    """Return the number of tokens of the prompt; an image counts as 768."""
     images = sum(message.images for message in prompt.messages)
     return count_tokens(len(said(prompt)), chars_per_token) + IMAGE_TOKENS * images
 
 
 def count_tokens(characters: int, chars_per_token: float) -> int:
-    """How many tokens that many characters are, rounded up."""
+    """Return the number of tokens of that many characters, rounded up."""
     return characters if chars_per_token == 1 else -int(-characters // chars_per_token)
-
-
-def _calls(message: Message, between: str) -> list[str]:
-    return [f"{call.name}{between}{dumps(dict(call.arguments))}" for call in message.tool_calls]

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 @pytest.fixture
 def mochi_stub() -> Iterator[ScriptedStub]:
     """A deterministic LLM server on a free port, new for each test, that does not wait."""
-    from mochi_stub.scripted import ScriptedStub  # noqa: PLC0415 - whoever does not use the fixture shall not pay for it
+    from mochi_stub.scripted import ScriptedStub  # noqa: PLC0415 - only tests that use the fixture load the server
 
-    with ScriptedStub() as stub:
+    stub = ScriptedStub()
+    with stub:
         yield stub

@@ -1,152 +1,203 @@
-"""Entries of a configuration to responses. Whatever is not as it should be is a `ConfigError` with its line."""
+"""Readers for the entries of a configuration. A mistake raises a `ConfigError` with its line."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+import re
+from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
-from mochi_stub.document import Item
+from mochi_stub.catalogue import MIN_CONTEXT, Model
+from mochi_stub.document import Item, Readers
 from mochi_stub.prompt import ToolCall
-from mochi_stub.reply import Content, Failure, Finish, Usage
-from mochi_stub.responses import (
-    CHARACTERS,
-    NOTHING,
-    Echo,
-    Error,
-    File,
-    Lorem,
-    Manner,
-    Message,
-    Mirror,
-    Response,
-    Task,
-    Vector,
-)
+from mochi_stub.reply import Content, Failure, Usage
+from mochi_stub.responses import CHARACTERS, KINDS, NOTHING, Error, File, Manner, Message, Response, Vector
 
-MANNER = ("profile", "tokens_per_second", "jitter", "pause", "fail", "cut_after")
-_SAID = ("type", "reasoning", "tool_calls", "usage", "finish", "think_tags", *MANNER)
-_MADE: Mapping[str, type[Message]] = {"echo": Echo, "mirror": Mirror, "lorem": Lorem, "task": Task}
-TYPES = ("message", *_MADE, "embedding", "error", "file")
+CAPABILITIES = ("completion", "tools", "thinking", "vision", "insert", "embedding", "audio", "image")
+EVERYTHING = CAPABILITIES[:6]
+MIN_EMBEDDING_LENGTH = 256
+NEWEST = datetime(2026, 1, 15, tzinfo=timezone.utc)
 MAX_SECONDS = 24 * 3600
 FRAMING = ("connection", "content-length", "content-type", "transfer-encoding")
-"""Headers that tell how the body is sent, which only the server knows."""
+"""Headers that only the server can set."""
+TYPES = (*KINDS, "embedding", "error", "file")
 
 
 def response(item: Item, folder: Path) -> Response:
-    """What stands behind a trigger: a text, or a mapping with a type. Recorded files are counted from `folder`.
-
-    Raises ConfigError.
-    """
+    """Read a text, or a mapping with a type. Recorded files are relative to `folder`. Raises ConfigError."""
     if not isinstance(item.value, dict):
-        return Message(item.string("a text or a mapping with a type"))
+        return Message(content=item.string("a text or a mapping with a type"))
     if "type" not in item.value:
         raise item.error(f"a type: {', '.join(TYPES)}")
     kind = item.value["type"].string()
     if kind == "error":
-        return Error(failure(item))
+        return Error(_failure(item.fields(_ERROR, "an error")))
     if kind == "embedding":
-        return Vector(_vector(item.known(("type", "vector"), "an embedding")))
+        return Vector(item.fields({"type": Item.string, "vector": _vector}, "an embedding").get("vector"))
     if kind == "file":
-        return _file(item.known(("type", "path", *MANNER), "a file"), item, folder)
-    if kind not in ("message", *_MADE):
+        given = item.fields({**_FILE, **STREAM}, "a file", path="a path to a recorded file")
+        return File(folder / given["path"], _manner(given), item.value["path"])
+    if kind not in KINDS:
         raise item.value["type"].error(f"a type: {', '.join(TYPES)}; found {kind!r}")
-    return _message(item, kind)
+    readers = {**_SAID, **STREAM}
+    if kind != "message":
+        del readers["content"]
+    given = item.fields(readers, f"a response of type {kind}")
+    del given["type"]
+    manner = _manner(given)
+    return Message(kind, **given, manner=manner)
 
 
-def _message(item: Item, kind: str) -> Message:
-    entries = item.known((*_SAID, *(("content",) if kind == "message" else ())), f"a response of type {kind}")
-    made = _MADE.get(kind, Message)(
-        content=_content(entries.get("content")),
-        reasoning=_content(entries.get("reasoning")),
-        tool_calls=tuple(map(_call, entries["tool_calls"].items("a list of calls"))) if "tool_calls" in entries else (),
-        usage=_usage(entries["usage"]) if "usage" in entries else Usage(),
-        think_tags="think_tags" in entries and entries["think_tags"].flag(),
-        manner=manner(entries),
-    )
-    return replace(made, finish=_finish(entries["finish"])) if "finish" in entries else made
+def model(item: Item) -> tuple[dict[str, Any], Manner]:
+    """Read `_model`: the declared fields of `Model`, and how the model streams. Raises ConfigError."""
+    given = item.fields({**MODEL, **STREAM}, "_model")
+    manner = _manner(given)
+    return given, manner
 
 
-def _file(entries: Mapping[str, Item], item: Item, folder: Path) -> File:
-    if "path" not in entries:
-        raise item.error("a path to a recorded file")
-    path = entries["path"].string("a path to a recorded file")
-    return File(folder / path, manner(entries), entries["path"])
+def declared(name: str, given: Mapping[str, Any], position: int) -> Model:
+    """Return a model; without declared fields it can do everything. Those that are declared first are the newest."""
+    default: dict[str, Any] = {
+        "capabilities": EVERYTHING,
+        "context_length": 131072,
+        "embedding_length": 768,
+        "modified_at": (NEWEST - timedelta(minutes=position)).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+    if "capabilities" not in given:  # vision that was not asked for shall not raise the least context
+        default["least_context"] = MIN_CONTEXT
+    return Model(name, **{**default, **given})
 
 
-def _finish(item: Item) -> Finish:
-    finishes: dict[str, Finish] = {"stop": "stop", "length": "length", "content_filter": "content_filter"}
-    return finishes[item.choice(*finishes)]
+def _manner(given: dict[str, Any]) -> Manner:
+    """Take the fields of a manner out of the values that have been read."""
+    taken = {name: given.pop(name) for name in STREAM if name in given}
+    return Manner(**taken) if taken else NOTHING
 
 
-def _content(item: Item | None) -> Content:
-    """A text, or a list of the pieces in which it is sent."""
-    if item is None or item.value is None:
+def _content(item: Item) -> Content:
+    if item.value is None:
         return ""
     return item.strings("a list of texts") if isinstance(item.value, list) else item.string("a text or a list of texts")
 
 
 def _call(item: Item) -> ToolCall:
-    entries = item.known(("name", "arguments", "id"), "a tool call")
-    if "name" not in entries:
-        raise item.error("a name in a tool call")
-    arguments = entries["arguments"].json_object("arguments as a mapping") if "arguments" in entries else {}
-    return ToolCall(entries["name"].string(), arguments, entries["id"].string() if "id" in entries else None)
+    return ToolCall(**item.fields(_CALL, "a tool call", name="a name in a tool call"))
 
 
-def _usage(item: Item) -> Usage:
-    entries = item.known(("input", "output", "reasoning", "cache_read", "cache_creation"), "usage")
-    return Usage(**{name: count.whole(0) for name, count in entries.items()})
-
-
-def manner(entries: Mapping[str, Item]) -> Manner:
-    """How a reply streams, as far as the entries say so. Raises ConfigError."""
-    readers: dict[str, Callable[[Item], Any]] = {
-        "profile": lambda item: item.choice(*CHARACTERS),
-        "tokens_per_second": lambda item: item.number(0, above=True),
-        "jitter": lambda item: item.number(0, 1),
-        "pause": _pause,
-        "fail": lambda item: (_after(item), failure(item, "after")),
-        "cut_after": lambda item: item.whole(0),
-    }
-    said = {name: read(entries[name]) for name, read in readers.items() if name in entries}
-    return Manner(**said) if said else NOTHING
+def _arguments(item: Item) -> Any:
+    item.mapping("arguments as a mapping")
+    return item.plain()
 
 
 def _pause(item: Item) -> tuple[int, float]:
-    entries = item.known(("after", "seconds"), "a pause")
-    if "seconds" not in entries:
-        raise item.error("a pause of so many seconds")
-    return _after(item), entries["seconds"].number(0, MAX_SECONDS)
+    readers: Readers = {"after": _count, "seconds": lambda seconds: seconds.number(0, MAX_SECONDS)}
+    given = item.fields(readers, "a pause", seconds="a pause of so many seconds")
+    return given.get("after", 0), given["seconds"]
 
 
-def _after(item: Item) -> int:
-    """Behind how many chunks; 0 where it is not said."""
-    entries = item.mapping("a mapping")
-    return entries["after"].whole(0) if "after" in entries else 0
+def _fail(item: Item) -> tuple[int, Failure]:
+    given = item.fields({"after": _count, **_ERROR}, "an error")
+    return given.get("after", 0), _failure(given)
 
 
-def failure(item: Item, *others: str) -> Failure:
-    """An HTTP error; `others` are keys that do not belong to it. Raises ConfigError."""
-    entries = item.known(("type", "status", "message", "headers", *others), "an error")
-    status = entries["status"].whole(400, 599) if "status" in entries else 500
-    message = entries["message"].string() if "message" in entries else f"error {status}"
-    headers = [] if "headers" not in entries else [*entries["headers"].mapping("a mapping of headers").items()]
-    return Failure(message, status, tuple((name.lower(), _header(name.lower(), value)) for name, value in headers))
+def _failure(given: Mapping[str, Any]) -> Failure:
+    status = given.get("status", 500)
+    return Failure(given.get("message", f"error {status}"), status, given.get("headers", ()))
 
 
-def _header(name: str, item: Item) -> str:
-    if name in FRAMING:
-        raise item.misnamed(f"the name of a header that is not the server's own, found {name!r}")
-    return item.header(name)
+def _headers(item: Item) -> tuple[tuple[str, str], ...]:
+    entries = [(name.lower(), value) for name, value in item.mapping("a mapping of headers").items()]
+    for name, value in entries:
+        if name in FRAMING:
+            raise value.misnamed(f"the name of a header that is not the server's own, found {name!r}")
+    return tuple((name, value.header(name)) for name, value in entries)
 
 
-def _vector(entries: Mapping[str, Item]) -> tuple[float, ...] | None:
-    vector = entries.get("vector")
-    if vector is None or vector.value == "zero":
+def _vector(item: Item) -> tuple[float, ...] | None:
+    if item.value in ("zero", None):
         return None
-    numbers = tuple(number.number(float("-inf")) for number in vector.items("zero or a list of numbers"))
+    numbers = tuple(number.number() for number in item.items("zero or a list of numbers"))
     if not numbers:
-        raise vector.error("zero or a list of numbers, found none")
+        raise item.error("zero or a list of numbers, found none")
     return numbers
+
+
+def _moment(item: Item) -> str:
+    text = item.string("a moment like 2026-01-15T09:00:00Z")
+    try:
+        datetime.strptime(text[:19], "%Y-%m-%dT%H:%M:%S")
+    except ValueError:
+        raise item.error(f"a moment like 2026-01-15T09:00:00Z, found {text!r}") from None
+    return text
+
+
+def _parameter_size(item: Item) -> str:
+    text = item.string("a size like 8.0B")
+    if not re.fullmatch(r"\d+(\.\d*)?[KMB]?", text):
+        raise item.error(f"a size like 8.0B, found {text!r}")
+    return text
+
+
+def _parameter(name: str, item: Item) -> Any:
+    if name == "stop":
+        return list(item.strings("a list of texts")) if isinstance(item.value, list) else item.string()
+    if name in ("num_ctx", "num_predict", "seed", "top_k"):
+        return item.whole(-(2**31))
+    if isinstance(item.value, (dict, list)) or item.value is None:
+        raise item.error("a number, a text, true or false")
+    return item.value
+
+
+def _count(item: Item) -> int:
+    return item.whole(0)
+
+
+_CALL: Readers = {"name": Item.string, "arguments": _arguments, "id": Item.string}
+_USAGE: Readers = dict.fromkeys(("input", "output", "reasoning", "cache_read", "cache_creation"), _count)
+_ERROR: Readers = {
+    "type": Item.string,
+    "status": lambda item: item.whole(400, 599),
+    "message": Item.string,
+    "headers": _headers,
+}
+_FILE: Readers = {"type": Item.string, "path": lambda item: item.string("a path to a recorded file")}
+_SAID: Readers = {
+    "type": Item.string,
+    "content": _content,
+    "reasoning": _content,
+    "tool_calls": lambda item: tuple(map(_call, item.items("a list of calls"))),
+    "usage": lambda item: Usage(**item.fields(_USAGE, "usage")),
+    "finish": lambda item: item.choice("stop", "length", "content_filter"),
+    "think_tags": Item.flag,
+}
+STREAM: Readers = {
+    "profile": lambda item: item.choice(*CHARACTERS),
+    "tokens_per_second": lambda item: item.number(0, above=True),
+    "jitter": lambda item: item.number(0, 1),
+    "pause": _pause,
+    "fail": _fail,
+    "cut_after": _count,
+}
+"""The fields of `Manner`."""
+MODEL: Readers = {
+    "capabilities": lambda item: tuple(one.choice(*CAPABILITIES) for one in item.items("a list of capabilities")),
+    "context_length": lambda item: item.whole(4),
+    "embedding_length": lambda item: item.whole(MIN_EMBEDDING_LENGTH, 65536),
+    "chars_per_token": lambda item: item.number(0, 1000, above=True),
+    "habit": lambda item: item.choice("native", "template", "builtin"),
+    "family": Item.string,
+    "parameter_size": _parameter_size,
+    "quantization": Item.string,
+    "size": _count,
+    "modified_at": _moment,
+    "parameters": lambda item: {
+        name: _parameter(name, value) for name, value in item.mapping("a mapping of options").items()
+    },
+    "system": Item.string,
+    "template": Item.string,
+    "license": Item.string,
+    "load_time": lambda item: item.number(0, 3600),
+    "out_of_memory_above": lambda item: item.whole(1),
+}
+"""The fields of `Model` that a configuration can declare."""

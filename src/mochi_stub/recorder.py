@@ -1,15 +1,14 @@
-"""Recording: every request is passed on to a real server, and what comes back is written to a file while it streams.
+"""Recording: pass every request on to a real server, and write its response to a file.
 
-Files are named after what was asked, so that the same request is recorded once, the last time it was made. Next to
-them stands a `config.yaml` that replays them.
+A file is named after its request, so that the same request is recorded once, the last time it was made. A
+`config.yaml` in the same folder replays the files.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import ssl
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import lru_cache
 from pathlib import Path
@@ -20,12 +19,9 @@ import httpx
 import yaml
 
 from mochi_stub.answer import Request
-from mochi_stub.conversation import OPEN_CORS, Gone, Receive, Scope, Send, watched
-from mochi_stub.document import ConfigError, parse
-from mochi_stub.journal import Journal, Record, masked_headers, masked_query, parsed_body
-from mochi_stub.matching import OWN, PREFIX, asked
-from mochi_stub.received import Received, received_body
-from mochi_stub.recordings import asked_by, read_recording
+from mochi_stub.app import OPEN_CORS, Application, Conversation, Gone, Receive, Scope, Send, read_body, watched
+from mochi_stub.journal import Journal, masked_headers, masked_query, parsed_body
+from mochi_stub.recordings import OWN, PREFIX, asked, read_recording
 from mochi_stub.reply import Failure
 from mochi_stub.wires import failure_answer
 
@@ -33,7 +29,6 @@ logger = logging.getLogger("mochi_stub")
 
 REPLAYING = "# mochi-stub run --config {} answers with what is recorded here.\nrecordings: .\n"
 UNREACHABLE = 502
-Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 _HOP = {
     *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "transfer-encoding"),
     *("upgrade", "host", "content-length", "content-encoding", "accept-encoding", "date", "server"),
@@ -41,185 +36,195 @@ _HOP = {
 _DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
-@dataclass(frozen=True)
-class Recorder:
-    """Where requests go and where recordings are written."""
-
-    upstream: str
-    folder: Path
-
-    @property
-    def shown(self) -> str:
-        """The server as recordings name it, without a password."""
-        return str(httpx.URL(self.upstream).copy_with(userinfo=b"")).rstrip("/")
-
-    @property
-    def prefixed(self) -> bool:
-        """Whether the server's paths begin with one of its own, so that those of clients differ from them."""
-        return httpx.URL(self.upstream).path.strip("/") != ""
-
-    def app(self, journal: Journal, own: Application) -> RecordingApp:
-        """The application that records; `own` answers what is asked about the stub itself."""
-        return RecordingApp(self, journal, own)
-
-    def prepare(self) -> None:
-        """Make the folder. Raises OSError."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        config = self.folder / "config.yaml"
-        if not config.exists():
-            config.write_text(REPLAYING.format(config), encoding="utf-8")
-
-
 def record(upstream: str, folder: Path) -> Recorder:
-    """A recorder of the server at `upstream`. Raises ValueError where that is no URL, and OSError for the folder."""
+    """Return a recorder of the server at `upstream`. Raises ValueError for an invalid URL, and OSError."""
     url = httpx.URL(upstream)
     if url.scheme not in ("http", "https") or not url.host:
         raise ValueError(f"not the URL of a server: {upstream!r}")
-    recorder = Recorder(upstream.rstrip("/"), folder)
-    recorder.prepare()
-    return recorder
+    folder.mkdir(parents=True, exist_ok=True)
+    config = folder / "config.yaml"
+    if not config.exists():
+        config.write_text(REPLAYING.format(config), encoding="utf-8")
+    return Recorder(upstream.rstrip("/"), folder)
 
 
-class RecordingApp:
-    """The application while it records."""
+class Recorder:
+    """The server that is recorded, and the folder of the recordings. `shown` is its URL without a password."""
 
-    def __init__(self, recorder: Recorder, journal: Journal, own: Application) -> None:
+    def __init__(self, upstream: str, folder: Path) -> None:
+        self.upstream = upstream
+        self.folder = folder
+        self.shown = str(httpx.URL(upstream).copy_with(userinfo=b"")).rstrip("/")
+
+    def app(self, journal: Journal, own: Application) -> Application:
+        """Return the application that records; `own` answers requests about the stub itself."""
+
+        async def recording(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["path"].startswith(OWN) or scope["method"] == "OPTIONS":
+                return await own(scope, receive, send)
+            body = await read_body(receive)
+            if body is not None:
+                request = Request.of(scope, body)
+                await _Exchange(self, journal, request, scope["raw_path"].decode("latin-1")).run(scope, receive, send)
+            return None
+
+        return recording
+
+
+class _Exchange:
+    """One request that is passed on."""
+
+    def __init__(self, recorder: Recorder, journal: Journal, request: Request, raw_path: str) -> None:
         self.recorder = recorder
         self.journal = journal
-        self.own = own
+        self.request = request
+        self.record = journal.open(
+            request.method, request.path, request.body, request.query_string, request.raw_headers
+        )
+        self.path = raw_path.removeprefix(PREFIX) if raw_path.startswith(f"{PREFIX}/") else raw_path
+        self.query = request.query_string.decode("latin-1")
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"].startswith(OWN) or scope["method"] == "OPTIONS":
-            return await self.own(scope, receive, send)
-        return await self._record(scope, receive, send)
-
-    async def _record(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body = await _body(receive)
-        record = self.journal.open(scope["method"], scope["path"], body, scope["query_string"], scope["headers"])
+    async def run(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            passed = _Passed(self.recorder, scope, body, record, self.journal)
-            await watched(passed.through(send), receive)
+            await watched(self._passed_on(send), receive)
         except Gone:
             pass
+        except httpx.HTTPError as error:
+            if self.record.status:
+                logger.error("%s broke off: %s", self.recorder.shown, error)
+                self.journal.close(self.record, "failed")
+                raise
+            failure = Failure(f"{self.recorder.shown} cannot be reached: {error}", UNREACHABLE)
+            conversation = Conversation(scope, receive, send, record=self.record, journal=self.journal)
+            await conversation.hold(failure_answer(self.request, failure))
         finally:
-            if record.outcome == "running":
-                self.journal.close(record, "cancelled")
+            if self.record.outcome == "running":
+                self.journal.close(self.record, "cancelled")
 
-
-class _Passed:
-    """One request on its way."""
-
-    def __init__(self, recorder: Recorder, scope: Scope, body: bytes, record: Record, journal: Journal) -> None:
-        self.recorder = recorder
-        self.scope = scope
-        self.body = body
-        self.record = record
-        self.journal = journal
-        path = scope["raw_path"].decode("latin-1")
-        self.path = path.removeprefix(PREFIX) if path.startswith(f"{PREFIX}/") else path
-        self.query = scope["query_string"].decode("latin-1")
-
-    async def through(self, send: Send) -> None:
+    async def _passed_on(self, send: Send) -> None:
         url = self.recorder.upstream + self.path + (f"?{self.query}" if self.query else "")
-        headers = [(name, value) for name, value in self.scope["headers"] if name.decode("latin-1") not in _HOP]
+        headers = [(name, value) for name, value in self.request.raw_headers if name.decode("latin-1") not in _HOP]
         headers.append((b"accept-encoding", b"identity"))
-        async with httpx.AsyncClient(timeout=None, verify=_trusted()) as client:  # noqa: S113 - models take their time
-            request = client.build_request(self.scope["method"], url, headers=headers, content=self.body)
-            moment, start = datetime.now(timezone.utc), monotonic()  # Ollama holds its head back until the first token
-            try:
-                response = await client.send(request, stream=True)
-            except httpx.HTTPError as error:
-                return await self._unreachable(send, f"{self.recorder.shown} cannot be reached: {error}")
-            try:
-                await self._pass_on(response, send, moment, start)
-            finally:
-                await response.aclose()
-        return None
-
-    async def _pass_on(self, response: httpx.Response, send: Send, moment: datetime, start: float) -> None:
-        kept = [
-            (name.lower(), value) for name, value in response.headers.raw if name.decode("latin-1").lower() not in _HOP
-        ]
-        allowed = any(name == b"access-control-allow-origin" for name, _ in kept)
-        self.journal.sent(self.record, status=response.status_code)
-        cors = [] if allowed else [*OPEN_CORS]
-        await send({"type": "http.response.start", "status": response.status_code, "headers": [*kept, *cors]})
-        received = Received(response.headers.get("content-type", ""))
-        try:
+        moment, start = datetime.now(timezone.utc), monotonic()  # Ollama sends its headers with the first token
+        async with (
+            httpx.AsyncClient(timeout=None, verify=_trusted()) as client,  # noqa: S113 - models take their time
+            client.stream(self.request.method, url, headers=headers, content=self.request.body) as response,
+        ):
+            kept = [
+                (name.lower(), value)
+                for name, value in response.headers.raw
+                if name.decode("latin-1").lower() not in _HOP
+            ]
+            kept += OPEN_CORS if "access-control-allow-origin" not in response.headers else ()
+            self.journal.sent(self.record, status=response.status_code)
+            await send({"type": "http.response.start", "status": response.status_code, "headers": kept})
+            received = Received(response.headers.get("content-type", ""))
             async for data in response.aiter_bytes():
                 self.journal.sent(self.record, chunks=received.add(data, monotonic() - start))
                 await send({"type": "http.response.body", "body": data, "more_body": True})
-        except httpx.HTTPError as error:
-            logger.error("%s broke off: %s", self.recorder.shown, error)
-            self.journal.close(self.record, "failed")
-            raise
-        try:
             self._write(response, received, moment, monotonic() - start)
-        except (OSError, ValueError, yaml.YAMLError) as error:  # no reason to keep the reply from the client
-            logger.error("%s %s could not be recorded: %s", self.record.method, self.path, error)
-        self.journal.close(self.record, "finished" if response.status_code < 400 else "failed")
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+            self.journal.close(self.record, "finished" if response.status_code < 400 else "failed")
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     def _write(self, response: httpx.Response, received: Received, moment: datetime, seconds: float) -> None:
-        """The file, complete or not at all."""
-        wanted = asked(self.scope["method"], self.scope["path"], self.query, self.body)
+        """Write the file atomically. A failure is logged and does not concern the client."""
         body, at = received.finished(seconds)
-        query = f"?{masked_query(self.scope['query_string'])}" if self.query else ""
+        url, request = self.recorder.shown + self.path, self.request
+        sent = parsed_body(request.body)
         recording = {
             "timestamp": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "duration_ms": round(seconds * 1000, 3),
             "request": {
-                "method": self.scope["method"],
-                "url": self.recorder.shown + self.path + query,
-                **({"path": self.path} if self.recorder.prefixed else {}),
-                "headers": masked_headers(self.scope["headers"]),
-                **({"body": received_body(self.body, parsed_body(self.body))} if self.body else {}),
+                "method": request.method,
+                "url": f"{url}?{masked_query(request.query_string)}" if self.query else url,
+                **({"path": self.path} if httpx.URL(self.recorder.upstream).path.strip("/") else {}),
+                "headers": masked_headers(request.raw_headers),
+                **({"body": request.body.decode(errors="replace") if sent is None else sent} if request.body else {}),
             },
             "response": {
                 "status": response.status_code,
-                "headers": _headers(response.headers.raw),
+                "headers": masked_headers((name.lower(), value) for name, value in response.headers.raw),
                 "body": body,
                 "is_streaming": received.streams,
                 **({"at_ms": at} if received.streams else {}),
             },
         }
+        wanted = asked(request.method, request.path, self.query, request.body)
         name = f"{'-'.join(filter(None, wanted.path.replace(':', '/').split('/')))[:80] or 'root'}-{wanted.stamp}.yaml"
         file = self.recorder.folder / name
-        data = yaml.dump(recording, Dumper=_DUMPER, sort_keys=False, allow_unicode=True, width=120).encode()
-        fresh = file.with_suffix(".tmp")
-        fresh.write_bytes(data)
-        fresh.replace(file)
         try:
-            if asked_by(read_recording(parse(data, str(file)))).stamp != wanted.stamp:
+            data = yaml.dump(recording, Dumper=_DUMPER, sort_keys=False, allow_unicode=True, width=120).encode()
+            fresh = file.with_suffix(".tmp")
+            fresh.write_bytes(data)
+            fresh.replace(file)
+            if read_recording(file, data).asked.stamp != wanted.stamp:
                 logger.error("%s would not be found by its own request", file)
-        except ConfigError as error:
-            logger.error("what was recorded cannot be read: %s", error)
+        except (OSError, ValueError, yaml.YAMLError) as error:
+            logger.error("%s %s could not be recorded: %s", request.method, self.path, error)
 
-    async def _unreachable(self, send: Send, message: str) -> None:
-        scope = self.scope
-        request = Request(scope["method"], scope["path"], self.body, scope["query_string"], tuple(scope["headers"]))
-        answer = failure_answer(request, Failure(message, UNREACHABLE))
-        self.journal.sent(self.record, status=answer.status)
-        self.journal.close(self.record, "failed")
-        headers = [(b"content-type", answer.content_type), *answer.headers, *OPEN_CORS]
-        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-        await send({"type": "http.response.body", "body": answer.body, "more_body": False})
+
+class Received:
+    """A response body as it arrives. Lines of JSON and events are streams of objects, everything else is one body."""
+
+    def __init__(self, content_type: str) -> None:
+        self.events = content_type.startswith("text/event-stream")
+        self.streams = self.events or content_type.startswith(("application/x-ndjson", "application/jsonl"))
+        self._rest = b""
+        self._data: list[bytes] = []
+        self._objects: list[Any] = []
+        self._at: list[float] = []
+
+    def add(self, data: bytes, seconds: float) -> int:
+        """Add bytes that came that many seconds after the request. Return how many objects they complete."""
+        if not self.streams:
+            self._rest += data
+            return 0
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        before = len(self._objects)
+        for line in map(bytes.strip, lines):
+            if not self.events:
+                self._object(line, seconds)
+            elif line.startswith(b"data:"):
+                self._data.append(line[len(b"data:") :].strip())
+            elif not line:
+                self._object(b"\n".join(self._data), seconds)
+                self._data.clear()
+        return len(self._objects) - before
+
+    def finished(self, seconds: float) -> tuple[Any, list[float]]:
+        """Return the body as it is recorded, and the time of each of its objects in milliseconds."""
+        if not self.streams:
+            return _read(self._rest), [round(seconds * 1000, 3)]
+        self.add(b"\n\n", seconds)
+        return self._objects, self._at
+
+    def _object(self, data: bytes, seconds: float) -> None:
+        if data:
+            self._objects.append({"done": True} if data == b"[DONE]" else _read(data))
+            self._at.append(round(seconds * 1000, 3))
+
+
+def _read(data: bytes) -> Any:
+    """Return a JSON object, list or number as it is, and anything else as text; None for no data."""
+    try:
+        value = json.loads(data) if data else None
+    except (ValueError, RecursionError):
+        value = None
+    if value is None or isinstance(value, str):
+        return data.decode(errors="replace") if data else None
+    return _writable(value) if b"\\u" in data else value
+
+
+def _writable(value: Any) -> Any:
+    """Replace lone surrogates, which no file can contain; models whose output is cut off send them."""
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()
+    if isinstance(value, dict):
+        return {_writable(name): _writable(one) for name, one in value.items()}
+    return [_writable(one) for one in value] if isinstance(value, list) else value
 
 
 @lru_cache(maxsize=1)
 def _trusted() -> ssl.SSLContext:
-    """Made once, for it takes longer than most requests."""
+    """Return one context for all requests, because making one takes longer than most requests."""
     return ssl.create_default_context()
-
-
-def _headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    return masked_headers((name.lower(), value) for name, value in raw)
-
-
-async def _body(receive: Receive) -> bytes:
-    received = []
-    while True:
-        message = await receive()
-        received.append(message.get("body", b""))
-        if not message.get("more_body", False):
-            return b"".join(received)

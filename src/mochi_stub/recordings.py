@@ -11,41 +11,32 @@ when each of them came, in milliseconds after the request; else they are spread 
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import orjson
 
 from mochi_stub import jsontext
-from mochi_stub.chunks import planned_end
-from mochi_stub.document import ConfigError, Item, parse
-from mochi_stub.matching import Asked, asked
-from mochi_stub.recorded import anthropic, gemini, ollama, openai
-from mochi_stub.recorded.gathered import Gathered, get
-from mochi_stub.reply import Failure, Frames, Pace, Part, Pause, Reply, joined
-from mochi_stub.watch import Watched
+from mochi_stub.document import ConfigError, Item, Watched, parse
+from mochi_stub.journal import masked_query, parsed_body
+from mochi_stub.recorded import get, translated, wire_of
+from mochi_stub.reply import Failure, Frames, Part, Pause, Reply
 from mochi_stub.wire.ollama import gojson
 
 MILLISECOND = 1_000_000
 ENDINGS = (".yaml", ".yml", ".json")
-_Read = Callable[[Any, Gathered], None]
-_READERS: Mapping[str, tuple[str, _Read, _Read]] = {
-    "/api/chat": ("ollama.chat", ollama.read, ollama.read),
-    "/api/generate": ("ollama.generate", ollama.read, ollama.read),
-    "/chat/completions": ("openai.chat", openai.chat, openai.chat),
-    "/completions": ("openai.completions", openai.chat, openai.chat),
-    "/responses": ("openai.responses", openai.response, openai.response_event),
-    "/messages": ("anthropic", anthropic.message, anthropic.event),
-    ":generateContent": ("gemini", gemini.read, gemini.read),
-    ":streamGenerateContent": ("gemini", gemini.read, gemini.read),
-}
-"""The end of a path to the wire's name, and what reads a whole body and an object of a stream."""
-
+PREFIX = "/ollama"
+OWN = ("/health", "/stub/")
+"""Requests about the stub itself are neither recorded nor replayed."""
+_STREAMED = re.compile(r"/(chat|generate|completions|responses|messages)$")
 _NOT_REPLAYED = {
     *("content-length", "content-type", "content-encoding", "transfer-encoding", "connection", "keep-alive", "date"),
     *("server", "set-cookie", "access-control-allow-origin", "vary", "alt-svc"),
@@ -53,12 +44,54 @@ _NOT_REPLAYED = {
 
 
 @dataclass(frozen=True)
-class Recording:
-    """One exchange. `at` is when each object of the body was there, in nanoseconds; `body` of a stream is a list.
+class Asked:
+    """What is compared of a request: no headers, no secrets, and `stream` is not part of the body."""
 
-    `asked_path` is what the client asked where that is not the path of the URL.
+    method: str
+    path: str
+    query: tuple[tuple[str, str], ...]
+    body: Any
+    stream: bool
+
+    @cached_property
+    def stamp(self) -> str:
+        """The hash of the request."""
+        text = json.dumps([self.method, self.path, self.query, self.body, self.stream], sort_keys=True)
+        return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:16]
+
+    @property
+    def in_other_mode(self) -> Asked:
+        return replace(self, stream=not self.stream)
+
+    @property
+    def model(self) -> str:
+        """The name of the model, "" if there is none."""
+        named = re.search(r"/models/([^:/]+):\w+$", self.path)
+        name = self.body.get("model", "") if isinstance(self.body, dict) else ""
+        return named[1] if named else name if isinstance(name, str) else ""
+
+
+def asked(method: str, path: str, query: str, data: bytes) -> Asked:
+    """Return what is compared of a request. Secrets are masked, so that all are the same."""
+    pairs = tuple(sorted(parse_qsl(masked_query(query.encode("latin-1", "replace")), keep_blank_values=True)))
+    path = path.removeprefix(PREFIX) if path.startswith(f"{PREFIX}/") else path
+    parsed = parsed_body(data)
+    body = data.decode(errors="replace") if parsed is None else parsed
+    streamed = path.startswith("/api/")
+    if _STREAMED.search(path) and isinstance(body, dict):
+        streamed = bool(body.get("stream", streamed))
+        body = {key: value for key, value in body.items() if key != "stream"}
+    return Asked(method, path, pairs, body, streamed or path.endswith(":streamGenerateContent"))
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One exchange. `at` is the time of each object of the body, in nanoseconds; `body` of a stream is a list.
+
+    `asked_path` is the path of the client's request if it is not that of the URL.
     """
 
+    file: Path
     method: str
     url: str
     request: Any
@@ -73,43 +106,69 @@ class Recording:
     def path(self) -> str:
         return urlsplit(self.url).path
 
+    @cached_property
+    def asked(self) -> Asked:
+        """The request, as requests are compared."""
+        body = self.request
+        data = b"" if body is None else body.encode() if isinstance(body, str) else orjson.dumps(body)
+        return asked(self.method, unquote(self.asked_path or self.path), urlsplit(self.url).query, data)
 
-def asked_by(recording: Recording) -> Asked:
-    """The request of a recording, as requests are compared."""
-    parts = urlsplit(recording.url)
-    body = recording.request
-    data = b"" if body is None else body.encode() if isinstance(body, str) else orjson.dumps(body)
-    return asked(recording.method, unquote(recording.asked_path or parts.path), parts.query, data)
+    @cached_property
+    def reply(self) -> Reply:
+        """The reply for any wire, and its frames for the wire of the recording."""
+        if self.status >= 400:
+            wait: list[Part] = [Pause(self.at[-1] / 1e9)] if self.at and self.at[-1] else []
+            reply = Reply([*wait, self._failure()])
+        elif wire_of(self.path) is None:
+            reply = Reply([Failure(f"what was recorded at {self.path} is not the reply of a model", 500)])
+        else:
+            reply = translated(self.path.rstrip("/"), self.body, self.at, stream=self.stream)
+        return replace(reply, frames=self.frames)
 
+    @cached_property
+    def frames(self) -> Frames:
+        """The recorded bytes, except for white space between JSON values."""
+        wire = wire_of(self.path) or self.asked_path or self.path
+        kept = {name: value for name, value in self.headers.items() if name not in _NOT_REPLAYED}
+        return Frames(
+            wire,
+            self.stream,
+            tuple(_frame(wire, one) for one in self.body) if self.stream else (_body(wire, self.body),),
+            self.at,
+            self.status,
+            (self.headers.get("content-type") or self._content_type(wire)).encode("latin-1", "replace"),
+            tuple(
+                (name.encode("latin-1", "replace"), text.encode("latin-1", "replace")) for name, text in kept.items()
+            ),
+        )
 
-def wire_of(path: str) -> str | None:
-    """The wire that a path belongs to; None where what it answers is no reply of a model."""
-    return next((wire for end, (wire, *_) in _READERS.items() if path.rstrip("/").endswith(end)), None)
+    def _failure(self) -> Failure:
+        error = get(self.body, "error")
+        message = get(error, "message") or error or get(self.body, "message") or f"error {self.status}"
+        retry = [item for item in self.headers.items() if item[0].startswith(("retry-after", "x-ratelimit"))]
+        return Failure(message if isinstance(message, str) else gojson.dumps(message), self.status, tuple(retry))
 
-
-@dataclass(frozen=True)
-class Recorded:
-    """What is in a recorded file, the reply that it holds, and the request as requests are compared."""
-
-    file: Path
-    recording: Recording
-    reply: Reply
-    asked: Asked
+    def _content_type(self, wire: str) -> str:
+        if self.stream:
+            return "application/x-ndjson" if wire.startswith(("ollama", "/")) else "text/event-stream"
+        if self.body is None:
+            return ""
+        return "text/plain; charset=utf-8" if isinstance(self.body, str) else "application/json"
 
 
 def reply_of(path: Path) -> Reply:
-    """The reply that was recorded in a file, read again when the file has changed. Raises ConfigError."""
+    """Return the reply in a recorded file. Raises ConfigError."""
     return recorded(path).reply
 
 
-def recorded(path: Path) -> Recorded:
-    """What was recorded in a file. Raises ConfigError."""
+def recorded(path: Path) -> Recording:
+    """Return the content of a file, read again when it has changed. Raises ConfigError."""
     return _watched(path).current()
 
 
-def recordings_below(folder: Path, besides: Path) -> tuple[list[Recorded], list[str]]:
-    """The recordings below a folder, and what is wrong with those that cannot be read; `besides` is none of them."""
-    found: list[Recorded] = []
+def recordings_below(folder: Path, besides: Path) -> tuple[list[Recording], list[str]]:
+    """Return the recordings below a folder and the mistakes in those that cannot be read. `besides` is not read."""
+    found: list[Recording] = []
     problems: list[str] = []
     for place, folders, names in os.walk(folder):
         folders.sort()
@@ -122,30 +181,31 @@ def recordings_below(folder: Path, besides: Path) -> tuple[list[Recorded], list[
 
 
 @lru_cache(maxsize=4096)
-def _watched(path: Path) -> Watched[Recorded]:
-    return Watched(path, lambda data: _made(path, read_recording(parse(data, str(path)))))
+def _watched(path: Path) -> Watched[Recording]:
+    return Watched(path, lambda data: read_recording(path, data))
 
 
-def _made(path: Path, recording: Recording) -> Recorded:
-    return Recorded(path, recording, to_reply(recording), asked_by(recording))
-
-
-def read_recording(item: Item) -> Recording:
-    """Raises ConfigError."""
+def read_recording(path: Path, data: bytes) -> Recording:
+    """Read the bytes of a recorded file. Raises ConfigError."""
+    item = parse(data, str(path))
     entries = item.mapping("a recorded exchange: a mapping with request and response")
-    request = _section(entries, item, "request")
-    response = _section(entries, item, "response")
+    request, response = _section(entries, item, "request"), _section(entries, item, "response")
     if "url" not in request:
         raise entries["request"].error("a url in request")
     if "body" not in response:
         raise entries["response"].error("a body in response")
-    stream = _is_streaming(request, response)
+    asked_body = request["body"].plain() if "body" in request else None
+    if "is_streaming" in response:
+        stream = response["is_streaming"].flag()
+    else:
+        stream = get(asked_body, "stream") is not False and isinstance(response["body"].value, list)
     objects = len(response["body"].items("a list, for it is a stream")) if stream else 1
     headers = response["headers"].mapping("headers as a mapping") if "headers" in response else {}
     return Recording(
+        file=path,
         method=request["method"].string() if "method" in request else "POST",
         url=_url(request["url"]),
-        request=request["body"].plain() if "body" in request else None,
+        request=asked_body,
         status=response["status"].whole(200, 599) if "status" in response else 200,
         headers={name.lower(): value.header(name) for name, value in headers.items()},
         body=response["body"].plain(),
@@ -170,14 +230,6 @@ def _section(entries: Mapping[str, Item], item: Item, name: str) -> Mapping[str,
     return entries[name].mapping(f"{name} as a mapping")
 
 
-def _is_streaming(request: Mapping[str, Item], response: Mapping[str, Item]) -> bool:
-    """As it says; where it does not, as the request says, if the body is a list."""
-    if "is_streaming" in response:
-        return response["is_streaming"].flag()
-    asked = get(request["body"].plain(), "stream") if "body" in request else None
-    return asked is not False and isinstance(response["body"].value, list)
-
-
 def _times(entries: Mapping[str, Item], response: Mapping[str, Item], objects: int) -> tuple[int, ...]:
     duration = entries["duration_ms"].number(0) if "duration_ms" in entries else 0.0
     if "at_ms" not in response:
@@ -186,84 +238,6 @@ def _times(entries: Mapping[str, Item], response: Mapping[str, Item], objects: i
     if len(given) != objects:
         raise response["at_ms"].error(f"{objects} moments, one for each object of the body, found {len(given)}")
     return tuple(round(one.number(0) * MILLISECOND) for one in given)
-
-
-def to_reply(recording: Recording) -> Reply:
-    """What the model said, for any wire, and the frames for the wire that it was recorded on."""
-    wire = wire_of(recording.path)
-    if recording.status >= 400:
-        reply = Reply([*_wait(recording), _failure(recording)])
-    elif wire is None:
-        reply = Reply([Failure(f"what was recorded at {recording.path} is not the reply of a model", 500)])
-    else:
-        reply = _translated(recording)
-    return replace(reply, frames=frames(recording, wire or recording.path))
-
-
-def _translated(recording: Recording) -> Reply:
-    _, whole, chunk = next(entry for end, entry in _READERS.items() if recording.path.rstrip("/").endswith(end))
-    into = Gathered()
-    if recording.stream:
-        for into.at, one in zip(recording.at, recording.body, strict=True):
-            chunk(one, into)
-        return into.reply()
-    for one in recording.body if isinstance(recording.body, list) else [recording.body]:  # Gemini streams a list
-        whole(one, into)
-    return _spread(into.reply(), recording.at[-1])
-
-
-def _spread(reply: Reply, duration: int) -> Reply:
-    """The reply over that many nanoseconds, cut as usual."""
-    parts: list[Part] = [_whole(part) for part in reply.parts]
-    if not duration:
-        return replace(reply, parts=parts, pace=None)
-    characters = planned_end(replace(reply, parts=parts, pace=Pace(characters_per_second=1))) / 1e9
-    if not characters:
-        return replace(reply, parts=[*parts, Pause(duration / 1e9)])
-    return replace(reply, parts=parts, pace=Pace(characters_per_second=characters / (duration / 1e9)))
-
-
-def _whole(part: Part) -> Part:
-    """Text in one piece, to be cut as usual."""
-    content = getattr(part, "content", None)
-    return part if content is None else replace(part, content=joined(content))  # type: ignore[type-var]
-
-
-def _failure(recording: Recording) -> Failure:
-    error = get(recording.body, "error")
-    message = get(error, "message") or error or get(recording.body, "message") or f"error {recording.status}"
-    retry = [
-        (name, value) for name, value in recording.headers.items() if name.startswith(("retry-after", "x-ratelimit"))
-    ]
-    return Failure(message if isinstance(message, str) else gojson.dumps(message), recording.status, tuple(retry))
-
-
-def _wait(recording: Recording) -> list[Part]:
-    return [Pause(recording.at[-1] / 1e9)] if recording.at and recording.at[-1] else []
-
-
-def frames(recording: Recording, wire: str) -> Frames:
-    """The bytes as they were, but for blanks between the values of a JSON text."""
-    kind = recording.headers.get("content-type") or _content_type(recording, wire)
-    kept = {name: value for name, value in recording.headers.items() if name not in _NOT_REPLAYED}
-    bodies = tuple(_frame(wire, one) for one in recording.body) if recording.stream else (_body(wire, recording.body),)
-    return Frames(
-        wire,
-        recording.stream,
-        bodies,
-        recording.at,
-        recording.status,
-        kind.encode("latin-1", "replace"),
-        tuple((name.encode("latin-1", "replace"), value.encode("latin-1", "replace")) for name, value in kept.items()),
-    )
-
-
-def _content_type(recording: Recording, wire: str) -> str:
-    if recording.body is None:
-        return ""
-    if not recording.stream:
-        return "application/json" if not isinstance(recording.body, str) else "text/plain; charset=utf-8"
-    return "application/x-ndjson" if wire.startswith(("ollama", "/")) else "text/event-stream"
 
 
 def _dumps(wire: str, value: Any) -> str:
@@ -276,13 +250,11 @@ def _body(wire: str, body: Any) -> bytes:
 
 def _frame(wire: str, one: Any) -> bytes:
     if wire.startswith(("ollama", "/")):
-        return f"{one if isinstance(one, str) else _dumps(wire, one)}\n".encode()
+        return _body(wire, "null" if one is None else one) + b"\n"
     text = one.replace("\n", "\ndata: ") if isinstance(one, str) else jsontext.one_line(one)
-    if wire in ("openai.chat", "openai.completions"):
-        return b"data: [DONE]\n\n" if one == {"done": True} else f"data: {text}\n\n".encode()
-    if one == {"done": True}:  # no end that this provider sends
-        return b""
+    if one == {"done": True}:
+        return b"data: [DONE]\n\n" if wire in ("openai.chat", "openai.completions") else b""
     if wire == "gemini":
         return f"data: {text}\r\n\r\n".encode()
-    kind = get(one, "type")
+    kind = None if wire in ("openai.chat", "openai.completions") else get(one, "type")
     return f"event: {kind}\ndata: {text}\n\n".encode() if kind else f"data: {text}\n\n".encode()

@@ -1,7 +1,6 @@
-"""What was said before, word for word: the same request gets the same bytes, so they need not be made twice.
+"""Cache of replies: the same request gets the same bytes, so they need not be made twice.
 
-Kept is only what is said at once, and only as long as the models and their configuration stay what they were. This
-module knows neither routes nor wires.
+It has only replies that are sent at once, and only as long as the models and their configuration stay the same.
 """
 
 from __future__ import annotations
@@ -13,19 +12,21 @@ from typing import Any
 from mochi_stub.answer import Answer, Request, Scheduled
 
 MAX_BYTES = 64 * 1024
-"""Of a request together with what was said to it. Longer ones are rarely asked again."""
+"""Limit for a request together with its reply. Longer ones are rarely sent again."""
 MAX_BYTES_IN_ALL = 8 * 1024 * 1024
 OVERHEAD = 1024
-"""Bytes that anything takes beside its own."""
+"""Bytes that an entry takes besides its request and reply."""
 
 State = Callable[[], "tuple[object, int] | None"]
-"""What replies are made from: an object, compared by identity, and the number of its changes. None: they may change
-without showing it, so that nothing is to be remembered."""
+"""Return what replies depend on: an object, compared by identity, and the number of its changes.
+
+None: the replies may change at any time, so nothing is cached.
+"""
 
 
 @dataclass(frozen=True)
 class Said:
-    """A reply as it went out, its pieces of content counted where it was streamed. `noted` is for the journal."""
+    """A reply as it was sent, with the number of its pieces if it was streamed. `noted` is for the journal."""
 
     answer: Answer
     noted: Mapping[str, Any]
@@ -38,35 +39,27 @@ class Remembered:
     def __init__(self, state: State) -> None:
         self._state = state
         self._of: tuple[object, int] = (None, 0)
-        self._bytes = 0
         self.known: dict[Hashable, Said | Scheduled] = {}
+        self.size = 0
 
     def of(self, request: Request) -> Memory | None:
-        """What is remembered of a request as things are; None where nothing is to be."""
+        """Return the entries of a request, or None if it is not to be cached."""
         state = self._state()
         if state is None or len(request.body) > MAX_BYTES:
             return None
         if state[0] is not self._of[0] or state[1] != self._of[1]:
             self._of = state
-            self._forget()
+            self.clear()
         return Memory(self, request)
 
-    def keep(self, key: Hashable, known: Said | Scheduled, size: int) -> None:
-        """Remember it, if it is short; when there is too much, everything else is forgotten."""
-        if size > MAX_BYTES or key in self.known:
-            return
-        if self._bytes + size > MAX_BYTES_IN_ALL:
-            self._forget()
-        self._bytes += size
-        self.known[key] = known
-
-    def _forget(self) -> None:
-        self.known = {}  # another one, so that who still answers an older request keeps it out of this one
-        self._bytes = 0
+    def clear(self) -> None:
+        """Start a new dictionary, so that requests that still run do not add to it."""
+        self.known = {}
+        self.size = 0
 
 
 class Memory:
-    """What is remembered of one request; `facts` tell apart what it may be answered, by how its model is loaded."""
+    """The entries of one request; `facts` are how its model is loaded, on which the reply depends."""
 
     def __init__(self, remembered: Remembered, request: Request) -> None:
         self._remembered = remembered
@@ -78,6 +71,12 @@ class Memory:
         return self._known.get((*self._key, *facts))
 
     def keep(self, known: Said | Scheduled, *facts: Hashable) -> None:
-        if self._known is self._remembered.known:
-            size = self._size + (len(known.answer.body) if isinstance(known, Said) else 0)
-            self._remembered.keep((*self._key, *facts), known, size)
+        """Add an entry if it is short. If the cache is full, it is emptied first."""
+        remembered, key = self._remembered, (*self._key, *facts)
+        size = self._size + (len(known.answer.body) if isinstance(known, Said) else 0)
+        if self._known is not remembered.known or size > MAX_BYTES or key in self._known:
+            return
+        if remembered.size + size > MAX_BYTES_IN_ALL:
+            remembered.clear()
+        remembered.size += size
+        remembered.known[key] = known

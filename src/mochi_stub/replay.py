@@ -1,33 +1,36 @@
-"""Replaying a folder of recordings: a request that was recorded gets what was answered then.
+"""Replay of recordings: a recorded request gets its recorded response.
 
-In the other mode (streamed or not) the recorded reply is translated. What was not recorded is refused with what sets it
-apart from the nearest recording, in the words of its provider, unless the configuration has models to answer it.
+A request in the other mode (streamed or not) gets the recorded reply, translated. A request that was not recorded is
+refused with what distinguishes it from the nearest recording, unless the configuration has models to answer it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
+from types import MappingProxyType
+from typing import Any
 
-from mochi_stub.answer import Answer, Request, Result, Routes, Stub
+from mochi_stub.answer import Answer, Generation, Request, Result, Routes, Stub
 from mochi_stub.catalogue import Model
+from mochi_stub.chunks import Piece
 from mochi_stub.config import Config
-from mochi_stub.declared import declared
 from mochi_stub.library import Library
-from mochi_stub.matching import OWN, Asked, asked, nearest
-from mochi_stub.recordings import frames, recordings_below, wire_of
-from mochi_stub.reply import Failure, Reply
-from mochi_stub.routing import route
-from mochi_stub.verbatim import generation_of
-from mochi_stub.wires import failure_answer
+from mochi_stub.reading import declared
+from mochi_stub.recorded import wire_of
+from mochi_stub.recordings import OWN, Asked, asked, recordings_below
+from mochi_stub.reply import Failure, Frames, Pace, Part, Pause, Reply, Text
+from mochi_stub.wires import failure_answer, route
 
 NOT_RECORDED = 404
+MAX_SHOWN = 5
 _EMBEDDING = ("/embed", "/embeddings", ":embedContent", ":batchEmbedContents")
 
 
 class Replay:
-    """What is recorded in the folder of a configuration; None for a request means that its models shall answer."""
+    """The recordings in the folder of a configuration; None for a request means that the models answer it."""
 
     def __init__(self, config: Callable[[], Config | None], routes: Routes) -> None:
         self.config = config
@@ -41,19 +44,18 @@ class Replay:
         known, problems = recordings_below(config.recordings, config.path)
         for one in known:
             if one.asked.stamp == wanted.stamp:
-                return generation_of(frames(one.recording, wire_of(request.path) or request.path), one.file.name)
+                return _played(one.frames, Reply(rule=f"recording {one.file.name}"))
         for one in known:
             if one.asked.stamp == wanted.in_other_mode.stamp:
                 reply = replace(one.reply, rule=f"recording {one.file.name}, in the other mode")
-                return self._told(stub, request, wanted, reply)
+                return self._translated(stub, request, wanted, reply)
         if config.models:
             return None
-        message = nearest(wanted, [(one.file.name, one.asked) for one in known])
-        message = "; ".join([message, *problems])
-        return self._told(stub, request, wanted, Reply([Failure(message, NOT_RECORDED)], rule="no recording"))
+        message = "; ".join([nearest(wanted, [(one.file.name, one.asked) for one in known]), *problems])
+        return self._translated(stub, request, wanted, Reply([Failure(message, NOT_RECORDED)], rule="no recording"))
 
-    def _told(self, stub: Stub, request: Request, wanted: Asked, reply: Reply) -> Result:
-        """The reply in the words of the wire that was asked, by a model that can do everything."""
+    def _translated(self, stub: Stub, request: Request, wanted: Asked, reply: Reply) -> Result:
+        """Return the reply in the form of the requested wire, from a model that can do everything."""
         if wire_of(request.path) is None and not request.path.endswith(_EMBEDDING):
             failure = next(part for part in reply.parts if isinstance(part, Failure))
             return failure_answer(request, failure)
@@ -61,6 +63,100 @@ class Replay:
         handler = route(self.routes, request)
         one = replace(stub, library=library, resolve=lambda _: replace(reply, unasked=True))
         return handler if isinstance(handler, Answer) else handler(one, request)
+
+
+def nearest(wanted: Asked, known: Iterable[tuple[str, Asked]]) -> str:
+    """Describe the differences between the request and the most similar recording."""
+    compared = [
+        (one.path != wanted.path, len(found := _differences(one, wanted)), name, found)
+        for name, one in known
+        if one.method == wanted.method
+    ]
+    if not compared:
+        return f"there is no recording of any {wanted.method} request"
+    *_, name, found = min(compared)
+    shown = "; ".join(found[:MAX_SHOWN])
+    rest = f"; and {len(found) - MAX_SHOWN} more" if len(found) > MAX_SHOWN else ""
+    return f"no recording of this request; the nearest is {name}: {shown}{rest}"
+
+
+def _differences(recorded: Asked, wanted: Asked) -> list[str]:
+    before, after = _places(recorded), _places(wanted)
+    return [
+        f"{place}: recorded {_shown(place, before)}, asked {_shown(place, after)}"
+        for place in before | after
+        if place not in before or place not in after or before[place] != after[place]
+    ]
+
+
+def _places(request: Asked) -> dict[str, Any]:
+    query = {f"query {name}": value for name, value in request.query}
+    return {"path": request.path, **query, **_leaves(request.body), "stream": request.stream}
+
+
+def _leaves(value: Any, place: str = "") -> dict[str, Any]:
+    """Return every scalar by its place, like `messages[0].content`."""
+    if isinstance(value, Mapping) and value:
+        items = [(f"{place}.{key}" if place else str(key), item) for key, item in value.items()]
+    elif isinstance(value, list) and value:
+        items = [(f"{place}[{index}]", item) for index, item in enumerate(value)]
+    else:
+        return {place or "body": value}
+    return {where: leaf for name, item in items for where, leaf in _leaves(item, name).items()}
+
+
+def _shown(place: str, places: Mapping[str, Any]) -> str:
+    text = repr(places[place]) if place in places else "nothing"
+    return text if len(text) <= 100 else f"{text[:97]}..."
+
+
+def verbatim(generation: Generation, path: str, query: bytes) -> Generation:
+    """Return the generation, with its recorded bytes if they fit the request at `path`."""
+    frames = generation.reply.frames
+    if frames is None or frames.stream is not generation.stream or frames.wire != wire_of(path):
+        return generation
+    listed = b"alt=sse" not in query if frames.stream else frames.frames[0].startswith(b"[")
+    if frames.wire == "gemini" and listed:  # a list on one side, events on the other
+        return generation
+    return _played(frames, generation.reply, generation.noted)
+
+
+def _played(frames: Frames, reply: Reply, noted: Mapping[str, Any] = MappingProxyType({})) -> Generation:
+    """Return a generation that sends the frames at their times."""
+    parts: list[Part] = []
+    before = 0
+    for frame, due in zip(frames.frames, frames.due, strict=True):
+        if due > before:
+            parts.append(Pause((due - before) / 1e9))
+            before = due
+        parts.append(Text((frame.decode(errors="surrogateescape") if frames.stream else "",)))
+    reply = replace(reply, parts=parts, pace=Pace(characters_per_second=math.inf))
+    return Generation(reply, FrameEncoder(frames), frames.stream, noted)
+
+
+class FrameEncoder:
+    """Frames as they are, also frames that are no text."""
+
+    def __init__(self, frames: Frames) -> None:
+        self.frames = frames
+        self.content_type = frames.content_type
+
+    def chunk(self, pieces: list[Piece]) -> bytes:
+        return "".join([piece.value for piece in pieces]).encode(errors="surrogateescape")
+
+    def end(self) -> bytes:
+        return b""
+
+    def error(self, failure: Failure) -> bytes:
+        return failure.message.encode()
+
+    def refusal(self, failure: Failure, *, stream: bool) -> Answer:
+        del stream
+        return Answer(failure.status, failure.message.encode())
+
+    def whole(self) -> Answer:
+        frames = self.frames
+        return Answer(frames.status, b"".join(frames.frames), frames.content_type, frames.headers)
 
 
 @lru_cache(maxsize=256)

@@ -197,13 +197,9 @@ class Reply:
         usage: Usage | None = None,
     ) -> Reply:
         """The usual order: reasoning, text, tool calls; what is empty is left out."""
-        parts: list[Part] = []
-        if reasoning:
-            parts.append(Reasoning(reasoning))
-        if text:
-            parts.append(Text(text))
-        if tool_calls:
-            parts.append(ToolCalls(tool_calls))
+        parts: list[Part] = [Reasoning(reasoning)] if reasoning else []
+        parts += [Text(text)] if text else []
+        parts += [ToolCalls(tool_calls)] if tool_calls else []
         return cls(parts, finish=finish, usage=usage or Usage())
 
     @property

@@ -1,6 +1,13 @@
-"""Prompt to reply: an instruction block, else the model's triggers, else its `_default`, else what it says unscripted.
+"""Prompt to reply: an instruction block, else the model's triggers, else its `_default`, else the unscripted reply.
 
-Pure and deterministic. Every reply says which rule made it and why those before it did not.
+Pure and deterministic. Every reply names the rule that made it, and why the rules before it did not. An instruction
+block is a part of a user message that says what the reply shall be:
+
+    <|instruction_start|>{"id_message": "A", "reasoning": {"length": 8}, "messages": [
+        {"text_message": {"length": 20}}, {"tool_call": [{"name": "now", "args": {}}]}]}<|instruction_end|>
+
+It becomes a list of rounds. A round is one reply; it ends after a `tool_call` entry, because a real model stops there
+and waits for the results. On a wire with choices there is one round, and each entry is a choice.
 """
 
 from __future__ import annotations
@@ -8,41 +15,46 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
-from mochi_stub.config import Config, Script
-from mochi_stub.instructions import rounds
-from mochi_stub.prompt import Prompt
-from mochi_stub.reply import Failure, Part, Reply, ToolCalls
-from mochi_stub.responses import NOTHING, Asked, Error, Response, Vector, in_manner, in_pace
-from mochi_stub.summary import is_to_be_summarised
-from mochi_stub.unscripted import says_no_more, unscripted, without_answered_calls
+import orjson
+
+from mochi_stub.config import Config, Configured
+from mochi_stub.lorem import lorem
+from mochi_stub.prompt import Prompt, ToolCall
+from mochi_stub.reply import Choice, Failure, Part, Reasoning, Reply, Text, ToolCalls
+from mochi_stub.responses import Error, Response, Vector, in_manner, in_pace
+from mochi_stub.unscripted import is_to_be_summarised, says_no_more, unscripted, without_answered_calls
 
 logger = logging.getLogger("mochi_stub")
 
 MAX_SHOWN = 60
+MAX_WORDS = 1_000_000
+MAX_NESTED = 50
+_START, _END = "<|instruction_start|>", "<|instruction_end|>"
 
 
 def resolve(prompt: Prompt, config: Config | None = None) -> Reply:
-    """The reply to a prompt; an empty one to an embedding request for which nothing is configured."""
+    """Return the reply to a prompt; an empty one to an embedding request for which nothing is configured."""
     passed_over: list[str] = []
+    model = config.find(prompt.model) if config else None
     reply = _instructed(prompt, passed_over)
     if reply is None:
-        configured = _configured(prompt, config, passed_over)
+        configured = _configured(prompt, model, passed_over)
         if configured is not None:
             return configured
         reply = unscripted(prompt)
-    manner = config.manner(prompt.model) if config else NOTHING
-    if config is not None and manner is not NOTHING:
-        reply = in_pace(reply, manner, config.chars_per_token(prompt.model), prompt)
+    if model is not None:
+        reply = in_pace(reply, model.manner, model.model, prompt)
     return replace(reply, passed_over=tuple(passed_over))
 
 
 def resolver(
     config: Callable[[], Config | None], script: Callable[[Prompt], Reply | str | None] | None
 ) -> Callable[[Prompt], Reply]:
-    """A function from prompt to reply: what the script says, and where it says nothing what the configuration does.
+    """Return a function from prompt to reply: that of the script or, if it returns None, of the configuration.
 
-    A script that fails is a failure, which each wire tells in its own form.
+    An exception in the script becomes a `Failure`.
     """
 
     def resolved(prompt: Prompt) -> Reply:
@@ -68,32 +80,31 @@ def _instructed(prompt: Prompt, passed_over: list[str]) -> Reply | None:
     if is_to_be_summarised(prompt):
         passed_over.append("instruction block: what is to be summarised instructs nobody")
         return None
-    planned = rounds(prompt.user_text, thinks=prompt.thinks, choices=prompt.choices)
-    if planned is not None and _played(prompt, prompt.last_user) < len(planned):
-        return Reply(planned[_played(prompt, prompt.last_user)], rule="instruction block", unasked=True)
-    if planned is None and not prompt.choices and (round_ := _reminded(prompt)) is not None:
-        return Reply(round_, rule="instruction block of an earlier message", unasked=True)
-    passed_over.append(
-        "instruction block: none that can be read" if planned is None else "instruction block: all played"
-    )
+    planned = _rounds(prompt.user_text, thinks=prompt.thinks, choices=prompt.choices)
+    played = _played(prompt, prompt.last_user)
+    if planned is not None and played < len(planned):
+        return Reply(planned[played], rule="instruction block", unasked=True)
+    if planned is None and not prompt.choices and (reminded := _reminded(prompt)) is not None:
+        return Reply(reminded, rule="instruction block of an earlier message", unasked=True)
+    passed_over.append(f"instruction block: {'none that can be read' if planned is None else 'all played'}")
     return None
 
 
 def _played(prompt: Prompt, asked: int) -> int:
-    """How many rounds of an instruction are over: each ended in tool calls and came back with their results."""
+    """Return how many rounds of an instruction are over; each one ended in tool calls."""
     return sum(bool(message.tool_calls) for message in prompt.messages[asked + 1 :])
 
 
 def _reminded(prompt: Prompt) -> list[Part] | None:
-    """The next round of the latest instruction block, where the latest user message only reminds of it.
+    """Return the next round of the latest instruction block if the latest user message is only a reminder of it.
 
-    Programs that tell a model again what to do put that behind the history as a user message. It is taken for such a
-    reminder where nothing was said between, where results have just come back, or where the round calls tools that
-    are offered and none was called yet. What a person says next is none of these.
+    Agent programs repeat their instructions as a user message behind the history. A message is such a reminder if
+    there was no answer in between, if tool results have just come back, or if the round calls tools that are offered
+    and none was called yet. The next message of a person is none of these.
     """
     for asked in range(prompt.last_user - 1, -1, -1):
         message = prompt.messages[asked]
-        planned = rounds(message.content, thinks=prompt.thinks) if message.role == "user" else None
+        planned = _rounds(message.content, thinks=prompt.thinks) if message.role == "user" else None
         if planned is None:
             continue
         played = _played(prompt, asked)
@@ -107,28 +118,96 @@ def _reminded(prompt: Prompt) -> list[Part] | None:
 
 
 def _calls_offered(parts: list[Part], prompt: Prompt) -> bool:
-    """Whether a round calls tools, and only such as the request offers."""
+    """Return whether a round calls tools, and only tools that the request offers."""
     functions = [tool.get("function", tool) for tool in prompt.tools]
     offered = [function.get("name") for function in functions if isinstance(function, Mapping)]
     called = [call.name for part in parts if isinstance(part, ToolCalls) for call in part.calls]
     return bool(called) and all(name in offered for name in called)
 
 
-def _configured(prompt: Prompt, config: Config | None, passed_over: list[str]) -> Reply | None:
-    """What the model's scripts say, triggers first, then the first `_default`."""
-    lineage = config.lineage(prompt.model) if config else ()
-    if config is None or not lineage:
+def _rounds(user_text: str, *, thinks: bool, choices: bool = False) -> list[list[Part]] | None:
+    """Return the replies that a message requests, or None if it has no valid block."""
+    plan = _plan(user_text)
+    if plan is None:
+        return None
+    try:
+        entries = _entries(plan, thinks)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        return None
+    if choices and entries:
+        return [[part for index, entry in enumerate(entries) for part in (Choice(index), *entry)]]
+    return _in_turn(entries)
+
+
+def _plan(text: str) -> Any:
+    """Return the JSON of the first block. Its strings may contain other blocks, meant for another model."""
+    _, found, rest = text.partition(_START)
+    end = rest.find(_END) if found else -1
+    for _ in range(MAX_NESTED):
+        if end < 0:
+            return None
+        try:
+            return orjson.loads(rest[:end])
+        except orjson.JSONDecodeError:
+            end = rest.find(_END, end + 1)
+    return None
+
+
+def _entries(plan: Mapping[str, Any], thinks: bool) -> list[list[Part]]:
+    label = plan.get("id_message") or ""
+    thought = _labelled(label, plan["reasoning"]) if plan.get("reasoning") is not None else None
+    found: list[list[Part]] = []
+    for entry in plan["messages"]:
+        if "tool_call" in entry:
+            found.append([ToolCalls([_call(call) for call in entry["tool_call"]])])
+        else:
+            text = Text(_labelled(label, entry["text_message"]))
+            found.append([Reasoning(thought), text] if thought is not None and thinks else [text])
+    return found
+
+
+def _in_turn(entries: list[list[Part]]) -> list[list[Part]]:
+    """Join the entries up to each tool call. A second text or reasoning of a round is set off by a blank line."""
+    found: list[list[Part]] = [[]]
+    for part in (part for entry in entries for part in entry):
+        if isinstance(part, (Reasoning, Text)):
+            if any(type(earlier) is type(part) for earlier in found[-1]):
+                found[-1].append(type(part)("\n\n"))
+            found[-1].append(part)
+        else:
+            found[-1].append(part)
+            found.append([])
+    return [parts for parts in found if parts]
+
+
+def _call(call: Mapping[str, Any]) -> ToolCall:
+    name, arguments = call["name"], call.get("args", {})
+    if not isinstance(name, str) or not isinstance(arguments, dict):
+        raise TypeError("a tool_call entry needs a name and an object of args")
+    return ToolCall(name, arguments)
+
+
+def _labelled(label: str, message: Mapping[str, Any]) -> str:
+    length = message["length"]
+    if not isinstance(length, (int, float)) or isinstance(length, bool):
+        raise TypeError("a length is a number")
+    return " ".join(filter(None, [label, lorem(max(0, min(int(length), MAX_WORDS))), label]))
+
+
+def _configured(prompt: Prompt, model: Configured | None, passed_over: list[str]) -> Reply | None:
+    """Return the reply of the first trigger or `_default` that applies."""
+    if model is None:
         passed_over.append("configuration: says nothing of the model")
         return None
-    for rule, response in _candidates(prompt, lineage, passed_over):
+    for rule, response in _candidates(prompt.user_text, model, passed_over):
         if prompt.operation == "embed" and not isinstance(response, (Vector, Error)):
             passed_over.append(f"{rule}: is not for embeddings")
             continue
         if prompt.operation != "embed" and isinstance(response, Vector):
             passed_over.append(f"{rule}: is for embeddings only")
             continue
-        asked = Asked(prompt, config.model(prompt.model), unscripted)
-        reply = in_manner(response.reply(asked), response.manner.over(config.manner(prompt.model)), asked)
+        made = response.reply(prompt, model.model)
+        reply = in_manner(made, response.manner.over(model.manner), model.model, prompt)
         if says_no_more(reply, prompt):
             passed_over.append(f"{rule}: its calls are answered")
             continue
@@ -137,15 +216,14 @@ def _configured(prompt: Prompt, config: Config | None, passed_over: list[str]) -
     return None
 
 
-def _candidates(prompt: Prompt, lineage: tuple[Script, ...], passed_over: list[str]) -> Iterator[tuple[str, Response]]:
-    text = prompt.user_text
-    for script in lineage:
+def _candidates(text: str, model: Configured, passed_over: list[str]) -> Iterator[tuple[str, Response]]:
+    for script in model.scripts:
         if text in script.triggers:
             shown = text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
             yield f"trigger {shown!r} of {script.name}", script.triggers[text]
         else:
             passed_over.append(f"{script.name}: the message is none of its {len(script.triggers)} triggers")
-    for script in lineage:
+    for script in model.scripts:
         if script.default is not None:
             yield f"_default of {script.name}", script.default
         else:

@@ -5,21 +5,18 @@ Pure values. How they are written in YAML is known to `reading.py`, recorded fil
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, Protocol
-
-import orjson
+from typing import Literal, TypeAlias
 
 from mochi_stub.catalogue import Model
 from mochi_stub.chunks import chunked
 from mochi_stub.document import ConfigError, Item
 from mochi_stub.lorem import stable_hash
 from mochi_stub.prompt import Prompt, ToolCall
-from mochi_stub.recordings import recorded, reply_of, wire_of
+from mochi_stub.recordings import reply_of
 from mochi_stub.reply import Content, Cut, Failure, Finish, Pace, Part, Pause, Reasoning, Reply, Text, Usage, joined
-from mochi_stub.tasks import task_answer
+from mochi_stub.unscripted import task_answer, unscripted
 
 Profile = Literal["words", "token", "chunky"]
 CHARACTERS: dict[Profile, int | None] = {"words": None, "token": 4, "chunky": 40}
@@ -58,22 +55,15 @@ NOTHING = Manner()
 """The one manner that says nothing, so that it is quickly told."""
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What a response may look at: the prompt, its model, and what the model says that nobody has scripted."""
-
-    prompt: Prompt
-    model: Model
-    unscripted: Callable[[Prompt], Reply]
-
-
-class Response(Protocol):
-    """What a trigger answers. `manner` is how it streams."""
-
-    @property
-    def manner(self) -> Manner: ...
-
-    def reply(self, asked: Asked) -> Reply: ...
+KINDS = {
+    "message": "What is given in `content`.",
+    "echo": "The latest user message as it is.",
+    "mirror": "The request as JSON.",
+    "lorem": "What a model says that nobody has scripted: filler text, then what it was told.",
+    "task": "The JSON that Open WebUI asks its task model for: title, tags, queries, follow-ups, image prompt, "
+    "completion, emoji or function call. Anything else is answered as if nobody had scripted it.",
+}
+"""The types of messages."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +80,7 @@ class Message:
         think_tags: With `true` the reasoning is part of the text, between `<think>` and `</think>`.
     """
 
+    kind: str = "message"
     content: Content = ""
     reasoning: Content = ""
     tool_calls: tuple[ToolCall, ...] = ()
@@ -98,52 +89,23 @@ class Message:
     think_tags: bool = False
     manner: Manner = NOTHING
 
-    def reply(self, asked: Asked) -> Reply:
-        del asked
-        return self.saying(self.content)
-
-    def saying(self, content: Content) -> Reply:
-        """This message with that content."""
+    def reply(self, prompt: Prompt, model: Model) -> Reply:  # noqa: ARG002  # all responses have it
+        if self.kind == "lorem":
+            return replace(unscripted(prompt), finish=self.finish, usage=self.usage)
+        content = self._content(prompt)
+        if content is None:
+            return unscripted(prompt)
         reasoning = self.reasoning
         if self.think_tags and reasoning:
             content, reasoning = f"<think>{joined(reasoning)}</think>\n\n{joined(content)}", ""
         return Reply.of(content, reasoning=reasoning, tool_calls=self.tool_calls, finish=self.finish, usage=self.usage)
 
-
-@dataclass(frozen=True)
-class Echo(Message):
-    """The latest user message as it is."""
-
-    def reply(self, asked: Asked) -> Reply:
-        return self.saying(asked.prompt.user_text)
-
-
-@dataclass(frozen=True)
-class Mirror(Message):
-    """The request as JSON."""
-
-    def reply(self, asked: Asked) -> Reply:
-        return self.saying(mirrored(asked.prompt))
-
-
-@dataclass(frozen=True)
-class Lorem(Message):
-    """What a model says that nobody has scripted: filler text, then what it was told."""
-
-    def reply(self, asked: Asked) -> Reply:
-        made = asked.unscripted(asked.prompt)
-        return replace(made, finish=self.finish, usage=self.usage)
-
-
-@dataclass(frozen=True)
-class Task(Message):
-    """The JSON that Open WebUI asks its task model for: title, tags, queries, follow-ups, image prompt, completion,
-    emoji or function call. Anything else is answered as if nobody had scripted it.
-    """
-
-    def reply(self, asked: Asked) -> Reply:
-        answer = task_answer(asked.prompt)
-        return asked.unscripted(asked.prompt) if answer is None else self.saying(answer)
+    def _content(self, prompt: Prompt) -> Content | None:
+        if self.kind == "task":
+            return task_answer(prompt)
+        if self.kind == "mirror":
+            return prompt.request.decode(errors="replace")
+        return prompt.user_text if self.kind == "echo" else self.content
 
 
 @dataclass(frozen=True)
@@ -157,8 +119,8 @@ class Vector:
     numbers: tuple[float, ...] | None = None
     manner: Manner = NOTHING
 
-    def reply(self, asked: Asked) -> Reply:
-        return Reply(embedding=self.numbers or (0.0,) * asked.model.embedding_length)
+    def reply(self, prompt: Prompt, model: Model) -> Reply:  # noqa: ARG002
+        return Reply(embedding=self.numbers or (0.0,) * model.embedding_length)
 
 
 @dataclass(frozen=True)
@@ -175,8 +137,7 @@ class Error:
     failure: Failure
     manner: Manner = NOTHING
 
-    def reply(self, asked: Asked) -> Reply:
-        del asked
+    def reply(self, prompt: Prompt, model: Model) -> Reply:  # noqa: ARG002
         return Reply([self.failure])
 
 
@@ -189,63 +150,42 @@ class File:
     """
 
     path: Path
-    manner: Manner = NOTHING
-    place: Item | None = field(default=None, compare=False, repr=False)
+    manner: Manner
+    place: Item
 
-    def reply(self, asked: Asked) -> Reply:
-        del asked
+    def reply(self, prompt: Prompt, model: Model) -> Reply:  # noqa: ARG002
         try:
             return reply_of(self.path)
         except ConfigError as error:
             return Reply([Failure(str(error), 500)])
 
-    @property
-    def problem(self) -> str | None:
-        """What is wrong with the file, if anything; one that is not there is a mistake of who named it."""
-        try:
-            recording = recorded(self.path).recording
-        except ConfigError as error:
-            if self.place is None or self.path.exists():
-                return str(error)
-            return str(self.place.error(f"a recorded file, found none at {self.path}"))
-        if self.place is None or recording.status >= 400 or wire_of(recording.path):
-            return None
-        return str(self.place.error(f"the recorded reply of a model, found what is at {recording.url}"))
+
+Response: TypeAlias = "Message | Vector | Error | File"
 
 
-def mirrored(prompt: Prompt) -> str:
-    """The request as it came; where that is not known, as it was understood."""
-    if prompt.request:
-        return prompt.request.decode(errors="replace")
-    messages = [{"role": message.role, "content": message.content} for message in prompt.messages]
-    return orjson.dumps({"model": prompt.model, "messages": messages, "options": dict(prompt.options)}).decode()
-
-
-def in_manner(reply: Reply, manner: Manner, asked: Asked) -> Reply:
-    """The reply, streaming as told."""
+def in_manner(reply: Reply, manner: Manner, model: Model, prompt: Prompt) -> Reply:
+    """Return the reply, cut, timed and interrupted as the manner says."""
     if manner is NOTHING:
         return reply
-    made = replace(in_pace(reply, manner, asked.model.chars_per_token, asked.prompt), frames=None)
+    made = replace(in_pace(reply, manner, model, prompt), frames=None)
     if manner.pause:
         made = _after(made, manner.pause[0], Pause(manner.pause[1]))
     if manner.cut_after is not None:
         made = _after(made, manner.cut_after, Cut())
-    if manner.fail:
-        made = _after(made, manner.fail[0], manner.fail[1])
-    return made
+    return _after(made, *manner.fail) if manner.fail else made
 
 
-def in_pace(reply: Reply, manner: Manner, chars_per_token: float, prompt: Prompt) -> Reply:
-    """The reply, cut and timed as told."""
+def in_pace(reply: Reply, manner: Manner, model: Model, prompt: Prompt) -> Reply:
+    """Return the reply, cut and timed as the manner says."""
     if manner.profile is None and manner.tokens_per_second is None and manner.jitter is None:
         return reply
     pace = Pace(CHARACTERS[manner.profile or "words"], jitter=manner.jitter or 0.0, seed=stable_hash(prompt.user_text))
     rate = manner.tokens_per_second
-    return replace(reply, pace=pace if rate is None else replace(pace, characters_per_second=rate * chars_per_token))
+    return replace(reply, pace=replace(pace, characters_per_second=rate * model.chars_per_token) if rate else pace)
 
 
 def _after(reply: Reply, count: int, part: Part) -> Reply:
-    """The reply with a part behind its first `count` chunks, or at its end where it has fewer."""
+    """Insert a part after the first `count` chunks, or at the end if there are fewer."""
     parts: list[Part] = []
     for index, one in enumerate(reply.parts):
         if not isinstance(one, (Reasoning, Text)):
@@ -253,12 +193,8 @@ def _after(reply: Reply, count: int, part: Part) -> Reply:
             continue
         chunks = chunked(one.content, reply.pace)
         if len(chunks) >= count:
-            parts += [*_some(type(one), chunks[:count]), part, *_some(type(one), chunks[count:])]
-            return replace(reply, parts=[*parts, *reply.parts[index + 1 :]])
+            before, after = (replace(one, content=some) for some in (chunks[:count], chunks[count:]))
+            return replace(reply, parts=[*parts, before, part, after, *reply.parts[index + 1 :]])
         count -= len(chunks)
         parts.append(replace(one, content=chunks))
     return replace(reply, parts=[*parts, part])
-
-
-def _some(kind: type[Reasoning] | type[Text], chunks: Sequence[str]) -> list[Part]:
-    return [kind(chunks)] if chunks else []

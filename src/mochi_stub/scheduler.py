@@ -11,15 +11,16 @@ Used from the event loop only. It knows neither wires nor replies; the clock is 
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mochi_stub.catalogue import Model
-from mochi_stub.loading import Shape
+from anyio import Semaphore, WouldBlock
+
+from mochi_stub.catalogue import Model, Shape
 from mochi_stub.plan import LOAD_DURATION, RELOAD_DURATION
-from mochi_stub.slots import Slots
 
 BUSY = "server busy, please try again.  maximum pending requests exceeded"
 OUT_OF_MEMORY = "llama-server process has terminated: cudaMalloc failed: out of memory"
@@ -64,12 +65,17 @@ class Need:
 
 @dataclass
 class Loaded:
-    """A model in memory. `users` are the requests that run or wait for a place; `ready` is set when it is loaded."""
+    """A model in memory.
+
+    `users` is the number of requests that run or wait for a place; `ready` is set when the model is loaded. `first` is
+    what the first lease reports: whether the load was a reload, and its duration in nanoseconds.
+    """
 
     model: Model
     shape: Shape
     keep_alive: float
-    places: Slots
+    places: Semaphore
+    first: tuple[bool, int]
     users: int = 0
     idle_since: float = 0.0
     ready: asyncio.Event = field(default_factory=asyncio.Event)
@@ -109,71 +115,71 @@ class Lease:
         return self.loaded.context_length
 
 
-async def no_wait(_seconds: float) -> None:
-    """A clock on which nothing takes any time."""
-
-
 class Scheduler:
-    """The loaded models. `now` tells the seconds since 1970, `wait` lets seconds pass while a model is loaded."""
+    """The loaded models. `now` returns the seconds since 1970, `wait` passes the time of a load."""
 
     def __init__(
         self,
         machine: Machine | None = None,
         *,
         now: Callable[[], float] = time.time,
-        wait: Callable[[float], Awaitable[None]] = no_wait,
+        wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.machine = machine or Machine()
         self.now = now
-        self.loads = self.reloads = self.truncations = self.running = 0
+        self.loads = self.reloads = self.truncations = 0
         self._wait = wait
         self._loaded: dict[str, Loaded] = {}
-        self._loading = Slots(1)
+        self._loading = Semaphore(1, fast_acquire=True)
         self._left = asyncio.Event()
 
     @property
     def queued(self) -> int:
         """How many requests wait for a load."""
-        return self._loading.waiting
+        return self._loading.statistics().tasks_waiting
 
     @property
     def waiting(self) -> int:
         """How many requests wait for a place on a loaded model."""
-        return sum(loaded.places.waiting for loaded in self._loaded.values())
+        return sum(loaded.places.statistics().tasks_waiting for loaded in self._loaded.values())
 
     def take(self, need: Need) -> Lease | None:
-        """A place at once; None where the request has to wait, which `acquire` does. Raises NotLoaded."""
+        """Return a place if there is one at once, else None; then use `acquire`. Raises NotLoaded."""
         shape = self._shape(need)
-        loaded, reload, took = self._serving(need, shape), False, LOAD_DURATION
+        loaded = self._serving(need, shape)
         if loaded is None:
-            if self._loading.taken or need.model.load_time:
+            if not self._loading.value or need.model.load_time:
                 return None
-            reload = self._has(need.model)
+            reload = self._alive(need.model) is not None
             if not self._make_room(need):
                 return None
-            loaded, took = self._put(need, reload), _nanoseconds(need.model, reload)
+            loaded = self._put(need, shape, reload)
             loaded.ready.set()
-        if not loaded.ready.is_set() or not loaded.places.take():
+        if not loaded.ready.is_set():
+            return None
+        try:
+            loaded.places.acquire_nowait()
+        except WouldBlock:
             return None
         loaded.users += 1
-        return self._leased(need, shape, loaded, reload, took)
+        return self._leased(need, shape, loaded)
 
     async def acquire(self, need: Need) -> Lease:
-        """A place, when there is one. Raises NotLoaded."""
+        """Wait for a place. Raises NotLoaded."""
         shape = self._shape(need)
-        loaded, reload, took = self._serving(need, shape), False, LOAD_DURATION
+        loaded = self._serving(need, shape)
         while loaded is not None and not loaded.ready.is_set():
             await loaded.ready.wait()
             loaded = self._serving(need, shape)
         if loaded is None:
-            loaded, reload, took = await self._load(need)
+            loaded = await self._load(need, shape)
         loaded.users += 1
         try:
-            await loaded.places.wait()
+            await loaded.places.acquire()
         except BaseException:
             self._leave(loaded)
             raise
-        return self._leased(need, shape, loaded, reload, took)
+        return self._leased(need, shape, loaded)
 
     def unload(self, model: Model) -> None:
         """Let the model go, now or when its running requests have ended."""
@@ -187,80 +193,74 @@ class Scheduler:
         self._loaded = {key: entry for key, entry in self._loaded.items() if entry.alive(now)}
         return sorted(self._loaded.values(), key=lambda entry: entry.expires_at(now), reverse=True)
 
-    def _leased(self, need: Need, shape: Shape, loaded: Loaded, reload: bool, took: int) -> Lease:
+    def _shape(self, need: Need) -> Shape:
+        return Shape.wanted(need.model, need.options, need.shift, self.machine.context_length)
+
+    def _leased(self, need: Need, shape: Shape, loaded: Loaded) -> Lease:
         if need.keep_alive is not None:
             loaded.keep_alive = need.keep_alive
-        self.running += 1
+        (reload, duration), loaded.first = loaded.first, (False, LOAD_DURATION)
 
         def release() -> None:
-            self.running -= 1
             loaded.places.release()
             self._leave(loaded)
 
-        limit = None if shape.automatic else loaded.context_length
-        return Lease(loaded, limit, reload, took, release)
+        return Lease(loaded, None if shape.automatic else loaded.context_length, reload, duration, release)
 
     def _leave(self, loaded: Loaded) -> None:
         loaded.users -= 1
         loaded.idle_since = self.now()
         self._left.set()
 
-    def _has(self, model: Model) -> bool:
+    def _alive(self, model: Model) -> Loaded | None:
         loaded = self._loaded.get(model.blob_digest)
-        return loaded is not None and loaded.alive(self.now())
+        return loaded if loaded and loaded.alive(self.now()) else None
 
     def _serving(self, need: Need, shape: Shape) -> Loaded | None:
-        """The model, where it is loaded as the request needs it."""
-        loaded = self._loaded.get(need.model.blob_digest)
-        return loaded if loaded and loaded.alive(self.now()) and loaded.shape.serves(shape) else None
+        loaded = self._alive(need.model)
+        return loaded if loaded and loaded.shape.serves(shape) else None
 
-    def _shape(self, need: Need) -> Shape:
-        return Shape.wanted(need.model, need.options, need.shift, self.machine.context_length)
-
-    async def _load(self, need: Need) -> tuple[Loaded, bool, int]:
-        """The model, whether this is a reload, and the nanoseconds it took. One load at a time."""
-        if self._loading.taken and self._loading.waiting >= self.machine.max_queue:
+    async def _load(self, need: Need, shape: Shape) -> Loaded:
+        """Load the model, one at a time. Raises NotLoaded."""
+        if not self._loading.value and self.queued >= self.machine.max_queue:
             raise NotLoaded(503, BUSY)
-        await self._loading.wait()
-        try:
-            serving = self._serving(need, self._shape(need))
-            if serving is not None:  # somebody before us in the queue has loaded it
-                return serving, False, LOAD_DURATION
-            reload = self._has(need.model)
+        async with self._loading:
+            serving = self._serving(need, shape)
+            if serving is not None:  # an earlier request in the queue has loaded it
+                return serving
+            reload = self._alive(need.model) is not None
             while not self._make_room(need):
                 self._left.clear()
                 await self._left.wait()
-            return await self._loaded_over_time(need, reload), reload, _nanoseconds(need.model, reload)
-        finally:
-            self._loading.release()
+            loaded = self._put(need, shape, reload)
+            try:
+                await self._wait(need.model.load_time)
+            except BaseException:  # the client has disconnected
+                del self._loaded[need.model.blob_digest]
+                raise
+            finally:
+                loaded.ready.set()
+            return loaded
 
-    async def _loaded_over_time(self, need: Need, reload: bool) -> Loaded:
-        loaded = self._put(need, reload)
-        try:
-            await self._wait(need.model.load_time)
-        except BaseException:  # its client has gone
-            del self._loaded[need.model.blob_digest]
-            raise
-        finally:
-            loaded.ready.set()
-        return loaded
-
-    def _put(self, need: Need, reload: bool) -> Loaded:
-        """The model in memory. Raises NotLoaded where it does not fit."""
-        model, shape = need.model, self._shape(need)
+    def _put(self, need: Need, shape: Shape, reload: bool) -> Loaded:
+        """Put the model into memory. Raises NotLoaded if it does not fit."""
+        model, machine = need.model, self.machine
         largest = model.out_of_memory_above
         fitting = [context for context in shape.contexts() if largest is None or context <= largest]
         if not fitting:
             raise NotLoaded(500, OUT_OF_MEMORY)
-        places = Slots(self.machine.parallel if model.can("completion") or self.machine.parallel is None else 1)
-        loaded = Loaded(model, replace(shape, context=fitting[0]), self.machine.keep_alive, places)
+        parallel = 1 if machine.parallel and not model.can("completion") else machine.parallel or sys.maxsize
+        places = Semaphore(parallel, fast_acquire=True)
+        # a load that takes no time is not reported, or replies would depend on which request came first
+        duration = LOAD_DURATION + (round(model.load_time * 1e9) or reload * RELOAD_DURATION)
+        loaded = Loaded(model, replace(shape, context=fitting[0]), machine.keep_alive, places, (reload, duration))
         self._loaded[model.blob_digest] = loaded
         self.loads += 1
         self.reloads += reload
         return loaded
 
     def _make_room(self, need: Need) -> bool:
-        """Unload what stands in the way; False where that has requests to end first."""
+        """Unload what is in the way. Return False while that still has requests."""
         mine = self._loaded.get(need.model.blob_digest)
         if mine is not None and not self._evicted(mine):
             return False
@@ -270,15 +270,9 @@ class Scheduler:
         return self._evicted(min(loaded, key=lambda entry: (entry.users > 0, entry.keep_alive, entry.idle_since)))
 
     def _evicted(self, loaded: Loaded) -> bool:
-        """Unload the model, or have it unloaded as soon as it is idle."""
+        """Unload the model, now or when it is idle. Return whether it is unloaded."""
         loaded.keep_alive = 0.0
         if loaded.users:
             return False
         del self._loaded[loaded.model.blob_digest]
         return True
-
-
-def _nanoseconds(model: Model, reload: bool) -> int:
-    """What a load is said to take: what the model declares, else only a reload can be told from no load at all."""
-    declared = round(model.load_time * 1e9)
-    return LOAD_DURATION + (declared or reload * RELOAD_DURATION)

@@ -1,24 +1,62 @@
-"""Is the stub true to Ollama? The same probes for a real server and for a stub with the same model, and what differs.
+"""Comparison of a real Ollama with the stub: the same requests to both, and what differs in the responses.
 
-What the models say is not compared, only the form in which they say it; the words of errors are.
+The text of a model is not compared, only the form of the responses; the texts of errors are.
 """
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
 
 from mochi_stub.catalogue import Habit, Model
-from mochi_stub.probes import Probe, answered, probes
 from mochi_stub.server import StubServer
 
 PATIENCE = 600.0
-"""Seconds for one answer; a real server loads its models first."""
+"""Timeout of one response in seconds; a real server loads its models first."""
 MAX_SHOWN = 300
-"""How many characters are told of what is not there to be compared with."""
+"""Number of characters that an error shows of an unexpected response."""
+MISSING = "mochi-stub-probe-that-does-not-exist"
+HELLO = [{"role": "user", "content": "Say hello."}]
+REASONED = [{"role": "user", "content": "Say hello.\nReason: it is polite."}]
+"""A model that thinks does so here, and the stub's too."""
+CALLING = [
+    {
+        "role": "user",
+        "content": "What is the weather in Oslo? Call the tool get_weather.\n"
+        '<|instruction_start|>{"messages": [{"tool_call": [{"name": "get_weather", "args": {"city": "Oslo"}}]}]}'
+        "<|instruction_end|>",
+    }
+]
+"""The stub obeys the block, a real model the sentence."""
+BRIEF = {"num_predict": 8, "temperature": 0, "seed": 1}
+ENOUGH = {**BRIEF, "num_predict": 256}
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "The weather in a city.",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+    },
+}
+KEPT: Set[str] = {"done", "done_reason", "role", "error", "model", "status", "object"}
+"""Fields whose values are compared, not only their kinds."""
+HEADERS = ("content-type", "allow", "location")
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One request, and a capability without which it is skipped."""
+
+    name: str
+    path: str
+    body: Any = None
+    needs: str = ""
+    method: str = "POST"
 
 
 class Unverifiable(Exception):
@@ -39,16 +77,20 @@ def verify(url: str, model: str) -> int:
 
 
 def differences(url: str, name: str) -> Iterator[str]:
-    """One line for each place in which the answers differ. Raises Unverifiable."""
+    """Yield one line for each place in which the responses differ. Raises Unverifiable."""
     try:
         with httpx.Client(base_url=url, timeout=PATIENCE) as real:
             model = model_of(real, name)
             with StubServer(models=[model], speed=0) as stub, httpx.Client(base_url=stub.url) as copy:
-                for probe in probes(name):
-                    if not probe.needs or model.can(probe.needs):
-                        yield from _compared(probe, _settled(answered(real, probe)), _settled(answered(copy, probe)))
+                probes = [probe for probe in _probes(name) if not probe.needs or model.can(probe.needs)]
+                rows = [(probe.name, _answered(real, probe), _answered(copy, probe)) for probe in probes]
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
         raise Unverifiable(f"{url} cannot be probed: {error}") from None
+    for probe, there, here in rows:
+        for place in there | here:
+            if there.get(place) != here.get(place):
+                values = f"{there.get(place, 'nothing')} there, {here.get(place, 'nothing')} here"
+                yield f"{probe}: {place}: {values}"
 
 
 def model_of(client: httpx.Client, name: str) -> Model:
@@ -88,12 +130,94 @@ def _habit(client: httpx.Client, name: str, capabilities: tuple[str, ...]) -> Ha
     return "template"
 
 
-def _settled(answer: dict[str, Any]) -> dict[str, Any]:
-    """Headers that no two servers have in common are left out."""
-    return {place: value for place, value in answer.items() if value is not None}
+def _probes(model: str) -> Iterator[Probe]:
+    """Yield all requests for one model. None of them changes what is on the server."""
+    yield from (
+        Probe("root", "/", method="GET"),
+        Probe("root, head only", "/", method="HEAD"),
+        Probe("version", "/api/version", method="GET"),
+        Probe("list of models", "/api/tags", method="GET"),
+        Probe("a model", "/api/show", {"model": model}),
+        Probe("a model that is not there", "/api/show", {"model": MISSING}),
+        Probe("an unknown path", "/api/nothing", method="GET"),
+        Probe("another method", "/api/chat", method="PUT"),
+        Probe("a slash too many", "/api/tags/", method="GET"),
+    )
+    chat = {"model": model, "messages": HELLO, "options": BRIEF}
+    calling = {"tools": [TOOL], "think": False, "messages": CALLING, "options": ENOUGH}
+    parts = [{"role": "user", "content": [{"type": "text", "text": "x"}]}]
+    for name, fields, needs in (
+        ("streamed", {"think": False}, "completion"),
+        ("whole", {"think": False, "stream": False}, "completion"),
+        ("thinking", {"think": True, "messages": REASONED}, "thinking"),
+        ("thinking, whole", {"think": True, "stream": False, "messages": REASONED}, "thinking"),
+        ("a wrong wish to think", {"think": "none"}, "completion"),
+        ("tools", {**calling, "stream": False}, "tools"),
+        ("tools, streamed", calling, "tools"),
+        ("JSON", {"format": "json", "think": False, "stream": False}, "completion"),
+        ("a wrong format", {"format": "xml"}, "completion"),
+        ("log probabilities", {"logprobs": True, "top_logprobs": 2, "think": False, "stream": False}, "completion"),
+        ("too many log probabilities", {"top_logprobs": 99}, "completion"),
+        ("a wrong option", {"options": {"num_ctx": "x"}}, "completion"),
+        ("a wrong keep_alive", {"keep_alive": "abc"}, "completion"),
+        ("loading only", {"messages": []}, "completion"),
+        ("content in parts", {"messages": parts}, "completion"),
+    ):
+        yield Probe(f"chat, {name}", "/api/chat", {**chat, **fields}, needs)
+    generate = {"model": model, "prompt": "Say hello.", "options": BRIEF, "think": False}
+    yield from (
+        Probe("generate, streamed", "/api/generate", generate, "completion"),
+        Probe("generate, whole", "/api/generate", {**generate, "stream": False}, "completion"),
+        Probe("generate, raw", "/api/generate", {**generate, "raw": True, "stream": False}, "completion"),
+        Probe("generate, raw with a template", "/api/generate", {**generate, "raw": True, "template": "x"}),
+        Probe("generate, loading only", "/api/generate", {"model": model}, "completion"),
+        Probe("running models", "/api/ps", None, "completion", method="GET"),
+        Probe("generate, unloading", "/api/generate", {"model": model, "keep_alive": 0}, "completion"),
+        Probe("embed, one text", "/api/embed", {"model": model, "input": "hello"}, "embedding"),
+        Probe("embed, two texts", "/api/embed", {"model": model, "input": ["hello", "world"]}, "embedding"),
+        Probe("embed, the older way", "/api/embeddings", {"model": model, "prompt": "hello"}, "embedding"),
+        Probe("embed, nothing", "/api/embed", {"model": model, "input": ""}, "embedding"),
+        Probe("embed, no text", "/api/embed", {"model": model, "input": [1]}, "embedding"),
+        Probe("embed, a model that is not there", "/api/embed", {"model": MISSING, "input": "hello"}),
+        Probe("chat, a model that is not there", "/api/chat", {"model": MISSING, "messages": HELLO}),
+        Probe("chat, no model", "/api/chat", {"messages": HELLO}),
+        Probe("chat, no name of a model", "/api/chat", {"model": "a b", "messages": HELLO}),
+        Probe("chat, no body", "/api/chat"),
+        Probe("chat, no JSON", "/api/chat", b"xyz"),
+        Probe("chat, half a body", "/api/chat", b'{"model":'),
+        Probe("chat, a wrong type", "/api/chat", {"model": 5}),
+        Probe("generate, no model", "/api/generate", {"prompt": "x"}),
+        Probe("copy, a model that is not there", "/api/copy", {"source": MISSING, "destination": f"{model}-x"}),
+        Probe("delete, a model that is not there", "/api/delete", {"model": MISSING}, method="DELETE"),
+        Probe("delete, no model", "/api/delete", {}, method="DELETE"),
+        Probe("pull, no name of a model", "/api/pull", {"model": "a b"}),
+        Probe("create, of nothing", "/api/create", {"model": MISSING}),
+        Probe("a blob that is no digest", "/api/blobs/abc", method="HEAD"),
+    )
 
 
-def _compared(probe: Probe, real: dict[str, Any], copy: dict[str, Any]) -> Iterator[str]:
-    for place in real | copy:
-        if real.get(place) != copy.get(place):
-            yield f"{probe.name}: {place}: {real.get(place, 'nothing')} there, {copy.get(place, 'nothing')} here"
+def _answered(client: httpx.Client, probe: Probe) -> dict[str, Any]:
+    """Return what can be compared of a response: status, headers, and each kind of object in order of appearance."""
+    data = probe.body if probe.body is None or isinstance(probe.body, bytes) else json.dumps(probe.body).encode()
+    response = client.request(probe.method, probe.path, content=data)
+    found: dict[str, Any] = {"status": response.status_code}
+    found |= {name: response.headers[name] for name in HEADERS if name in response.headers}
+    try:
+        objects = [json.loads(line) for line in response.content.split(b"\n") if line]
+    except ValueError:
+        return {**found, "text": response.content.decode(errors="replace")}
+    kinds = dict.fromkeys(json.dumps(_shape(one)) for one in objects)
+    return {**found, **{f"object {number}": kind for number, kind in enumerate(kinds, 1)}}
+
+
+def _shape(value: Any, name: str = "", kept: Set[str] = KEPT) -> Any:
+    """Replace what differs from model to model by its type."""
+    if isinstance(value, Mapping):
+        if name in ("model_info", "arguments"):
+            return "object"
+        return {key: _shape(item, key, kept) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_shape(value[0], "", kept - {"model"})] if value else []
+    if name in kept:
+        return value
+    return {bool: "boolean", int: "number", float: "number", str: "text"}.get(type(value), "null")

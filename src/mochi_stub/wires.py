@@ -1,15 +1,17 @@
-"""Which wire answers where: all of them as one table, and whose client it is where they share a path.
+"""The routes of all wires as one table, and Go's rules for a path or a method that is not in it.
 
-Below `/v1` OpenAI, Anthropic and Gemini meet. A client of Gemini's or Anthropic's gives itself away by a header (or, of
-Gemini's, a key in the query); everybody else is OpenAI's.
+OpenAI, Anthropic and Gemini share paths below `/v1`. A client of Gemini or Anthropic is recognised by a header (or, for
+Gemini, a key in the query); all others get OpenAI's responses.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from html import escape
+
 from mochi_stub.answer import ANY, Answer, Handler, Request, Result, Routes, Stub
 from mochi_stub.plan import Plan
 from mochi_stub.reply import Failure
-from mochi_stub.routing import mounted
 from mochi_stub.wire.anthropic import errors as anthropic_errors
 from mochi_stub.wire.anthropic import routes as anthropic
 from mochi_stub.wire.gemini import errors as gemini_errors
@@ -20,6 +22,11 @@ from mochi_stub.wire.ollama.routes import ROUTES as OLLAMA
 from mochi_stub.wire.openai import errors as openai_errors
 from mochi_stub.wire.openai.routes import ROUTES as OPENAI
 
+PLAIN = b"text/plain"
+HTML = b"text/html; charset=utf-8"
+METHODS = b"GET,POST,PUT,PATCH,DELETE,HEAD,OPTIONS"
+DAY = b"43200"
+
 
 def health(_stub: Stub, _request: Request) -> Result:
     """GET /health"""
@@ -27,13 +34,14 @@ def health(_stub: Stub, _request: Request) -> Result:
 
 
 def by_client(path: str, method: str) -> Handler:
-    """The handler of the wire whose client asks."""
+    """Return a handler that passes requests on to the wire of the client."""
     by_provider = {"gemini": gemini.ROUTES, "anthropic": anthropic.SHARED, "openai": OPENAI}
-    handlers = {name: _handler(routes, path, method) for name, routes in by_provider.items()}
+    handlers = {name: routes[path].get(method) or routes[path][ANY] for name, routes in by_provider.items()}
     return lambda stub, request: handlers[provider(request)](stub, request)
 
 
 def provider(request: Request) -> str:
+    """Return the provider whose client sent the request."""
     headers = request.headers
     if "x-goog-api-key" in headers or "x-goog-api-client" in headers or "key" in request.query:
         return "gemini"
@@ -41,7 +49,7 @@ def provider(request: Request) -> str:
 
 
 def failure_answer(request: Request, failure: Failure) -> Answer:
-    """A failure that no wire has made, in the words of the one that was asked."""
+    """Return a failure outside of any wire in the form of the wire that was requested."""
     path = request.path
     if path.startswith("/v1/messages"):
         return anthropic_errors.failure_answer(failure, Plan.of(0, request.body))
@@ -53,29 +61,59 @@ def failure_answer(request: Request, failure: Failure) -> Answer:
     return json_answer({"error": failure.message}, failure.status)
 
 
-def _handler(routes: Routes, path: str, method: str) -> Handler:
-    return routes[path].get(method) or routes[path][ANY]
+def route(routes: Routes, request: Request) -> Handler | Answer:
+    """Return the handler or, if there is none, a redirect for an extra slash, 405 or 404."""
+    path, method = request.path, request.method
+    methods = routes.get(path)
+    if methods is None and path.endswith("/") and method in routes.get(path[:-1], {}):
+        return _redirect(path[:-1], method, request.query_string)
+    if methods is None:
+        methods = _below(routes, path)
+    handler = methods.get(method) or methods.get(ANY)
+    if handler is not None:
+        return handler
+    if methods:
+        return Answer(405, b"405 method not allowed", PLAIN, ((b"allow", ", ".join(methods).encode()),))
+    return Answer(404, b"404 page not found", PLAIN)
+
+
+def preflight(request: Request) -> Answer | None:
+    """Return the response to a CORS preflight request; everything is allowed."""
+    if request.method != "OPTIONS" or "origin" not in request.headers:
+        return None
+    wanted = request.headers.get("access-control-request-headers", "*").encode("latin-1")
+    allowed = ((b"access-control-allow-methods", METHODS), (b"access-control-allow-headers", wanted))
+    return Answer(204, headers=(*allowed, (b"access-control-max-age", DAY)), declared=False)
+
+
+def _below(routes: Routes, path: str) -> Mapping[str, Handler]:
+    """Return the methods of the nearest `/*` path above."""
+    while path:
+        path = path.rpartition("/")[0]
+        if f"{path}/*" in routes:
+            return routes[f"{path}/*"]
+    return {}
+
+
+def _redirect(path: str, method: str, query: bytes) -> Answer:
+    target = path + (f"?{query.decode('latin-1')}" if query else "")
+    location = ((b"location", target.encode("latin-1", "replace")),)
+    if method != "GET":
+        return Answer(307, b"", HTML if method == "HEAD" else b"", location)
+    return Answer(301, f'<a href="{escape(target)}">Moved Permanently</a>.\n\n'.encode(), HTML, location)
 
 
 HEALTH: Routes = {"/health": {"HEAD": health, "GET": health}}
 SHARED: Routes = {
     "/models": {"GET": by_client("/models", "GET"), ANY: by_client("/models", ANY)},
-    "/models/*": {
-        "GET": by_client("/models/*", "GET"),
-        "POST": gemini.verb,
-        ANY: by_client("/models/*", ANY),
-    },
+    "/models/*": {"GET": by_client("/models/*", "GET"), "POST": gemini.verb, ANY: by_client("/models/*", ANY)},
     "/*": {ANY: by_client("/*", ANY)},
 }
-
-ROUTES = mounted(
-    ("", HEALTH),
-    ("", OBSERVATION),
-    ("", OLLAMA),
-    ("/ollama", OLLAMA),
-    ("/v1", OPENAI),
-    ("/v1", anthropic.ROUTES),
-    ("/v1", SHARED),
-    ("/v1beta", gemini.ROUTES),
-    ("/v1alpha", gemini.ROUTES),
+_MOUNTS = (
+    *(("", HEALTH), ("", OBSERVATION), ("", OLLAMA), ("/ollama", OLLAMA)),
+    *(("/v1", OPENAI), ("/v1", anthropic.ROUTES), ("/v1", SHARED)),
+    *(("/v1beta", gemini.ROUTES), ("/v1alpha", gemini.ROUTES)),
 )
+ROUTES: Routes = {
+    f"{prefix}{path}".rstrip("/") or "/": methods for prefix, routes in _MOUNTS for path, methods in routes.items()
+}

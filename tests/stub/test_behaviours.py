@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mochi_stub import Message, Pace, Pause, Prompt, Reply, StubServer, Text
-from mochi_stub.chunks import Piece, pieces, planned_end
+from mochi_stub.chunks import Piece, paced, pieces, planned_end
 from mochi_stub.config import packaged
 from mochi_stub.lorem import lorem
-from mochi_stub.pacing import paced
 from mochi_stub.resolve import resolve
-from mochi_stub.tasks import task_answer
+from mochi_stub.unscripted import task_answer
 from tests.stub.requests import contents, send_message, send_request
 from tests.stub.validity import problems
 from tests.support.lazy import LazyModule

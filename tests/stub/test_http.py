@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from mochi_stub import Model, StubServer
-from mochi_stub.conversation import DECLARED_UP_TO
+from mochi_stub.app import DECLARED_UP_TO
 from tests.stub.requests import raw_connection, send_request
 
 PATHS = ("/api/version", "/api/status", "/api/tags", "/api/ps")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mochi_stub import Gate, Model, Reply, StubServer, Text
-from mochi_stub.loading import effective_context
+from mochi_stub.catalogue import effective_context
 from mochi_stub.scheduler import Lease, Need, Scheduler
 from tests.stub.requests import open_stream, send_message, send_request
 
@@ -38,7 +38,7 @@ def shown(scheduler: Scheduler) -> list[tuple[str, int, float]]:
     return [(one.model.name, one.context_length, one.expires_at(now) - now) for one in scheduler.loaded()]
 
 
-def test_model_stays_loaded_for_five_minutes() -> None:
+async def test_model_stays_loaded_for_five_minutes() -> None:
     times = Times()
     scheduler = Scheduler(now=times)
     use(scheduler, A)
@@ -49,21 +49,21 @@ def test_model_stays_loaded_for_five_minutes() -> None:
     assert shown(scheduler) == []
 
 
-def test_request_without_keep_alive_keeps_the_setting() -> None:
+async def test_request_without_keep_alive_keeps_the_setting() -> None:
     scheduler = Scheduler(now=Times())
     use(scheduler, A, 10)
     use(scheduler, A)
     assert shown(scheduler) == [("a", 4096, 10)]
 
 
-def test_reload_restores_the_default() -> None:
+async def test_reload_restores_the_default() -> None:
     scheduler = Scheduler(now=Times())
     use(scheduler, A, 10)
     use(scheduler, A, num_ctx=8192)
     assert shown(scheduler) == [("a", 8192, 300)]
 
 
-def test_time_starts_at_the_end_of_the_last_request() -> None:
+async def test_time_starts_at_the_end_of_the_last_request() -> None:
     times = Times()
     scheduler = Scheduler(now=times)
     running = lease(scheduler, Need(A, keep_alive=10))
@@ -74,7 +74,7 @@ def test_time_starts_at_the_end_of_the_last_request() -> None:
     assert shown(scheduler) == [("a", 4096, 6)]
 
 
-def test_unloading_waits_for_a_running_request() -> None:
+async def test_unloading_waits_for_a_running_request() -> None:
     scheduler = Scheduler(now=Times())
     running = lease(scheduler, Need(A))
     scheduler.unload(A)
@@ -83,7 +83,7 @@ def test_unloading_waits_for_a_running_request() -> None:
     assert shown(scheduler) == []
 
 
-def test_running_models_are_sorted_by_expiry() -> None:
+async def test_running_models_are_sorted_by_expiry() -> None:
     scheduler = Scheduler(now=Times())
     use(scheduler, A, 60)
     use(scheduler, B, math.inf)

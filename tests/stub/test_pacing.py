@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from mochi_stub import Failure, Gate, Reasoning, Reply, Text, ToolCall, ToolCalls
-from mochi_stub.chunks import Piece, pieces
+from mochi_stub.chunks import MAX_BATCH, Piece, paced, pieces
 from mochi_stub.lorem import lorem
-from mochi_stub.pacing import MAX_BATCH, paced
 
 
 class Clock:

@@ -41,7 +41,7 @@ def test_each_test_has_a_server_of_its_own(mochi_stub, number):
 
 
 def answer_to(stub: ScriptedStub, text: str) -> tuple[str, str]:
-    answer = send_message(stub.server, text, stream=False).json
+    answer = send_message(stub, text, stream=False).json
     return answer["message"]["content"], answer["done_reason"]
 
 
@@ -66,7 +66,7 @@ def test_functions_can_return_text_and_invalid_values_fail(mochi_stub: ScriptedS
     with pytest.raises(TypeError, match="not of 5"):
         mochi_stub.script(nonsense)
     mochi_stub.script(lambda _: nonsense)
-    answer = send_message(mochi_stub.server, "abc", stream=False)
+    answer = send_message(mochi_stub, "abc", stream=False)
     assert (answer.status, "not 5" in answer.json["error"]) == (500, True)
 
 
@@ -76,7 +76,7 @@ def test_server_starts_in_less_than_a_tenth_of_a_second() -> None:
         began = time.perf_counter()
         with ScriptedStub() as stub:
             took.append(time.perf_counter() - began)
-            assert stub.requests == []
+            assert stub.exchanges() == []
     assert min(took) < 0.1
 
 

@@ -15,9 +15,9 @@ import yaml
 
 from mochi_stub import Gate, Pause, Reply, StubServer, Text
 from mochi_stub.config import check
-from mochi_stub.matching import asked, nearest
-from mochi_stub.received import Received
-from mochi_stub.recorder import record
+from mochi_stub.recorder import Received, record
+from mochi_stub.recordings import asked
+from mochi_stub.replay import nearest
 from tests.stub.requests import RawResponse, open_stream, send_message, send_request
 from tests.support.lazy import LazyModule
 

@@ -184,7 +184,7 @@ def test_one_slot_serializes_requests_of_a_model() -> None:
         assert state(stub)["waiting"] == 0
 
 
-def test_embedding_models_have_one_slot() -> None:
+async def test_embedding_models_have_one_slot() -> None:
     scheduler = Scheduler(Machine(parallel=2))
     embedder = Need(Model("e", ("embedding",)))
     assert [scheduler.take(Need(A)) is None for _ in range(3)] == [False, False, True]

@@ -6,9 +6,8 @@ from dataclasses import fields
 import docstring_parser
 
 from mochi_stub import Machine, Model
-from mochi_stub.declared import _READERS, declared
-from mochi_stub.reading import MANNER, TYPES
-from mochi_stub.responses import Echo, Error, File, Lorem, Manner, Message, Mirror, Response, Task, Vector
+from mochi_stub.reading import MODEL, STREAM, TYPES, declared
+from mochi_stub.responses import KINDS, Error, File, Manner, Message, Response, Vector
 from tests.docs_tooling.reference.markdown import page, prose
 
 INTRODUCTION = """
@@ -39,16 +38,7 @@ ENTRIES = {
     "_default": "The answer where no trigger fits.",
     "_model": "What the model is, and how it streams: see [below](#what-a-model-is).",
 }
-RESPONSES: dict[str, type[Response]] = {
-    "message": Message,
-    "echo": Echo,
-    "mirror": Mirror,
-    "lorem": Lorem,
-    "task": Task,
-    "embedding": Vector,
-    "error": Error,
-    "file": File,
-}
+RESPONSES: dict[str, type[Response]] = {"embedding": Vector, "error": Error, "file": File}
 
 
 def stub_page() -> str:
@@ -57,7 +47,7 @@ def stub_page() -> str:
 
 def keys() -> Iterator[str]:
     """Everything that has a heading."""
-    yield from (*TOP, *ENTRIES, *(f"type: {name}" for name in TYPES), *_attributes(Message), *_READERS, *MANNER)
+    yield from (*TOP, *ENTRIES, *(f"type: {name}" for name in TYPES), *_attributes(Message), *MODEL, *STREAM)
     yield from (f"Machine.{field.name}" for field in fields(Machine))
 
 
@@ -68,13 +58,13 @@ def _groups() -> Iterator[str]:
     yield from _described(ENTRIES)
     yield "## Types of response\n\nA mapping has a `type`. A plain text is a `message`."
     for name in TYPES:
-        yield f"### `type: {name}`\n\n{_summary(RESPONSES[name])}"
-        if RESPONSES[name] is not Message:
-            yield from _listed(RESPONSES[name])
+        yield f"### `type: {name}`\n\n{KINDS.get(name) or _summary(RESPONSES[name])}"
+        if name in RESPONSES:
+            yield "\n".join(f"- `{key}`: {text}" for key, text in _attributes(RESPONSES[name]).items())
     yield "## What is said\n\nFor `message`, `echo`, `mirror`, `lorem` and `task`; `content` for `message` only."
     yield from _described(_attributes(Message))
     yield "## How it streams\n\nFor every type but `error` and `embedding`. In `_model` it is for all of its replies."
-    yield from _described({name: _attributes(Manner)[name] for name in MANNER})
+    yield from _described({name: _attributes(Manner)[name] for name in STREAM})
     yield "## What a model is\n\nAll of it is optional and inherited. A model that declares nothing can do all."
     default = declared("", {}, 0)
     yield from _described({name: f"{text}{_default(default, name)}" for name, text in _model().items()})
@@ -88,7 +78,7 @@ def _groups() -> Iterator[str]:
 
 def _model() -> dict[str, str]:
     said = _attributes(Model)
-    return {name: said[name] for name in _READERS}
+    return {name: said[name] for name in MODEL}
 
 
 def _default(made: object, name: str) -> str:
@@ -99,12 +89,6 @@ def _default(made: object, name: str) -> str:
 
 def _described(entries: dict[str, str]) -> Iterable[str]:
     return [f"### `{name}`\n\n{text}" for name, text in entries.items()]
-
-
-def _listed(kind: type[object]) -> Iterator[str]:
-    own = {} if issubclass(kind, Message) else _attributes(kind)
-    if own:
-        yield "\n".join(f"- `{name}`: {text}" for name, text in own.items())
 
 
 def _summary(kind: type[object]) -> str:

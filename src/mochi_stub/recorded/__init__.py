@@ -1,1 +1,0 @@
-"""Recorded responses of every wire, read into canonical replies."""
