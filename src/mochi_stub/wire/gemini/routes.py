@@ -1,4 +1,4 @@
-"""Gemini's HTTP interface below a version: which path and which verb does what."""
+"""Gemini's HTTP interface below a version: paths, models, verbs and embeddings."""
 
 from __future__ import annotations
 
@@ -9,18 +9,25 @@ from typing import Any
 from mochi_stub.answer import ANY, Request, Result, Routes, Stub
 from mochi_stub.catalogue import Model
 from mochi_stub.prompt import prompt_tokens
-from mochi_stub.wire.asking import Failed, completed, declared, embedded, listed
 from mochi_stub.wire.fields import Problem, read
-from mochi_stub.wire.gemini.errors import Refused, failure_answer, find_model, json_answer, refused, worded
+from mochi_stub.wire.gemini.errors import JSON, find_model, refusal
 from mochi_stub.wire.gemini.generation import generate
-from mochi_stub.wire.gemini.shapes import BATCH, COUNT, EMBED, prompt_of, text_of
-
-MODELS_PATH = "/models/"
+from mochi_stub.wire.gemini.request_schema import BATCH, COUNT, EMBED, prompt_of, text_of
+from mochi_stub.wire.provider_pipeline import (
+    Refused,
+    completed,
+    declared,
+    embedded,
+    json_answer,
+    listed,
+    refusing,
+    shortened,
+)
 
 
 def models(stub: Stub, _request: Request) -> Result:
     """GET models"""
-    return json_answer({"models": [_shown(model) for model in listed(stub.models)]})
+    return json_answer({"models": [_shown(model) for model in listed(stub.models)]}, content_type=JSON)
 
 
 def model(stub: Stub, request: Request) -> Result:
@@ -28,35 +35,27 @@ def model(stub: Stub, request: Request) -> Result:
     version, name = _named(request)
     found = declared(stub.models, name)
     if found is None:
-        return refused(404, f"Model is not found: models/{name} for api version {version}")
-    return json_answer(_shown(found))
+        raise Refused(404, f"Model is not found: models/{name} for api version {version}")
+    return json_answer(_shown(found), content_type=JSON)
 
 
-def verb(stub: Stub, request: Request) -> Result:
+def _verb(stub: Stub, request: Request) -> Result:
     """POST models/{model}:{verb}"""
     version, named = _named(request)
     name, _, action = named.rpartition(":")
-    as_list = action == "streamGenerateContent" and request.query.get("alt") != "sse"
     if action not in _VERBS:
         return unknown_path(stub, request)
-    try:
-        return _VERBS[action](stub, request, find_model(stub, name, version, action), name)
-    except Refused as refusal:
-        return refused(refusal.status, refusal.message, listed=as_list)
-    except Problem as problem:
-        return refused(400, worded(problem), listed=as_list)
-    except Failed as failed:
-        return failure_answer(failed.failure, listed=as_list)
+    return _VERBS[action](stub, request, find_model(stub, name, version, action), name)
 
 
 def unknown_path(_stub: Stub, request: Request) -> Result:
-    """Any other path."""
-    return refused(404, f"The requested URL {request.path} was not found on this server.")
+    """Any other path"""
+    raise Refused(404, f"The requested URL {request.path} was not found on this server.")
 
 
 def wrong_method(_stub: Stub, request: Request) -> Result:
-    """A known path, asked otherwise than it can be."""
-    return refused(405, f"The request method {request.method} is inappropriate for the URL {request.path}.")
+    """A known path with another method"""
+    raise Refused(405, f"The request method {request.method} is inappropriate for the URL {request.path}.")
 
 
 def _count(_stub: Stub, request: Request, model: Model, name: str) -> Result:
@@ -65,21 +64,21 @@ def _count(_stub: Stub, request: Request, model: Model, name: str) -> Result:
     if "contents" not in asked:
         raise Problem("missing", ("CountTokensRequest", "contents"))
     prompt = completed(prompt_of(asked, name, model, stream=False), model)
-    return json_answer({"totalTokens": prompt_tokens(prompt, model.chars_per_token)})
+    return json_answer({"totalTokens": prompt_tokens(prompt, model.chars_per_token)}, content_type=JSON)
 
 
 def _embed(stub: Stub, request: Request, model: Model, _name: str) -> Result:
-    return json_answer({"embedding": _vector(stub, model, read(request.body, EMBED))})
+    return json_answer({"embedding": _vector(stub, model, read(request.body, EMBED))}, content_type=JSON)
 
 
 def _embed_batch(stub: Stub, request: Request, model: Model, _name: str) -> Result:
     requests = read(request.body, BATCH)["requests"]
-    return json_answer({"embeddings": [_vector(stub, model, one) for one in requests]})
+    return json_answer({"embeddings": [_vector(stub, model, one) for one in requests]}, content_type=JSON)
 
 
 def _vector(stub: Stub, model: Model, asked: dict[str, Any]) -> dict[str, Any]:
     dimensions = asked.get("embedContentConfig", {}).get("outputDimensionality", asked.get("outputDimensionality"))
-    return {"values": embedded(stub, model, text_of(asked["content"]), dimensions)[0]}
+    return {"values": shortened(embedded(stub, model, text_of(asked["content"]))[0], dimensions)}
 
 
 _VERBS: dict[str, Callable[[Stub, Request, Model, str], Result]] = {
@@ -92,8 +91,8 @@ _VERBS: dict[str, Callable[[Stub, Request, Model, str], Result]] = {
 
 
 def _named(request: Request) -> tuple[str, str]:
-    """The API's version, and what follows `models/`."""
-    before, _, named = request.path.partition(MODELS_PATH)
+    """Return the version of the API, and what follows `models/`."""
+    before, _, named = request.path.partition("/models/")
     return before.removeprefix("/"), named
 
 
@@ -112,8 +111,10 @@ def _shown(model: Model) -> dict[str, Any]:
     }
 
 
+verb = refusing(_verb, refusal)
+_WRONG_METHOD = refusing(wrong_method, refusal)
 ROUTES: Routes = {
-    "/models": {"GET": models, ANY: wrong_method},
-    "/models/*": {"GET": model, "POST": verb, ANY: wrong_method},
-    "/*": {ANY: unknown_path},
+    "/models": {"GET": refusing(models, refusal), ANY: _WRONG_METHOD},
+    "/models/*": {"GET": refusing(model, refusal), "POST": verb, ANY: _WRONG_METHOD},
+    "/*": {ANY: refusing(unknown_path, refusal)},
 }

@@ -13,7 +13,6 @@ from mochi_stub.plan import NANOSECONDS_PER_PROMPT_TOKEN
 from mochi_stub.prompt import Message, Prompt, count_tokens
 from mochi_stub.reply import Failure
 from mochi_stub.scheduler import Lease, Need
-from mochi_stub.wire.asking import headers_of
 from mochi_stub.wire.ollama.gojson import number, number32, text
 from mochi_stub.wire.ollama.gotypes import read_body
 from mochi_stub.wire.ollama.refusals import (
@@ -27,6 +26,7 @@ from mochi_stub.wire.ollama.refusals import (
     scheduled,
 )
 from mochi_stub.wire.ollama.requests import EMBED, EMBEDDINGS, effective_options
+from mochi_stub.wire.provider_pipeline import headers_of
 
 
 def embed(stub: Stub, data: bytes) -> Result:

@@ -17,9 +17,9 @@ from mochi_stub.lorem import WORDS, stable_hash
 from mochi_stub.plan import ALPHANUMERIC, LOAD_DURATION, NANOSECONDS_PER_PROMPT_TOKEN, Plan
 from mochi_stub.prompt import Prompt, ToolCall, count_tokens, said
 from mochi_stub.reply import Failure, Logprob, Reasoning, Reply, Text, joined
-from mochi_stub.wire.asking import headers_of
 from mochi_stub.wire.ollama.gojson import dumps, text, timestamp
 from mochi_stub.wire.ollama.refusals import JSON
+from mochi_stub.wire.provider_pipeline import headers_of
 
 STREAM_ERROR = b"application/json"
 NDJSON = b"application/x-ndjson"
