@@ -155,13 +155,13 @@ def argument_pieces(call: ToolCall) -> list[str]:
     return [whole[at : at + ARGUMENT_PIECE] for at in range(0, len(whole), ARGUMENT_PIECE)]
 
 
-def embedded(stub: Stub, model: Model, text: str) -> tuple[list[float], int]:
-    """Return the vector of a text as the model makes it, and the tokens of the text.
+def embedded(stub: Stub, model: Model, name: str, text: str) -> tuple[list[float], int]:
+    """Return the vector of a text as the model of that name makes it, and the tokens of the text.
 
     Raises:
         Refused: The model fails.
     """
-    reply = stub.resolve(Prompt(model.name, "embed", (Message("user", text),)))
+    reply = stub.resolve(Prompt(name, "embed", (Message("user", text),)))
     for part in reply.parts:
         if isinstance(part, Failure):
             raise Refused(part.status, part.message, part.headers)

@@ -78,7 +78,8 @@ def _embed_batch(stub: Stub, request: Request, model: Model, _name: str) -> Resu
 
 def _vector(stub: Stub, model: Model, asked: dict[str, Any]) -> dict[str, Any]:
     dimensions = asked.get("embedContentConfig", {}).get("outputDimensionality", asked.get("outputDimensionality"))
-    return {"values": shortened(embedded(stub, model, text_of(asked["content"]))[0], dimensions)}
+    vector, _ = embedded(stub, model, model.name, text_of(asked["content"]))
+    return {"values": shortened(vector, dimensions)}
 
 
 _VERBS: dict[str, Callable[[Stub, Request, Model, str], Result]] = {

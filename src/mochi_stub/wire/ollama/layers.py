@@ -1,13 +1,14 @@
-"""What a model is made of on disk: digests of its weights and of what its Modelfile adds to them."""
+"""Layers of a model on disk: its weights, and what its Modelfile adds to them."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
 
+from mochi_stub.answer import Stub
 from mochi_stub.catalogue import PLAIN_TEMPLATE, Model
 from mochi_stub.wire.ollama.gojson import dumps
+from mochi_stub.wire.provider_pipeline import Refused
 
 _DIGEST = re.compile(r"sha256[:-]([0-9a-f]{64})")
 
@@ -16,14 +17,16 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def hexadecimal(digest: str) -> str | None:
-    """The 64 digits of `sha256:…` or `sha256-…`; None where it is neither."""
+def hexadecimal(digest: str) -> str:
+    """Return the 64 digits of `sha256:…` or `sha256-…`. Raises Refused."""
     found = _DIGEST.fullmatch(digest)
-    return found[1] if found else None
+    if found is None:
+        raise Refused(400, "invalid digest format")
+    return found[1]
 
 
 def layers(model: Model) -> list[tuple[str, int]]:
-    """Digest and bytes of each layer, the weights first."""
+    """Return the digest and the size of each layer, the weights first."""
     added = {
         "template": model.template if model.template != PLAIN_TEMPLATE else "",
         "license": model.license,
@@ -38,6 +41,6 @@ def manifest_digest(model: Model) -> str:
     return sha256(" ".join(digest for digest, _ in layers(model)).encode())
 
 
-def on_disk(models: Iterable[Model]) -> set[str]:
-    """The digests of all layers of these models."""
-    return {digest for model in models for digest, _ in layers(model)}
+def on_disk(stub: Stub) -> set[str]:
+    """Return the digests of all layers that the stub has, those of models and those that were sent as blobs."""
+    return {digest for model in stub.models for digest, _ in layers(model)} | stub.library.blobs

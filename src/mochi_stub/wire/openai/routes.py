@@ -48,7 +48,7 @@ def embeddings(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
     model = find_model(stub, body["model"])
     data, tokens = [], 0
     for index, text in enumerate(schema.texts(body["input"])):
-        vector, count = embedded(stub, model, text)
+        vector, count = embedded(stub, model, model.name, text)
         vector = shortened(vector, body.get("dimensions"))
         tokens += count
         packed = body.get("encoding_format") == "base64"
