@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, TypeAlias
 
-from mochi_stub.answer import Answer, Encoder, Generation, Handler, Request, Result, Stub
+from mochi_stub.answer import ANY, Answer, Encoder, Generation, Handler, Request, Result, Routes, Stub
 from mochi_stub.catalogue import Model
 from mochi_stub.embedding import embed, normalised
 from mochi_stub.jsontext import dumps
@@ -48,16 +48,22 @@ def checked(check: Check, handler: Callable[[Stub, Request, dict[str, Any]], Res
     return lambda stub, request: handler(stub, request, read(request.body, check))
 
 
-def refusing(handler: Handler, refusal: Refusal) -> Handler:
-    """Return the handler with its refusals turned into answers."""
+def refusing(routes: Routes, wrong_method: Handler, refusal: Refusal) -> Routes:
+    """Return the routes with refusals turned into answers, and `wrong_method` for all other methods of a path."""
 
-    def answering(stub: Stub, request: Request) -> Result:
-        try:
-            return handler(stub, request)
-        except (Refused, Problem) as error:
-            return refusal(error, stub, request)
+    def answering(handler: Handler) -> Handler:
+        def answer(stub: Stub, request: Request) -> Result:
+            try:
+                return handler(stub, request)
+            except (Refused, Problem) as error:
+                return refusal(error, stub, request)
 
-    return answering
+        return answer
+
+    return {
+        path: {method: answering(handler) for method, handler in {ANY: wrong_method, **methods}.items()}
+        for path, methods in routes.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -173,6 +179,11 @@ def embedded(stub: Stub, model: Model, name: str, text: str) -> tuple[list[float
 def shortened(vector: list[float], dimensions: int | None) -> list[float]:
     """Return the vector at unit length, cut to `dimensions` numbers."""
     return normalised(vector[:dimensions] if dimensions else vector)
+
+
+def function_tool(**fields: Any) -> dict[str, Any]:
+    """Return a tool in the form of chat completions, with those fields that are not None."""
+    return {"type": "function", "function": {name: value for name, value in fields.items() if value is not None}}
 
 
 def headers_of(failure: Failure) -> Headers:

@@ -11,18 +11,9 @@ from mochi_stub.jsontext import event
 from mochi_stub.plan import ALPHANUMERIC
 from mochi_stub.prompt import ToolCall, prompt_tokens
 from mochi_stub.reply import Failure, Reasoning, Text, joined
+from mochi_stub.wire import provider_pipeline as pipeline
 from mochi_stub.wire.anthropic.errors import error_body, failure_answer, find_model, json_answer
 from mochi_stub.wire.anthropic.request_schema import prompt_of
-from mochi_stub.wire.provider_pipeline import (
-    EVENTS,
-    Block,
-    GenerationContext,
-    argument_pieces,
-    blocks,
-    completed,
-    generated,
-    played,
-)
 
 SIGNATURE_LENGTH = 64
 _STOP_REASONS = {"length": "max_tokens", "content_filter": "refusal"}
@@ -31,23 +22,23 @@ _STOP_REASONS = {"length": "max_tokens", "content_filter": "refusal"}
 def messages(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     """POST /v1/messages"""
     model = find_model(stub, body["model"])
-    context = generated(stub, model, prompt_of(body, model), request)
-    return played(context, MessageEvents(context))
+    context = pipeline.generated(stub, model, prompt_of(body, model), request)
+    return pipeline.played(context, MessageEvents(context))
 
 
 def count_tokens(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     """POST /v1/messages/count_tokens"""
     model = find_model(stub, body["model"])
-    prompt = completed(prompt_of(body, model), model)
+    prompt = pipeline.completed(prompt_of(body, model), model)
     return json_answer({"input_tokens": prompt_tokens(prompt, model.chars_per_token)}, stub.plan(request.body))
 
 
 class MessageEvents:
     """Encoder of a message. `open` is the kind of the open content block, `index` its position."""
 
-    content_type = EVENTS
+    content_type = pipeline.EVENTS
 
-    def __init__(self, context: GenerationContext) -> None:
+    def __init__(self, context: pipeline.GenerationContext) -> None:
         self.reply, self.plan = context.reply, context.plan
         self.started = False
         self.open: type | None = None
@@ -83,7 +74,7 @@ class MessageEvents:
         return failure_answer(failure, self.plan)
 
     def whole(self) -> Answer:
-        content = [self._block(block, index) for index, block in enumerate(blocks(self.reply))]
+        content = [self._block(block, index) for index, block in enumerate(pipeline.blocks(self.reply))]
         return json_answer({**self.message, "content": content, **self._ending(), "usage": self.usage}, self.plan)
 
     def _ending(self) -> dict[str, Any]:
@@ -113,7 +104,7 @@ class MessageEvents:
 
     def _call(self, call: ToolCall) -> str:
         begun = self._begin({**self._block(call, self.index), "input": {}})
-        pieces = ["", *argument_pieces(call)]
+        pieces = ["", *pipeline.argument_pieces(call)]
         deltas = [self._delta({"type": "input_json_delta", "partial_json": piece}) for piece in pieces]
         return begun + "".join(deltas) + self._stop()
 
@@ -137,7 +128,7 @@ class MessageEvents:
         self.index += 1
         return stopped
 
-    def _block(self, block: Block, index: int) -> dict[str, Any]:
+    def _block(self, block: pipeline.Block, index: int) -> dict[str, Any]:
         if isinstance(block, ToolCall):
             made_up = f"toolu_{self.plan.id(10 + index, 24, ALPHANUMERIC)}"
             return {"type": "tool_use", "id": block.id or made_up, "name": block.name, "input": block.arguments}

@@ -20,7 +20,7 @@ from mochi_stub.wire.fields import (
     text_or,
     whole,
 )
-from mochi_stub.wire.provider_pipeline import Refused
+from mochi_stub.wire.provider_pipeline import Refused, function_tool
 
 _TEXT = {"text!": string}
 _SOURCE = {"source!": mapping}
@@ -120,10 +120,9 @@ def _options(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _function(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a tool in the form of chat completions. Anthropic's own tools have no schema."""
-    described = {"description": tool["description"]} if tool.get("description") else {}
-    schema = {"parameters": tool["input_schema"]} if "input_schema" in tool else {}
-    return {"type": "function", "function": {"name": tool["name"], **described, **schema}}
+    """Return a tool. Anthropic's own tools have no schema."""
+    description = tool.get("description") or None
+    return function_tool(name=tool["name"], description=description, parameters=tool.get("input_schema"))
 
 
 def _messages(given: Iterable[Mapping[str, Any]]) -> tuple[Message, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mochi_stub.answer import ANY, Handler, Request, Result, Routes, Stub
+from mochi_stub.answer import ANY, Request, Result, Routes, Stub
 from mochi_stub.catalogue import Model
 from mochi_stub.wire.anthropic.errors import find_model, json_answer, refusal
 from mochi_stub.wire.anthropic.messages import count_tokens, messages
@@ -40,15 +40,13 @@ def _shown(model: Model) -> dict[str, Any]:
     return {"type": "model", "id": model.name, "display_name": model.name, "created_at": moment}
 
 
-def _only(method: str, handler: Handler) -> dict[str, Handler]:
-    return {method: refusing(handler, refusal), ANY: refusing(wrong_method, refusal)}
-
-
-_UNKNOWN = {ANY: refusing(unknown_path, refusal)}
-ROUTES: Routes = {
-    "/messages": _only("POST", checked(MESSAGES, messages)),
-    "/messages/count_tokens": _only("POST", checked(COUNT, count_tokens)),
-    "/messages/*": _UNKNOWN,
+_OWN: Routes = {
+    "/messages": {"POST": checked(MESSAGES, messages)},
+    "/messages/count_tokens": {"POST": checked(COUNT, count_tokens)},
+    "/messages/*": {ANY: unknown_path},
 }
-SHARED: Routes = {"/models": _only("GET", models), "/models/*": _only("GET", model), "/*": _UNKNOWN}
+ROUTES = refusing(_OWN, wrong_method, refusal)
+SHARED = refusing(
+    {"/models": {"GET": models}, "/models/*": {"GET": model}, "/*": {ANY: unknown_path}}, wrong_method, refusal
+)
 """Paths that other providers have too."""

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any
 
 from mochi_stub.answer import Answer, Request, Stub
 from mochi_stub.catalogue import Model
 from mochi_stub.jsontext import dumps
 from mochi_stub.reply import Failure
+from mochi_stub.wire import provider_pipeline as pipeline
 from mochi_stub.wire.fields import Problem
-from mochi_stub.wire.provider_pipeline import Refused, declared, headers_of, json_answer
+from mochi_stub.wire.provider_pipeline import Refused, declared, headers_of
 
 JSON = b"application/json; charset=UTF-8"
+json_answer = partial(pipeline.json_answer, content_type=JSON)
 
 _STATUSES = {
     400: "INVALID_ARGUMENT",
@@ -53,7 +56,7 @@ def sends_list(request: Request) -> bool:
 def failure_answer(failure: Failure, *, listed: bool) -> Answer:
     """Return a failure as an answer of its own."""
     body = error_body(failure)
-    return json_answer([body] if listed else body, failure.status, headers_of(failure), JSON)
+    return json_answer([body] if listed else body, failure.status, headers_of(failure))
 
 
 def error_body(failure: Failure) -> dict[str, Any]:

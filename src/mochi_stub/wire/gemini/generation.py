@@ -13,9 +13,9 @@ from mochi_stub.plan import ALPHANUMERIC
 from mochi_stub.prompt import ToolCall
 from mochi_stub.reply import Failure, Reasoning, joined
 from mochi_stub.wire.fields import read
-from mochi_stub.wire.gemini.errors import JSON, error_body, failure_answer
+from mochi_stub.wire.gemini.errors import JSON, error_body, failure_answer, json_answer
 from mochi_stub.wire.gemini.request_schema import GENERATE, prompt_of
-from mochi_stub.wire.provider_pipeline import Block, GenerationContext, blocks, generated, json_answer, played
+from mochi_stub.wire.provider_pipeline import Block, GenerationContext, blocks, generated, played
 
 EVENTS = b"text/event-stream"
 _FINISH = {"stop": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY"}
@@ -62,7 +62,7 @@ class Candidates:
     def whole(self) -> Answer:
         shown = [block for block in blocks(self.context.reply) if self.thoughts or not isinstance(block, Reasoning)]
         parts = [self._block(block) for block in shown] or [{"text": ""}]
-        return json_answer(self._response(parts, ended=True), content_type=JSON)
+        return json_answer(self._response(parts, ended=True))
 
     def _framed(self, response: dict[str, Any]) -> str:
         if self.events:

@@ -10,7 +10,7 @@ from mochi_stub.catalogue import Model
 from mochi_stub.jsontext import dumps
 from mochi_stub.prompt import Message, Prompt, ToolCall
 from mochi_stub.wire.fields import Problem, Where, anything, array, compiled, flag, mapping, number, string, whole
-from mochi_stub.wire.provider_pipeline import Refused
+from mochi_stub.wire.provider_pipeline import Refused, function_tool
 
 _PART_DATA = {
     "text": string,
@@ -137,13 +137,9 @@ def _keyword(name: str, value: Any) -> Any:
 
 
 def _function(declaration: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a declaration in the form of chat completions."""
     schema = declaration.get("parametersJsonSchema") or json_schema(declaration.get("parameters"))
-    described = {"description": declaration["description"]} if declaration.get("description") else {}
-    return {
-        "type": "function",
-        "function": {"name": declaration["name"], **described, **({"parameters": schema} if schema else {})},
-    }
+    description = declaration.get("description") or None
+    return function_tool(name=declaration["name"], description=description, parameters=schema or None)
 
 
 def _split(content: Mapping[str, Any]) -> list[Message]:

@@ -9,34 +9,25 @@ from typing import Any
 from mochi_stub.answer import ANY, Request, Result, Routes, Stub
 from mochi_stub.catalogue import Model
 from mochi_stub.prompt import prompt_tokens
+from mochi_stub.wire import provider_pipeline as pipeline
 from mochi_stub.wire.fields import Problem, read
-from mochi_stub.wire.gemini.errors import JSON, find_model, refusal
+from mochi_stub.wire.gemini.errors import find_model, json_answer, refusal
 from mochi_stub.wire.gemini.generation import generate
 from mochi_stub.wire.gemini.request_schema import BATCH, COUNT, EMBED, prompt_of, text_of
-from mochi_stub.wire.provider_pipeline import (
-    Refused,
-    completed,
-    declared,
-    embedded,
-    json_answer,
-    listed,
-    refusing,
-    shortened,
-)
 
 
 def models(stub: Stub, _request: Request) -> Result:
     """GET models"""
-    return json_answer({"models": [_shown(model) for model in listed(stub.models)]}, content_type=JSON)
+    return json_answer({"models": [_shown(model) for model in pipeline.listed(stub.models)]})
 
 
 def model(stub: Stub, request: Request) -> Result:
     """GET models/{model}"""
     version, name = _named(request)
-    found = declared(stub.models, name)
+    found = pipeline.declared(stub.models, name)
     if found is None:
-        raise Refused(404, f"Model is not found: models/{name} for api version {version}")
-    return json_answer(_shown(found), content_type=JSON)
+        raise pipeline.Refused(404, f"Model is not found: models/{name} for api version {version}")
+    return json_answer(_shown(found))
 
 
 def _verb(stub: Stub, request: Request) -> Result:
@@ -50,12 +41,12 @@ def _verb(stub: Stub, request: Request) -> Result:
 
 def unknown_path(_stub: Stub, request: Request) -> Result:
     """Any other path"""
-    raise Refused(404, f"The requested URL {request.path} was not found on this server.")
+    raise pipeline.Refused(404, f"The requested URL {request.path} was not found on this server.")
 
 
 def wrong_method(_stub: Stub, request: Request) -> Result:
     """A known path with another method"""
-    raise Refused(405, f"The request method {request.method} is inappropriate for the URL {request.path}.")
+    raise pipeline.Refused(405, f"The request method {request.method} is inappropriate for the URL {request.path}.")
 
 
 def _count(_stub: Stub, request: Request, model: Model, name: str) -> Result:
@@ -63,23 +54,23 @@ def _count(_stub: Stub, request: Request, model: Model, name: str) -> Result:
     asked = body.get("generateContentRequest", body)
     if "contents" not in asked:
         raise Problem("missing", ("CountTokensRequest", "contents"))
-    prompt = completed(prompt_of(asked, name, model, stream=False), model)
-    return json_answer({"totalTokens": prompt_tokens(prompt, model.chars_per_token)}, content_type=JSON)
+    prompt = pipeline.completed(prompt_of(asked, name, model, stream=False), model)
+    return json_answer({"totalTokens": prompt_tokens(prompt, model.chars_per_token)})
 
 
 def _embed(stub: Stub, request: Request, model: Model, _name: str) -> Result:
-    return json_answer({"embedding": _vector(stub, model, read(request.body, EMBED))}, content_type=JSON)
+    return json_answer({"embedding": _vector(stub, model, read(request.body, EMBED))})
 
 
 def _embed_batch(stub: Stub, request: Request, model: Model, _name: str) -> Result:
     requests = read(request.body, BATCH)["requests"]
-    return json_answer({"embeddings": [_vector(stub, model, one) for one in requests]}, content_type=JSON)
+    return json_answer({"embeddings": [_vector(stub, model, one) for one in requests]})
 
 
 def _vector(stub: Stub, model: Model, asked: dict[str, Any]) -> dict[str, Any]:
     dimensions = asked.get("embedContentConfig", {}).get("outputDimensionality", asked.get("outputDimensionality"))
-    vector, _ = embedded(stub, model, model.name, text_of(asked["content"]))
-    return {"values": shortened(vector, dimensions)}
+    vector, _ = pipeline.embedded(stub, model, model.name, text_of(asked["content"]))
+    return {"values": pipeline.shortened(vector, dimensions)}
 
 
 _VERBS: dict[str, Callable[[Stub, Request, Model, str], Result]] = {
@@ -112,10 +103,10 @@ def _shown(model: Model) -> dict[str, Any]:
     }
 
 
-verb = refusing(_verb, refusal)
-_WRONG_METHOD = refusing(wrong_method, refusal)
-ROUTES: Routes = {
-    "/models": {"GET": refusing(models, refusal), ANY: _WRONG_METHOD},
-    "/models/*": {"GET": refusing(model, refusal), "POST": verb, ANY: _WRONG_METHOD},
-    "/*": {ANY: refusing(unknown_path, refusal)},
+_HANDLERS: Routes = {
+    "/models": {"GET": models},
+    "/models/*": {"GET": model, "POST": _verb},
+    "/*": {ANY: unknown_path},
 }
+ROUTES = pipeline.refusing(_HANDLERS, wrong_method, refusal)
+verb = ROUTES["/models/*"]["POST"]

@@ -11,18 +11,10 @@ from mochi_stub.fitting import Fitted, TooLong, fitted
 from mochi_stub.limits import limited
 from mochi_stub.prompt import Operation, Prompt, render
 from mochi_stub.scheduler import Lease, Need
+from mochi_stub.wire.ollama import refusals
 from mochi_stub.wire.ollama.gojson import quoted, timestamp
 from mochi_stub.wire.ollama.gotypes import Read, read_body
 from mochi_stub.wire.ollama.names import parse_name
-from mochi_stub.wire.ollama.refusals import (
-    invalid_name,
-    json_answer,
-    local_model,
-    model_required,
-    no_remote,
-    not_found,
-    scheduled,
-)
 from mochi_stub.wire.ollama.replies import ChatLines, GenerateLines
 from mochi_stub.wire.ollama.requests import CHAT, GENERATE, check_format, effective_options, to_prompt
 from mochi_stub.wire.provider_pipeline import Refused
@@ -36,8 +28,8 @@ def chat(stub: Stub, request: Request) -> Result:
     body = _read(request, "ChatRequest", CHAT)
     name = body.get("model", "")
     if not name:
-        raise model_required()
-    model = local_model(stub, name, malformed=invalid_name(), missing=not_found(name))
+        raise refusals.model_required()
+    model = refusals.local_model(stub, name, malformed=refusals.invalid_name(), missing=refusals.not_found(name))
     return _answer(stub, request, body, model, "chat")
 
 
@@ -45,7 +37,7 @@ def generate(stub: Stub, request: Request) -> Result:
     """POST /api/generate"""
     body = _read(request, "GenerateRequest", GENERATE)
     name = body.get("model", "")
-    model = local_model(stub, name, malformed=not_found(name), missing=not_found(name))
+    model = refusals.local_model(stub, name, malformed=refusals.not_found(name), missing=refusals.not_found(name))
     if body.get("raw") and any(body.get(key) for key in ("template", "system", "context")):
         raise Refused(400, "raw mode does not support template, system, or context")
     return _answer(stub, request, body, model, "generate")
@@ -65,18 +57,18 @@ def _answer(stub: Stub, request: Request, body: Mapping[str, Any], model: Model,
     loaded = {**head, **_content("assistant", operation), "done": True}
     if empty and body.get("keep_alive") == 0:
         stub.scheduler.unload(model)
-        return json_answer({**loaded, "done_reason": "unload"})
+        return refusals.json_answer({**loaded, "done_reason": "unload"})
     _check_capabilities(body, model, operation)
     options = effective_options(model, body.get("options", {}))
     need = Need(model, options, body.get("keep_alive"), body.get("shift", model.family != NEVER_SHIFTS))
     if empty:
-        return scheduled(stub, need, lambda _: json_answer({**loaded, "done_reason": "load"}))
+        return refusals.scheduled(stub, need, lambda _: refusals.json_answer({**loaded, "done_reason": "load"}))
     prompt = to_prompt(body, operation, model, options, request.body)
 
     def generated(lease: Lease) -> Answer | Generation:
         if body.get("_debug_render_only"):
             debug = {"done": False, "_debug_info": {"rendered_template": render(prompt)}}
-            return json_answer({**head, **_content("", operation), **debug})
+            return refusals.json_answer({**head, **_content("", operation), **debug})
         check_format(body.get("format"))
         fit = _fitted(prompt, need, body, lease.limit)
         stub.scheduler.truncations += fit.truncated
@@ -94,7 +86,7 @@ def _answer(stub: Stub, request: Request, body: Mapping[str, Any], model: Model,
         noted = {"truncated": fit.truncated, "dropped_messages": fit.dropped, "prompt_tokens": fit.tokens}
         return Generation(reply, lines, prompt.stream, noted)
 
-    return scheduled(stub, need, generated)
+    return refusals.scheduled(stub, need, generated)
 
 
 def _fitted(prompt: Prompt, need: Need, body: Mapping[str, Any], limit: int | None) -> Fitted:
@@ -117,7 +109,7 @@ def _options(fit: Fitted, need: Need, limit: int | None) -> Mapping[str, Any]:
 def _check_capabilities(body: Mapping[str, Any], model: Model, operation: Operation) -> None:
     name = body["model"]
     if model.remote:
-        raise no_remote()
+        raise refusals.no_remote()
     if body.get("think") and not model.can("thinking"):
         raise Refused(400, f"{quoted(name)} does not support thinking")
     if not model.can("completion"):

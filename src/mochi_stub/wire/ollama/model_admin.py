@@ -11,8 +11,7 @@ from mochi_stub.catalogue import Model
 from mochi_stub.reply import Failure
 from mochi_stub.wire.ollama.gojson import quoted, timestamp
 from mochi_stub.wire.ollama.gotypes import BOOL, STRING, anything, mapping, read_body
-from mochi_stub.wire.ollama.layers import hexadecimal, layers, manifest_digest, on_disk, sha256
-from mochi_stub.wire.ollama.models import short_name
+from mochi_stub.wire.ollama.models import hexadecimal, layers, manifest_digest, on_disk, sha256, short_name
 from mochi_stub.wire.ollama.names import Name, find, parse_name
 from mochi_stub.wire.ollama.pull_push import Step, progress
 from mochi_stub.wire.ollama.refusals import invalid_name, model_required, not_found

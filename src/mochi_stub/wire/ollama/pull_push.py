@@ -14,7 +14,7 @@ from mochi_stub.chunks import Piece
 from mochi_stub.reply import Failure, Part, Reply, Text
 from mochi_stub.wire.ollama.gojson import dumps, quoted
 from mochi_stub.wire.ollama.gotypes import BOOL, STRING, read_body
-from mochi_stub.wire.ollama.layers import layers, on_disk
+from mochi_stub.wire.ollama.models import layers, on_disk
 from mochi_stub.wire.ollama.names import Name, find, parse_name
 from mochi_stub.wire.ollama.refusals import invalid_name, model_required
 

@@ -10,7 +10,7 @@ from mochi_stub.answer import Answer, Generation, Handler, Scheduled, Stub
 from mochi_stub.catalogue import Model
 from mochi_stub.reply import Failure
 from mochi_stub.scheduler import Lease, Need
-from mochi_stub.wire.ollama.gojson import dumps, quoted
+from mochi_stub.wire.ollama.gojson import dumps
 from mochi_stub.wire.ollama.names import find, parse_name, routed
 from mochi_stub.wire.provider_pipeline import Headers, Refused, headers_of
 
@@ -69,7 +69,3 @@ def local_model(stub: Stub, name: str, *, malformed: Refused, missing: Refused) 
 
 def not_found(name: str) -> Refused:
     return Refused(404, f"model '{name}' not found")
-
-
-def not_pulled(name: str) -> Refused:
-    return Refused(404, f"model {quoted(name)} not found, try pulling it first")

@@ -26,8 +26,8 @@ NDJSON = b"application/x-ndjson"
 
 
 @dataclass
-class _Lines:
-    """Common part of the encoders of both endpoints. The subclasses define the keys.
+class ChatLines:
+    """Encoder of `/api/chat`: contents are in `message`.
 
     `top_logprobs` is None if the request wants no log probabilities. `load_duration` is in nanoseconds.
     """
@@ -155,28 +155,14 @@ class _Lines:
 
     def _frame(self, *, thinking: bool) -> tuple[str, str]:
         """Return the text before and after a piece of content on its line."""
-        raise NotImplementedError
-
-    def _seam(self, *, opens: bool) -> tuple[str, ...]:
-        """Return the contents that are sent where thinking begins or ends."""
-        raise NotImplementedError
-
-    def _call_fields(self, calls: list[ToolCall]) -> str:
-        raise NotImplementedError
-
-    def _final(self, content: str, thinking: str, calls: list[ToolCall], logprobs: list[Piece]) -> str:
-        raise NotImplementedError
-
-
-class ChatLines(_Lines):
-    """`/api/chat`: contents are in `message`."""
-
-    def _frame(self, *, thinking: bool) -> tuple[str, str]:
         key = '"content":"","thinking":' if thinking else '"content":'
         return f'","message":{{"role":"assistant",{key}', '},"done":false'
 
     def _seam(self, *, opens: bool) -> tuple[str, ...]:
-        """With a format, Go-rendered models start a second generation behind the thinking, which shows."""
+        """Return the contents that are sent where thinking begins or ends.
+
+        With a format, Go-rendered models start a second generation behind the thinking.
+        """
         return () if opens or self.native or self.prompt.format is None else ("",)
 
     def _call_fields(self, calls: list[ToolCall]) -> str:
@@ -189,8 +175,8 @@ class ChatLines(_Lines):
         return f'{self._ended()},"message":{message},"done":true,"done_reason":"{reason}"{shown}{self._counters()}}}'
 
 
-class GenerateLines(_Lines):
-    """`/api/generate`: contents are at the top. The thinking of native models is not separated."""
+class GenerateLines(ChatLines):
+    """Encoder of `/api/generate`: contents are at the top. The thinking of native models is not separated."""
 
     def _frame(self, *, thinking: bool) -> tuple[str, str]:
         key = '"response":"","thinking":' if thinking and not self.native else '"response":'

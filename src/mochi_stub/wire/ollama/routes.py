@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 from mochi_stub.answer import Answer, Handler, Request, Result, Routes, Stub
-from mochi_stub.wire.ollama import models
+from mochi_stub.wire.ollama import models, refusals
 from mochi_stub.wire.ollama.embeddings import embed, embeddings
 from mochi_stub.wire.ollama.generation import chat, generate
 from mochi_stub.wire.ollama.gotypes import read_body
 from mochi_stub.wire.ollama.model_admin import copy, create, delete, find_blob, send_blob
 from mochi_stub.wire.ollama.names import parse_name, routed
 from mochi_stub.wire.ollama.pull_push import pull, push
-from mochi_stub.wire.ollama.refusals import (
-    invalid_name,
-    json_answer,
-    local_model,
-    model_required,
-    no_remote_details,
-    not_found,
-    refusing,
-)
 from mochi_stub.wire.ollama.requests import SHOW
 
 VERSION = "0.33.0"
@@ -32,23 +23,23 @@ def root(_stub: Stub, _request: Request) -> Result:
 
 def version(_stub: Stub, _request: Request) -> Result:
     """GET /api/version"""
-    return json_answer({"version": VERSION})
+    return refusals.json_answer({"version": VERSION})
 
 
 def status(_stub: Stub, _request: Request) -> Result:
     """GET /api/status: the stub has no cloud"""
-    return json_answer({"cloud": {"disabled": True, "source": "env"}})
+    return refusals.json_answer({"cloud": {"disabled": True, "source": "env"}})
 
 
 def tags(stub: Stub, _request: Request) -> Result:
     """GET /api/tags"""
-    return json_answer(models.tags(stub.models))
+    return refusals.json_answer(models.tags(stub.models))
 
 
 def ps(stub: Stub, _request: Request) -> Result:
     """GET /api/ps"""
     now = stub.scheduler.now()
-    return json_answer({"models": [models.running(loaded, now) for loaded in stub.scheduler.loaded()]})
+    return refusals.json_answer({"models": [models.running(loaded, now) for loaded in stub.scheduler.loaded()]})
 
 
 def show(stub: Stub, request: Request) -> Result:
@@ -56,15 +47,16 @@ def show(stub: Stub, request: Request) -> Result:
     body = read_body(request.body, "ShowRequest", SHOW)
     name = body.get("model") or body.get("name") or ""
     if not name:
-        raise model_required()
+        raise refusals.model_required()
     bare, place = routed(name)
     if place == "cloud":
-        raise no_remote_details()
+        raise refusals.no_remote_details()
     parsed = parse_name(bare)
-    model = local_model(stub, name, malformed=invalid_name(), missing=not_found(parsed.short if parsed else name))
+    missing = refusals.not_found(parsed.short if parsed else name)
+    model = refusals.local_model(stub, name, malformed=refusals.invalid_name(), missing=missing)
     if model.remote:
-        raise no_remote_details()
-    return json_answer(models.show(model))
+        raise refusals.no_remote_details()
+    return refusals.json_answer(models.show(model))
 
 
 def _reading(handler: Handler) -> dict[str, Handler]:
@@ -90,5 +82,6 @@ _HANDLERS: Routes = {
     "/api/blobs/*": {"POST": send_blob, "HEAD": find_blob},
 }
 ROUTES: Routes = {
-    path: {method: refusing(handler) for method, handler in methods.items()} for path, methods in _HANDLERS.items()
+    path: {method: refusals.refusing(handler) for method, handler in methods.items()}
+    for path, methods in _HANDLERS.items()
 }

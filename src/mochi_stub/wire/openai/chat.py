@@ -12,17 +12,9 @@ from mochi_stub.jsontext import dumps, event
 from mochi_stub.plan import ALPHANUMERIC
 from mochi_stub.prompt import Prompt, ToolCall
 from mochi_stub.reply import Choice, Failure, Part, Reasoning, Reply, Text
+from mochi_stub.wire import provider_pipeline as pipeline
 from mochi_stub.wire.openai.errors import failure_answer, failure_error, find_model
 from mochi_stub.wire.openai.request_schema import check_chat, check_tools, messages, options, reply_format
-from mochi_stub.wire.provider_pipeline import (
-    EVENTS,
-    Counts,
-    GenerationContext,
-    argument_pieces,
-    generated,
-    json_answer,
-    played,
-)
 
 
 def chat(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
@@ -30,8 +22,8 @@ def chat(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     model = find_model(stub, body["model"])
     check_chat(model, "v1/chat/completions")
     check_tools(model, body.get("tools"))
-    context = generated(stub, model, _prompt(body, model), request)
-    return played(context, ChatChunks(context, body))
+    context = pipeline.generated(stub, model, _prompt(body, model), request)
+    return pipeline.played(context, ChatChunks(context, body))
 
 
 def _prompt(body: Mapping[str, Any], model: Model) -> Prompt:
@@ -56,7 +48,7 @@ class ChunkEncoder:
     `facts` are the fields that begin every chunk. `usage` is sent last if the request has `include_usage`.
     """
 
-    content_type = EVENTS
+    content_type = pipeline.EVENTS
 
     def __init__(self, facts: dict[str, Any], usage: dict[str, Any], body: Mapping[str, Any]) -> None:
         self.facts, self.usage = facts, usage
@@ -90,7 +82,7 @@ class ChunkEncoder:
 class ChatChunks(ChunkEncoder):
     """Encoder of a chat. All `n` choices have the same content, except in a reply that has choices of its own."""
 
-    def __init__(self, context: GenerationContext, body: Mapping[str, Any]) -> None:
+    def __init__(self, context: pipeline.GenerationContext, body: Mapping[str, Any]) -> None:
         reply, self.plan = context.reply, context.plan
         self.reply = reply
         self.replies = _by_choice(reply) or dict.fromkeys(range(body.get("n", 1)), reply)
@@ -122,7 +114,9 @@ class ChatChunks(ChunkEncoder):
             {"index": index, "message": self._message(reply), "logprobs": None, "finish_reason": self.reason}
             for index, reply in self.replies.items()
         ]
-        return json_answer({**self.facts, "object": "chat.completion", "choices": choices, "usage": self.usage})
+        return pipeline.json_answer(
+            {**self.facts, "object": "chat.completion", "choices": choices, "usage": self.usage}
+        )
 
     def piece(self, piece: Piece) -> str:
         kind = piece.kind
@@ -145,7 +139,7 @@ class ChatChunks(ChunkEncoder):
         place = self.calls_of_choice
         entry = {"index": place, "id": self._call_id(call), "type": "function"}
         first = dumps([{**entry, "function": {"name": call.name, "arguments": ""}}])
-        rest = [dumps([{"index": place, "function": {"arguments": piece}}]) for piece in argument_pieces(call)]
+        rest = [dumps([{"index": place, "function": {"arguments": piece}}]) for piece in pipeline.argument_pieces(call)]
         self.calls_of_choice += 1
         return "".join(
             [
@@ -200,7 +194,7 @@ def _by_choice(reply: Reply) -> dict[int, Reply]:
     return {index: Reply(parts) for index, parts in found.items()}
 
 
-def completion_usage(counts: Counts, choices: int = 1) -> dict[str, Any]:
+def completion_usage(counts: pipeline.Counts, choices: int = 1) -> dict[str, Any]:
     """Return the usage of a chat or text completion. Every choice generates the output once."""
     output = counts.output * choices
     return {

@@ -14,19 +14,10 @@ from mochi_stub.jsontext import dumps, event
 from mochi_stub.plan import ALPHANUMERIC
 from mochi_stub.prompt import ToolCall
 from mochi_stub.reply import Failure, Reasoning
+from mochi_stub.wire import provider_pipeline as pipeline
 from mochi_stub.wire.openai.errors import failure_answer, find_model
 from mochi_stub.wire.openai.request_schema import check_chat, check_tools
 from mochi_stub.wire.openai.responses_input import prompt_of
-from mochi_stub.wire.provider_pipeline import (
-    EVENTS,
-    GenerationContext,
-    Refused,
-    argument_pieces,
-    blocks,
-    generated,
-    json_answer,
-    played,
-)
 
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 _FIRST_ITEM_ID = 1000
@@ -41,17 +32,17 @@ def responses(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     earlier = body.get("previous_response_id")
     if earlier is not None:
         message = f"Previous response with id '{earlier}' not found."
-        raise Refused(400, message, param="previous_response_id", code="previous_response_not_found")
-    context = generated(stub, model, prompt_of(body, model), request)
-    return played(context, ResponseEvents(context, body))
+        raise pipeline.Refused(400, message, param="previous_response_id", code="previous_response_not_found")
+    context = pipeline.generated(stub, model, prompt_of(body, model), request)
+    return pipeline.played(context, ResponseEvents(context, body))
 
 
 class ResponseEvents:
     """Encoder of a response. `items` are the finished items; the open one has the kind `open` and the pieces `text`."""
 
-    content_type = EVENTS
+    content_type = pipeline.EVENTS
 
-    def __init__(self, context: GenerationContext, body: Mapping[str, Any]) -> None:
+    def __init__(self, context: pipeline.GenerationContext, body: Mapping[str, Any]) -> None:
         self.context, self.body, self.plan = context, body, context.plan
         self.items: list[dict[str, Any]] = []
         self.open: type | None = None
@@ -76,11 +67,11 @@ class ResponseEvents:
         return failure_answer(failure)
 
     def whole(self) -> Answer:
-        for block in blocks(self.context.reply):
+        for block in pipeline.blocks(self.context.reply):
             self._piece(Piece(type(block), block if isinstance(block, ToolCall) else block.content, 0))
         status = self._status()
         self._close(status)
-        return json_answer(self._response(status))
+        return pipeline.json_answer(self._response(status))
 
     def _event(self, name: str, **fields: Any) -> str:
         """Return one event with the next number."""
@@ -162,7 +153,7 @@ class ResponseEvents:
         return "".join(
             [
                 self._event("response.output_item.added", output_index=index, item=begun),
-                *[self._event(f"{name}.delta", **place, delta=piece) for piece in argument_pieces(call)],
+                *[self._event(f"{name}.delta", **place, delta=piece) for piece in pipeline.argument_pieces(call)],
                 self._event(f"{name}.done", **place, arguments=item["arguments"]),
                 self._event("response.output_item.done", output_index=index, item=item),
             ]

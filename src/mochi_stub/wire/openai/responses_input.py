@@ -9,6 +9,7 @@ from mochi_stub.catalogue import Model
 from mochi_stub.prompt import Message, Prompt, ToolCall
 from mochi_stub.wire.fields import Where, anything, compiled, flag, mapping, number, string, tagged, text_or, whole
 from mochi_stub.wire.openai.request_schema import EFFORT, TEXT, arguments, options, reply_format, text_and_images
+from mochi_stub.wire.provider_pipeline import function_tool
 
 _CONTENT = text_or(
     [
@@ -69,23 +70,21 @@ def prompt_of(body: Mapping[str, Any], model: Model) -> Prompt:
     """Return the request as a prompt for this model."""
     effort = body.get("reasoning", {}).get("effort")
     wanted = body.get("text", {}).get("format", {})
-    functions = [tool for tool in body.get("tools", ()) if tool["type"] == "function"]
+    functions = [
+        function_tool(**{name: tool.get(name) for name in ("name", "description", "parameters", "strict")})
+        for tool in body.get("tools", ())
+        if tool["type"] == "function"
+    ]
     return Prompt(
         model=body["model"],
         messages=_messages(body),
-        tools=tuple(map(_function, functions)) if body.get("tool_choice") != "none" else (),
+        tools=tuple(functions) if body.get("tool_choice") != "none" else (),
         think=effort,
         thinks=model.can("thinking") and effort != "none",
         format=reply_format(wanted.get("type"), wanted),
         options=options(body, body.get("max_output_tokens")),
         stream=body.get("stream", False),
     )
-
-
-def _function(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a tool in the form of chat completions."""
-    names = ("name", "description", "parameters", "strict")
-    return {"type": "function", "function": {name: tool[name] for name in names if tool.get(name) is not None}}
 
 
 def _messages(body: Mapping[str, Any]) -> tuple[Message, ...]:

@@ -7,40 +7,31 @@ import struct
 from datetime import datetime, timezone
 from typing import Any
 
-from mochi_stub.answer import ANY, Handler, Request, Result, Routes, Stub
+from mochi_stub.answer import ANY, Request, Result, Routes, Stub
 from mochi_stub.catalogue import Model
+from mochi_stub.wire import provider_pipeline as pipeline
 from mochi_stub.wire.openai import request_schema as schema
 from mochi_stub.wire.openai.chat import chat
 from mochi_stub.wire.openai.completions import completions
 from mochi_stub.wire.openai.errors import find_model, refusal
 from mochi_stub.wire.openai.responses import responses
 from mochi_stub.wire.openai.responses_input import RESPONSE
-from mochi_stub.wire.provider_pipeline import (
-    Refused,
-    checked,
-    declared,
-    embedded,
-    json_answer,
-    listed,
-    refusing,
-    shortened,
-)
 
 OWNER = "mochi-stub"
 
 
 def models(stub: Stub, _request: Request) -> Result:
     """GET /v1/models"""
-    return json_answer({"object": "list", "data": [_shown(model) for model in listed(stub.models)]})
+    return pipeline.json_answer({"object": "list", "data": [_shown(model) for model in pipeline.listed(stub.models)]})
 
 
 def model(stub: Stub, request: Request) -> Result:
     """GET /v1/models/{id}"""
     name = request.path.partition("/models/")[2]
-    found = declared(stub.models, name)
+    found = pipeline.declared(stub.models, name)
     if found is None:
-        raise Refused(404, f"The model '{name}' does not exist", param="model")
-    return json_answer(_shown(found))
+        raise pipeline.Refused(404, f"The model '{name}' does not exist", param="model")
+    return pipeline.json_answer(_shown(found))
 
 
 def embeddings(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
@@ -48,23 +39,23 @@ def embeddings(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
     model = find_model(stub, body["model"])
     data, tokens = [], 0
     for index, text in enumerate(schema.texts(body["input"])):
-        vector, count = embedded(stub, model, model.name, text)
-        vector = shortened(vector, body.get("dimensions"))
+        vector, count = pipeline.embedded(stub, model, model.name, text)
+        vector = pipeline.shortened(vector, body.get("dimensions"))
         tokens += count
         packed = body.get("encoding_format") == "base64"
         data.append({"object": "embedding", "index": index, "embedding": _packed(vector) if packed else vector})
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-    return json_answer({"object": "list", "data": data, "model": body["model"], "usage": usage})
+    return pipeline.json_answer({"object": "list", "data": data, "model": body["model"], "usage": usage})
 
 
 def wrong_method(_stub: Stub, request: Request) -> Result:
     """A known path with another method"""
-    raise Refused(405, f"Not allowed to {request.method} on {request.path}.", code="method_not_supported")
+    raise pipeline.Refused(405, f"Not allowed to {request.method} on {request.path}.", code="method_not_supported")
 
 
 def unknown_path(_stub: Stub, request: Request) -> Result:
     """Any other path"""
-    raise Refused(404, f"Invalid URL ({request.method} {request.path})", code=None)
+    raise pipeline.Refused(404, f"Invalid URL ({request.method} {request.path})", code=None)
 
 
 def _shown(model: Model) -> dict[str, Any]:
@@ -77,16 +68,13 @@ def _packed(vector: list[float]) -> str:
     return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
 
 
-def _only(method: str, handler: Handler) -> dict[str, Handler]:
-    return {method: refusing(handler, refusal), ANY: refusing(wrong_method, refusal)}
-
-
-ROUTES: Routes = {
-    "/chat/completions": _only("POST", checked(schema.CHAT, chat)),
-    "/completions": _only("POST", checked(schema.COMPLETION, completions)),
-    "/responses": _only("POST", checked(RESPONSE, responses)),
-    "/embeddings": _only("POST", checked(schema.EMBEDDING, embeddings)),
-    "/models": _only("GET", models),
-    "/models/*": _only("GET", model),
-    "/*": {ANY: refusing(unknown_path, refusal)},
+_HANDLERS: Routes = {
+    "/chat/completions": {"POST": pipeline.checked(schema.CHAT, chat)},
+    "/completions": {"POST": pipeline.checked(schema.COMPLETION, completions)},
+    "/responses": {"POST": pipeline.checked(RESPONSE, responses)},
+    "/embeddings": {"POST": pipeline.checked(schema.EMBEDDING, embeddings)},
+    "/models": {"GET": models},
+    "/models/*": {"GET": model},
+    "/*": {ANY: unknown_path},
 }
+ROUTES = pipeline.refusing(_HANDLERS, wrong_method, refusal)
