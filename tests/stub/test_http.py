@@ -8,8 +8,7 @@ import pytest
 
 from mochi_stub import Model, StubServer
 from mochi_stub.conversation import DECLARED_UP_TO
-from tests.stub.requests import raw_connection, send_message, send_request
-from tests.support.instructions import instruct, words
+from tests.stub.requests import raw_connection, send_request
 
 PATHS = ("/api/version", "/api/status", "/api/tags", "/api/ps")
 
@@ -118,27 +117,6 @@ def test_connection_works_after_an_ignored_upgrade(stub: StubServer) -> None:
         answered = connection.makefile("rb").read()
     assert answered.count(b"HTTP/1.1 200 OK") == 2
     assert answered.endswith(b'{"version":"0.33.0"}')
-
-
-def test_pipelined_requests_are_answered_in_order(stub: StubServer) -> None:
-    first = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
-    second = b"GET /x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-    with raw_connection(stub, first + second) as connection:
-        answered = connection.makefile("rb").read()
-    assert answered.index(b"Ollama is running") < answered.index(b"404 page not found")
-
-
-def test_client_that_expects_it_is_told_to_send_the_body(stub: StubServer) -> None:
-    headers = b"Host: x\r\nExpect: 100-continue\r\nConnection: close\r\nContent-Length: 15\r\n\r\n"
-    with raw_connection(stub, b"POST /api/show HTTP/1.1\r\n" + headers) as connection:
-        assert connection.recv(64) == b"HTTP/1.1 100 Continue\r\n\r\n"
-        connection.sendall(b'{"model":"map"}')
-        assert connection.makefile("rb").read().startswith(b"HTTP/1.1 200 OK")
-
-
-def test_reply_that_is_larger_than_all_buffers_is_complete(stub: StubServer) -> None:
-    answer = send_message(stub, instruct(words(400_000)), stream=False)
-    assert len(answer.json["message"]["content"].split()) == 400_002  # with the label at both ends
 
 
 def test_connect_method_is_refused(stub: StubServer) -> None:
