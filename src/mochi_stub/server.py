@@ -9,16 +9,14 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import httptools
-import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from mochi_stub.answer import Stub
 from mochi_stub.app import App
 from mochi_stub.catalogue import DEFAULT_MODELS, Model
 from mochi_stub.config import Config, packaged
+from mochi_stub.connection import Application, Connection
 from mochi_stub.journal import Exchange, Journal
 from mochi_stub.library import Library
 from mochi_stub.live import ConfiguredLibrary, LiveConfig
@@ -30,10 +28,14 @@ from mochi_stub.resolve import resolver
 from mochi_stub.scheduler import Machine, Scheduler
 from mochi_stub.wires import ROUTES
 
+loops: ModuleType
+try:
+    import uvloop as loops
+except ImportError:  # on Windows
+    loops = asyncio
+
 if TYPE_CHECKING:
     from mochi_stub.recorder import Recorder
-
-DAY = 24 * 3600
 
 Resolve = Callable[[Prompt], "Reply | str | None"]
 
@@ -41,11 +43,11 @@ Resolve = Callable[[Prompt], "Reply | str | None"]
 class StubServer:
     """A deterministic LLM server.
 
-    `config` names a file of models and what they answer; without it and without `models` there are the default ones.
-    `resolve` scripts the replies; where it returns None the configuration answers, or the default behaviour. The same
-    `seed` and request give the same bytes. `speed` 2 is twice as fast, 0 does not wait at all.
-    `machine` is what Ollama's scheduler has to do with; by default nothing ever waits for anything else. `record`
-    (made by `mochi_stub.recorder.record`) passes every request on to a real server and writes down what it says.
+    `config` names a file of models and their replies; without it and without `models` the default models are served.
+    `resolve` scripts the replies; if it returns None, the configuration or the default behaviour replies. The same
+    `seed` and request give the same bytes. A `speed` of 2 halves all waiting, 0 removes it. `machine` sets the limits
+    of Ollama's scheduler; by default no request waits for another. A `record` (see `mochi_stub.recorder.record`)
+    passes every request on to a real server and records its responses.
 
         with StubServer(speed=0) as stub:
             ollama.Client(stub.url).chat("mochi", messages=[...])
@@ -76,33 +78,30 @@ class StubServer:
         self._record = record
         self.machine = machine or Machine()
         self._journal = Journal()
-        self._thread: threading.Thread | None = None
-        self._server: _Server | None = None
+        self._service: _Service | None = None
 
     @property
     def url(self) -> str:
-        """Where this machine finds the server; one that listens on all addresses is on the loopback too."""
+        """URL of the server on this machine. A server on all addresses is reached over the loopback address."""
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104  # not to listen on
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
     def start(self) -> StubServer:
-        """Bind the socket and return when the server answers. Raises OSError where the port is taken."""
+        """Bind the socket and return when the server answers. Raises OSError if the port is taken."""
         bound = self._bind()
         self.port = bound.getsockname()[1]
-        started = threading.Event()
-        self._server = _Server(self._config(), started)
-        self._thread = threading.Thread(target=_run, args=(self._server, bound), name="mochi-stub", daemon=True)
-        self._thread.start()
-        started.wait()
+        self._service = _Service(self._app(), bound)
+        self._service.start()
+        self._service.running.wait()
         return self
 
     def stop(self, grace: float = 0.0) -> None:
-        """End open streams, after `grace` seconds without new requests, and wait until the server is gone."""
-        if self._server is not None and self._thread is not None:
-            if self._thread.is_alive():
-                self._server.leave(grace)
-            self._thread.join()
-        self._server = self._thread = None
+        """Close all connections and wait until the server has ended. Open streams have `grace` seconds to complete."""
+        if self._service is not None:
+            if self._service.is_alive():
+                self._service.leave(grace)
+            self._service.join()
+        self._service = None
 
     def __enter__(self) -> StubServer:
         return self.start()
@@ -111,11 +110,11 @@ class StubServer:
         self.stop()
 
     def exchanges(self) -> list[Exchange]:
-        """What was asked so far and how it went, oldest first; a snapshot."""
+        """Return a snapshot of all requests and their outcome, oldest first."""
         return self._journal.exchanges()
 
     def wait_for(self, condition: Callable[[list[Exchange]], bool], timeout: float = 5) -> list[Exchange]:
-        """Block until the condition holds of the exchanges. Raises TimeoutError."""
+        """Block until the condition holds for the exchanges. Raises TimeoutError."""
         return self._journal.wait_for(condition, timeout)
 
     def clear_exchanges(self) -> None:
@@ -123,7 +122,6 @@ class StubServer:
         self._journal.clear()
 
     def _configuration(self) -> Config | None:
-        """What is in force."""
         if self._live is not None:
             return self._live.current
         return packaged() if self._models is None else None
@@ -134,7 +132,7 @@ class StubServer:
         return Library((*DEFAULT_MODELS, *packaged().models) if self._models is None else self._models)
 
     def _state(self, library: Library) -> tuple[object, int] | None:
-        """What replies are made from; None where the same request may be answered otherwise, or takes its time."""
+        """Return what replies depend on; None if equal requests may get different replies, or replies that wait."""
         if self._speed or self._script is not None:
             return None
         config = self._configuration()
@@ -144,30 +142,18 @@ class StubServer:
         if self._speed:
             await asyncio.sleep(seconds / self._speed)
 
-    def _config(self) -> uvicorn.Config:
+    def _app(self) -> Application:
         scheduler = Scheduler(self.machine, wait=self._load)
         stub = Stub(self._library(), resolver(self._configuration, self._script), scheduler, self._journal, self._seed)
-        remembered = Remembered(lambda: self._state(stub.library))
-        app: Any = App(
+        app = App(
             stub,
             ROUTES,
             self._journal,
             replay=Replay(self._configuration, ROUTES),
-            remembered=remembered,
+            remembered=Remembered(lambda: self._state(stub.library)),
             speed=self._speed,
         )
-        if self._record is not None:
-            app = self._record.app(self._journal, app)
-        return uvicorn.Config(
-            app,
-            http=_Protocol,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            server_header=False,
-            proxy_headers=False,
-            timeout_keep_alive=DAY,  # Go's server does not close idle connections at all
-        )
+        return app if self._record is None else self._record.app(self._journal, app)
 
     def _bind(self) -> socket.socket:
         try:
@@ -178,100 +164,50 @@ class StubServer:
             return _bound(self.host, 0)
 
 
-class _Protocol(HttpToolsProtocol):
-    """HTTP/1.1 and nothing else.
+class _Service(threading.Thread):
+    """The thread that serves the application on a bound socket."""
 
-    Without uvicorn's access log: the journal has it, and the logger may belong to another server of the process.
-    A wish for another protocol is not granted, as in Go's server. Java's client asks for HTTP/2 with every request, and
-    the parser takes the body of such a request for the other protocol's; so its head is read again without the wish.
-    """
+    def __init__(self, app: Application, bound: socket.socket) -> None:
+        super().__init__(name="mochi-stub", daemon=True)
+        self.app = app
+        self.bound = bound
+        self.running = threading.Event()
+        self.loop: asyncio.AbstractEventLoop = loops.new_event_loop()
+        self.leaving = asyncio.Event()
+        self.grace = 0.0
 
-    def __init__(self, *arguments: Any, **keywords: Any) -> None:
-        super().__init__(*arguments, **keywords)
-        self.access_log = False
-
-    def data_received(self, data: bytes) -> None:
-        self._unset_keepalive_if_required()
+    def run(self) -> None:
         try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade as wish:
-            if self.scope["method"] == "CONNECT":
-                self.send_400_response("Invalid HTTP request received.")
-                return
-            self.parser = httptools.HttpRequestParser(self)
-            self.data_received(self._head() + data[wish.args[0] :])
-        except httptools.HttpParserError:
-            self.send_400_response("Invalid HTTP request received.")
-
-    def _should_upgrade(self) -> bool:
-        """True keeps the base class from starting the request while its head has a wish in it."""
-        return True
-
-    def _head(self) -> bytes:
-        """The request's head without its wish for another protocol."""
-        left = [(name, value) for name, value in self.headers if name not in _WISH]
-        closing = any(name == b"connection" and b"close" in value.lower() for name, value in self.headers)
-        lines = [b"%s: %s" % header for header in (*left, *([(b"connection", b"close")] if closing else ()))]
-        first = b"%s %s HTTP/%s" % (self.scope["method"].encode(), self.url, self.scope["http_version"].encode())
-        return b"\r\n".join([first, *lines, b"", b""])
-
-
-_WISH = (b"upgrade", b"http2-settings", b"connection")
-
-
-class _Server(uvicorn.Server):
-    """uvicorn's server, told to leave by an event and leaving without a wait."""
-
-    def __init__(self, config: uvicorn.Config, running: threading.Event) -> None:
-        super().__init__(config)
-        self.running = running
-        self._leaving = asyncio.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._grace = 0.0
+            self.loop.run_until_complete(self._serve())
+            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        finally:
+            self.running.set()  # also after an error, so that `start` returns
+            self.loop.close()
+            self.bound.close()
 
     def leave(self, grace: float) -> None:
-        """From any thread. What is being answered is given `grace` seconds to end."""
-        self._grace = grace
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._leaving.set)
+        """End the thread, from any thread. Answers that are being sent have `grace` seconds to complete."""
+        self.grace = grace
+        self.loop.call_soon_threadsafe(self.leaving.set)
 
-    async def main_loop(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        await self.on_tick(0)
+    async def _serve(self) -> None:
+        connections: set[Connection] = set()
+        listener = await self.loop.create_server(
+            lambda: Connection(self.app, connections), sock=self.bound, backlog=2048
+        )
         self.running.set()
-        while not self._leaving.is_set():
-            try:
-                await asyncio.wait_for(self._leaving.wait(), 1)
-            except asyncio.TimeoutError:
-                await self.on_tick(0)  # the Date header
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        del sockets  # closed by the thread that bound them
-        for server in self.servers:
-            server.close()
-        if self._grace:
-            await self._drain(time.monotonic() + self._grace)
-        for connection in list(self.server_state.connections):
-            connection.transport.abort()
-        while self.server_state.tasks:
-            await asyncio.wait(set(self.server_state.tasks), timeout=0.1)
-
-    async def _drain(self, deadline: float) -> None:
-        for connection in list(self.server_state.connections):
-            connection.shutdown()
-        while self.server_state.connections and time.monotonic() < deadline:  # noqa: ASYNC110  # nobody tells of it
+        await self.leaving.wait()
+        listener.close()
+        deadline = time.monotonic() + self.grace
+        for connection in list(connections):
+            connection.finish()
+        while connections and time.monotonic() < deadline:  # noqa: ASYNC110  # connections report nothing
             await asyncio.sleep(0.02)
-
-
-def _run(server: _Server, bound: socket.socket) -> None:
-    loop = (server.config.get_loop_factory() or asyncio.new_event_loop)()
-    try:
-        loop.run_until_complete(server.serve([bound]))
-        loop.run_until_complete(loop.shutdown_asyncgens())
-    finally:
-        server.running.set()  # also where it never came to run: nobody shall wait for it
-        loop.close()
-        bound.close()
+        answers = [connection.exchanges[0].task for connection in connections if connection.exchanges]
+        for connection in list(connections):
+            connection.transport.abort()
+        if answers:
+            await asyncio.wait(answers)
 
 
 def _bound(host: str, port: int) -> socket.socket:

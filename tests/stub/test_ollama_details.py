@@ -8,7 +8,8 @@ import pytest
 
 from mochi_stub import Gate, Logprob, Model, Reasoning, Reply, StubServer, Text
 from mochi_stub.wire.ollama.gojson import dumps, number, number32, quoted, text, timestamp
-from mochi_stub.wire.ollama.names import BadName, parse_name, routed
+from mochi_stub.wire.ollama.names import parse_name, routed
+from mochi_stub.wire.provider_pipeline import Refused
 from tests.stub.requests import send_message, send_request
 
 
@@ -85,7 +86,7 @@ def test_name_suffixes_select_local_or_cloud() -> None:
         ("a:7b", "cloud"),
         ("a:7b", "local"),
     ]
-    with pytest.raises(BadName):
+    with pytest.raises(Refused):
         routed("a:local:cloud")
 
 

@@ -1,20 +1,16 @@
-"""How Anthropic's API says no."""
+"""Errors of Anthropic's API, and its answers as JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
 from typing import Any
 
-from mochi_stub.answer import Answer, Handler, Request, Result, Stub
+from mochi_stub.answer import Answer, Request, Stub
 from mochi_stub.catalogue import Model
-from mochi_stub.jsontext import dumps
 from mochi_stub.plan import ALPHANUMERIC, Plan
 from mochi_stub.reply import Failure
-from mochi_stub.wire.asking import declared, headers_of
-from mochi_stub.wire.fields import Check, Problem, read
-
-JSON = b"application/json"
+from mochi_stub.wire import provider_pipeline as pipeline
+from mochi_stub.wire.fields import Problem, choice
+from mochi_stub.wire.provider_pipeline import Headers, Refused, declared, headers_of
 
 _TYPES = {
     400: "invalid_request_error",
@@ -27,67 +23,37 @@ _TYPES = {
     504: "timeout_error",
     529: "overloaded_error",
 }
-_KINDS = {
-    "string": "string",
-    "array": "list",
-    "object": "dictionary",
-    "integer": "integer",
-    "decimal": "number",
-    "boolean": "boolean",
-}
+_KINDS = {"array": "list", "object": "dictionary", "decimal": "number"}
 
 
-class Refused(Exception):
-    """The request ends with this status and message."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(status, message)
-        self.status, self.message = status, message
+def refusal(error: Refused | Problem, stub: Stub, request: Request) -> Answer:
+    """Return the answer to a request that is refused."""
+    failure = Failure(worded(error), 400) if isinstance(error, Problem) else error.failure
+    return failure_answer(failure, stub.plan(request.body))
 
 
-Parsed = Callable[[Stub, Request, dict[str, Any]], Result]
-
-
-def refusing(check: Check, handler: Parsed) -> Handler:
-    """The handler, given the checked body, its refusals made into answers."""
-
-    @wraps(handler)
-    def answering(stub: Stub, request: Request) -> Result:
-        try:
-            return handler(stub, request, read(request.body, check))
-        except Refused as refusal:
-            return refused(refusal.status, refusal.message, stub.plan(request.body))
-        except Problem as problem:
-            return refused(400, worded(problem), stub.plan(request.body))
-
-    return answering
-
-
-def json_answer(value: Any, plan: Plan, status: int = 200, headers: tuple[tuple[bytes, bytes], ...] = ()) -> Answer:
-    return Answer(status, dumps(value).encode(), JSON, ((b"request-id", request_id(plan).encode()), *headers))
-
-
-def refused(status: int, message: str, plan: Plan) -> Answer:
-    return json_answer(error_body(status, message, plan), plan, status)
+def json_answer(value: Any, plan: Plan, status: int = 200, headers: Headers = ()) -> Answer:
+    """Return a JSON answer with the ID of its request."""
+    return pipeline.json_answer(value, status, ((b"request-id", _request_id(plan).encode()), *headers))
 
 
 def failure_answer(failure: Failure, plan: Plan) -> Answer:
-    body = error_body(failure.status, failure.message, plan)
-    return json_answer(body, plan, failure.status, headers_of(failure))
+    """Return a failure as an answer of its own."""
+    return json_answer(error_body(failure, plan), plan, failure.status, headers_of(failure))
 
 
-def error_body(status: int, message: str, plan: Plan) -> dict[str, Any]:
-    """An error, as it stands in a body and in a stream."""
-    kind = _TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
-    return {"type": "error", "error": {"type": kind, "message": message}, "request_id": request_id(plan)}
+def error_body(failure: Failure, plan: Plan) -> dict[str, Any]:
+    """Return an error, for a body and for a stream."""
+    kind = _TYPES.get(failure.status, "api_error" if failure.status >= 500 else "invalid_request_error")
+    return {"type": "error", "error": {"type": kind, "message": failure.message}, "request_id": _request_id(plan)}
 
 
-def request_id(plan: Plan) -> str:
+def _request_id(plan: Plan) -> str:
     return f"req_{plan.id(0, 24, ALPHANUMERIC)}"
 
 
 def find_model(stub: Stub, name: str) -> Model:
-    """Raises Refused."""
+    """Return the model of that name. Raises Refused."""
     model = declared(stub.models, name)
     if model is None:
         raise Refused(404, f"model: {name}")
@@ -95,32 +61,23 @@ def find_model(stub: Stub, name: str) -> Model:
 
 
 def worded(problem: Problem) -> str:
-    """What is wrong with a body, in Anthropic's words."""
-    if problem.kind == "syntax":
-        return f"The request body is not valid JSON: {problem.found}"
+    """Return what is wrong with a body, in Anthropic's words."""
+    wanted, message = problem.wanted, "Field required"
+    match problem.kind:
+        case "syntax":
+            return f"The request body is not valid JSON: {problem.found}"
+        case "type":
+            message = f"Input should be a valid {_KINDS.get(wanted, wanted)}"
+        case "value":
+            message = f"Input should be {choice(wanted, ' or ')}"
+        case "tag":
+            found = f"Input tag '{problem.found}' found using '{problem.where[-1]}'"
+            message = f"{found} does not match any of the expected tags: {choice(wanted, ', ')}"
+        case "empty":
+            message = "at least one message is required"
+        case "low":
+            message = f"Input should be greater than or equal to {wanted:g}"
+        case "high":
+            message = f"Input should be less than or equal to {wanted:g}"
     path = ".".join(map(str, problem.where))
-    said = _WORDS[problem.kind](problem)
-    return f"{path}: {said}" if path else said
-
-
-def _values(problem: Problem) -> str:
-    names = [f"'{value}'" for value in problem.wanted]
-    choice = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
-    return f"Input should be {choice}"
-
-
-def _tag(problem: Problem) -> str:
-    expected = ", ".join(f"'{value}'" for value in problem.wanted)
-    found = f"Input tag '{problem.found}' found using '{problem.where[-1]}'"
-    return f"{found} does not match any of the expected tags: {expected}"
-
-
-_WORDS: dict[str, Callable[[Problem], str]] = {
-    "missing": lambda _problem: "Field required",
-    "type": lambda problem: f"Input should be a valid {_KINDS[problem.wanted]}",
-    "value": _values,
-    "tag": _tag,
-    "empty": lambda _problem: "at least one message is required",
-    "low": lambda problem: f"Input should be greater than or equal to {problem.wanted:g}",
-    "high": lambda problem: f"Input should be less than or equal to {problem.wanted:g}",
-}
+    return f"{path}: {message}" if path else message

@@ -1,7 +1,8 @@
-"""`/v1/messages`: the reply as content blocks, streamed in Anthropic's events or as one message."""
+"""`/v1/messages`: the reply as content blocks, in Anthropic's events or as one message."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from mochi_stub.answer import Answer, Request, Result, Stub
@@ -9,104 +10,86 @@ from mochi_stub.chunks import Piece
 from mochi_stub.jsontext import event
 from mochi_stub.plan import ALPHANUMERIC
 from mochi_stub.prompt import ToolCall, prompt_tokens
-from mochi_stub.reply import Failure, Reasoning, Reply, Text, joined
+from mochi_stub.reply import Failure, Reasoning, Text, joined
+from mochi_stub.wire import provider_pipeline as pipeline
 from mochi_stub.wire.anthropic.errors import error_body, failure_answer, find_model, json_answer
-from mochi_stub.wire.anthropic.shapes import prompt_of
-from mochi_stub.wire.asking import Block, Subject, argument_pieces, asked, blocks, completed, played
+from mochi_stub.wire.anthropic.request_schema import prompt_of
 
-EVENTS = b"text/event-stream; charset=utf-8"
 SIGNATURE_LENGTH = 64
+_STOP_REASONS = {"length": "max_tokens", "content_filter": "refusal"}
 
 
 def messages(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     """POST /v1/messages"""
     model = find_model(stub, body["model"])
-    subject = asked(stub, model, prompt_of(body, model), request)
-    return played(subject, MessageEvents(subject))
+    context = pipeline.generated(stub, model, prompt_of(body, model), request)
+    return pipeline.played(context, MessageEvents(context))
 
 
 def count_tokens(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     """POST /v1/messages/count_tokens"""
     model = find_model(stub, body["model"])
-    prompt = completed(prompt_of(body, model), model)
+    prompt = pipeline.completed(prompt_of(body, model), model)
     return json_answer({"input_tokens": prompt_tokens(prompt, model.chars_per_token)}, stub.plan(request.body))
 
 
-def stop_reason(reply: Reply) -> str:
-    if reply.finish != "stop":
-        return {"length": "max_tokens", "content_filter": "refusal"}[reply.finish]
-    if reply.stop_sequence is not None:
-        return "stop_sequence"
-    return "tool_use" if reply.tool_calls else "end_turn"
-
-
 class MessageEvents:
-    """One reply."""
+    """Encoder of a message. `open` is the kind of the open content block, `index` its position."""
 
-    content_type = EVENTS
+    content_type = pipeline.EVENTS
 
-    def __init__(self, subject: Subject) -> None:
-        self.subject = subject
-        self.plan = subject.plan
+    def __init__(self, context: pipeline.GenerationContext) -> None:
+        self.reply, self.plan = context.reply, context.plan
         self.started = False
         self.open: type | None = None
         self.index = 0
+        self.message: dict[str, Any] = {
+            "id": f"msg_{self.plan.id(1, 24, ALPHANUMERIC)}",
+            "type": "message",
+            "role": "assistant",
+            "model": context.prompt.model,
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+        }
+        self.usage = {
+            "input_tokens": context.usage.input,
+            "cache_creation_input_tokens": context.usage.cache_creation,
+            "cache_read_input_tokens": context.usage.cache_read,
+            "output_tokens": context.usage.output,
+        }
 
     def chunk(self, pieces: list[Piece]) -> bytes:
         return (self._start() + "".join([self._piece(piece) for piece in pieces])).encode()
 
     def end(self) -> bytes:
-        reply = self.subject.reply
-        ended = {"stop_reason": stop_reason(reply), "stop_sequence": reply.stop_sequence}
-        return "".join(
-            [
-                self._start(),
-                self._close(),
-                _event("message_delta", delta=ended, usage=self._usage()),
-                _event("message_stop"),
-            ]
-        ).encode()
+        delta = _event("message_delta", delta=self._ending(), usage=self.usage)
+        return (self._start() + self._close() + delta + _event("message_stop")).encode()
 
     def error(self, failure: Failure) -> bytes:
-        return event(error_body(failure.status, failure.message, self.plan), "error").encode()
+        return event(error_body(failure, self.plan), "error").encode()
 
     def refusal(self, failure: Failure, *, stream: bool) -> Answer:
         del stream  # the same either way
         return failure_answer(failure, self.plan)
 
     def whole(self) -> Answer:
-        reply = self.subject.reply
-        content = [self._block(block, index) for index, block in enumerate(blocks(reply))]
-        ended = {"stop_reason": stop_reason(reply), "stop_sequence": reply.stop_sequence}
-        return json_answer({**self._message(), "content": content, **ended, "usage": self._usage()}, self.plan)
+        content = [self._block(block, index) for index, block in enumerate(pipeline.blocks(self.reply))]
+        return json_answer({**self.message, "content": content, **self._ending(), "usage": self.usage}, self.plan)
 
-    def _message(self) -> dict[str, Any]:
-        """The message without what only its end can tell."""
-        return {
-            "id": f"msg_{self.plan.id(1, 24, ALPHANUMERIC)}",
-            "type": "message",
-            "role": "assistant",
-            "model": self.subject.prompt.model,
-            "content": [],
-            "stop_reason": None,
-            "stop_sequence": None,
-        }
-
-    def _usage(self) -> dict[str, Any]:
-        usage = self.subject.usage
-        return {
-            "input_tokens": usage.input,
-            "cache_creation_input_tokens": usage.cache_creation,
-            "cache_read_input_tokens": usage.cache_read,
-            "output_tokens": usage.output,
-        }
+    def _ending(self) -> dict[str, Any]:
+        reply = self.reply
+        reason = _STOP_REASONS.get(reply.finish) or ("tool_use" if reply.tool_calls else "end_turn")
+        if reply.finish == "stop" and reply.stop_sequence is not None:
+            reason = "stop_sequence"
+        return {"stop_reason": reason, "stop_sequence": reply.stop_sequence}
 
     def _start(self) -> str:
         if self.started:
             return ""
         self.started = True
-        begun = {**self._usage(), "output_tokens": min(1, self.subject.usage.output)}
-        return _event("message_start", message={**self._message(), "usage": begun}) + _event("ping")
+        usage = {**self.usage, "output_tokens": min(1, self.usage["output_tokens"])}
+        return _event("message_start", message={**self.message, "usage": usage}) + _event("ping")
 
     def _piece(self, piece: Piece) -> str:
         if piece.kind is ToolCall:
@@ -115,25 +98,24 @@ class MessageEvents:
         if self.open is not piece.kind:
             opening = self._close()
             self.open = piece.kind
-            empty = Reasoning("") if piece.kind is Reasoning else Text("")
-            opening += self._begin({**self._block(empty, self.index), **_UNSIGNED.get(piece.kind, {})})
+            opening += self._begin(_EMPTY[piece.kind])
         kind = "thinking" if piece.kind is Reasoning else "text"
         return opening + self._delta({"type": f"{kind}_delta", kind: piece.value})
 
     def _call(self, call: ToolCall) -> str:
         begun = self._begin({**self._block(call, self.index), "input": {}})
-        pieces = ["", *argument_pieces(call)]
+        pieces = ["", *pipeline.argument_pieces(call)]
         deltas = [self._delta({"type": "input_json_delta", "partial_json": piece}) for piece in pieces]
         return begun + "".join(deltas) + self._stop()
 
-    def _begin(self, block: dict[str, Any]) -> str:
+    def _begin(self, block: Mapping[str, Any]) -> str:
         return _event("content_block_start", index=self.index, content_block=block)
 
     def _delta(self, delta: dict[str, Any]) -> str:
         return _event("content_block_delta", index=self.index, delta=delta)
 
     def _close(self) -> str:
-        """End the open block, if any; thinking is signed first."""
+        """Return the events that end the open block, if there is one. Thinking is signed first."""
         if self.open is None:
             return ""
         signed = {"type": "signature_delta", "signature": self._signature(self.index)}
@@ -146,7 +128,7 @@ class MessageEvents:
         self.index += 1
         return stopped
 
-    def _block(self, block: Block, index: int) -> dict[str, Any]:
+    def _block(self, block: pipeline.Block, index: int) -> dict[str, Any]:
         if isinstance(block, ToolCall):
             made_up = f"toolu_{self.plan.id(10 + index, 24, ALPHANUMERIC)}"
             return {"type": "tool_use", "id": block.id or made_up, "name": block.name, "input": block.arguments}
@@ -158,7 +140,7 @@ class MessageEvents:
         return self.plan.id(1000 + index, SIGNATURE_LENGTH, ALPHANUMERIC)
 
 
-_UNSIGNED: dict[type, dict[str, str]] = {Reasoning: {"signature": ""}}
+_EMPTY = {Reasoning: {"type": "thinking", "thinking": "", "signature": ""}, Text: {"type": "text", "text": ""}}
 
 
 def _event(name: str, **fields: Any) -> str:

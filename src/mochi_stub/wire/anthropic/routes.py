@@ -1,15 +1,15 @@
-"""Anthropic's HTTP interface below `/v1`: which path does what."""
+"""Anthropic's HTTP interface below `/v1`: paths and models."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from mochi_stub.answer import ANY, Handler, Request, Result, Routes, Stub
+from mochi_stub.answer import ANY, Request, Result, Routes, Stub
 from mochi_stub.catalogue import Model
-from mochi_stub.wire.anthropic.errors import json_answer, refused, refusing
+from mochi_stub.wire.anthropic.errors import find_model, json_answer, refusal
 from mochi_stub.wire.anthropic.messages import count_tokens, messages
-from mochi_stub.wire.anthropic.shapes import COUNT, MESSAGES
-from mochi_stub.wire.asking import declared, listed
+from mochi_stub.wire.anthropic.request_schema import COUNT, MESSAGES
+from mochi_stub.wire.provider_pipeline import Refused, checked, listed, refusing
 
 
 def models(stub: Stub, request: Request) -> Result:
@@ -21,20 +21,18 @@ def models(stub: Stub, request: Request) -> Result:
 
 def model(stub: Stub, request: Request) -> Result:
     """GET /v1/models/{id}, for Anthropic's clients"""
-    name = request.path.partition("/models/")[2]
-    found = declared(stub.models, name)
-    plan = stub.plan(request.body)
-    return refused(404, f"model: {name}", plan) if found is None else json_answer(_shown(found), plan)
+    found = find_model(stub, request.path.partition("/models/")[2])
+    return json_answer(_shown(found), stub.plan(request.body))
 
 
-def wrong_method(stub: Stub, request: Request) -> Result:
-    """A known path, asked otherwise than it can be."""
-    return refused(405, "Method Not Allowed", stub.plan(request.body))
+def wrong_method(_stub: Stub, _request: Request) -> Result:
+    """A known path with another method"""
+    raise Refused(405, "Method Not Allowed")
 
 
-def unknown_path(stub: Stub, request: Request) -> Result:
-    """Any other path."""
-    return refused(404, "Not Found", stub.plan(request.body))
+def unknown_path(_stub: Stub, _request: Request) -> Result:
+    """Any other path"""
+    raise Refused(404, "Not Found")
 
 
 def _shown(model: Model) -> dict[str, Any]:
@@ -42,18 +40,13 @@ def _shown(model: Model) -> dict[str, Any]:
     return {"type": "model", "id": model.name, "display_name": model.name, "created_at": moment}
 
 
-def _only(method: str, handler: Handler) -> dict[str, Handler]:
-    return {method: handler, ANY: wrong_method}
-
-
-ROUTES: Routes = {
-    "/messages": _only("POST", refusing(MESSAGES, messages)),
-    "/messages/count_tokens": _only("POST", refusing(COUNT, count_tokens)),
+_OWN: Routes = {
+    "/messages": {"POST": checked(MESSAGES, messages)},
+    "/messages/count_tokens": {"POST": checked(COUNT, count_tokens)},
     "/messages/*": {ANY: unknown_path},
 }
-SHARED: Routes = {
-    "/models": _only("GET", models),
-    "/models/*": _only("GET", model),
-    "/*": {ANY: unknown_path},
-}
+ROUTES = refusing(_OWN, wrong_method, refusal)
+SHARED = refusing(
+    {"/models": {"GET": models}, "/models/*": {"GET": model}, "/*": {ANY: unknown_path}}, wrong_method, refusal
+)
 """Paths that other providers have too."""

@@ -1,18 +1,21 @@
-"""How Gemini's API says no."""
+"""Errors of Gemini's API."""
 
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any
 
-from mochi_stub.answer import Answer, Stub
+from mochi_stub.answer import Answer, Request, Stub
 from mochi_stub.catalogue import Model
 from mochi_stub.jsontext import dumps
 from mochi_stub.reply import Failure
-from mochi_stub.wire.asking import declared, headers_of
-from mochi_stub.wire.fields import Problem, Where
+from mochi_stub.wire import provider_pipeline as pipeline
+from mochi_stub.wire.fields import Problem
+from mochi_stub.wire.provider_pipeline import Refused, declared, headers_of
 
 JSON = b"application/json; charset=UTF-8"
+json_answer = partial(pipeline.json_answer, content_type=JSON)
 
 _STATUSES = {
     400: "INVALID_ARGUMENT",
@@ -36,33 +39,28 @@ _TYPES = {
     "array": "TYPE_REPEATED",
     "object": "TYPE_MESSAGE",
 }
+_GENERATING = ("generateContent", "streamGenerateContent")
 
 
-class Refused(Exception):
-    """The request ends with this status and message."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(status, message)
-        self.status, self.message = status, message
+def refusal(error: Refused | Problem, _stub: Stub, request: Request) -> Answer:
+    """Return the answer to a request that is refused."""
+    failure = Failure(worded(error), 400) if isinstance(error, Problem) else error.failure
+    return failure_answer(failure, listed=request.method == "POST" and sends_list(request))
 
 
-def json_answer(value: Any, status: int = 200, headers: tuple[tuple[bytes, bytes], ...] = ()) -> Answer:
-    return Answer(status, dumps(value).encode(), JSON, headers)
-
-
-def refused(status: int, message: str, *, listed: bool = False) -> Answer:
-    """An error before anything was sent; `listed`: where a list was to come, the error stands in one."""
-    body = error_body(Failure(message, status))
-    return json_answer([body] if listed else body, status)
+def sends_list(request: Request) -> bool:
+    """Return whether the answer is a list, in which an error stands, too."""
+    return request.path.endswith(":streamGenerateContent") and request.query.get("alt") != "sse"
 
 
 def failure_answer(failure: Failure, *, listed: bool) -> Answer:
+    """Return a failure as an answer of its own."""
     body = error_body(failure)
     return json_answer([body] if listed else body, failure.status, headers_of(failure))
 
 
 def error_body(failure: Failure) -> dict[str, Any]:
-    """An error, as it stands in a body and in a stream; one that asks for patience says for how long."""
+    """Return an error, for a body and for a stream. A 429 says how long to wait."""
     default = "INTERNAL" if failure.status >= 500 else "FAILED_PRECONDITION"
     status = _STATUSES.get(failure.status, default)
     error: dict[str, Any] = {"code": failure.status, "message": failure.message, "status": status}
@@ -74,7 +72,7 @@ def error_body(failure: Failure) -> dict[str, Any]:
 
 
 def find_model(stub: Stub, name: str, version: str, verb: str) -> Model:
-    """Raises Refused."""
+    """Return the model of that name. Raises Refused."""
     model = declared(stub.models, name.removeprefix("models/"))
     if model is None or (verb in _GENERATING and not model.can("completion")):
         raise Refused(
@@ -85,31 +83,24 @@ def find_model(stub: Stub, name: str, version: str, verb: str) -> Model:
     return model
 
 
-_GENERATING = ("generateContent", "streamGenerateContent")
-
-
 def worded(problem: Problem) -> str:
-    """What is wrong with a body, in Gemini's words."""
-    if problem.kind == "syntax":
-        return f"Invalid JSON payload received. {problem.found}"
-    path = snaked(problem.where)
-    if problem.kind == "missing":
-        return f"* {path}: {path.rpartition('.')[2]} is not specified\n"
-    if problem.kind == "empty":
-        return f"* {path}: must not be empty\n"
-    if problem.kind in ("low", "high"):
-        side = "greater than or equal to" if problem.kind == "low" else "less than or equal to"
-        return f"* {path}: must be {side} {problem.wanted:g}, but is {problem.found}\n"
-    if problem.kind in ("value", "tag"):
-        return f"Invalid value at '{path}' (TYPE_ENUM), {dumps(problem.found)}"
+    """Return what is wrong with a body, in Gemini's words. Names are in snake case, as the protocol declares them."""
+    steps = [f"[{step}]" if isinstance(step, int) else "." + _snake_case(step) for step in problem.where]
+    path = "".join(steps).removeprefix(".")
+    match problem.kind:
+        case "syntax":
+            return f"Invalid JSON payload received. {problem.found}"
+        case "missing":
+            return f"* {path}: {path.rpartition('.')[2]} is not specified\n"
+        case "empty":
+            return f"* {path}: must not be empty\n"
+        case "low" | "high":
+            side = "greater" if problem.kind == "low" else "less"
+            return f"* {path}: must be {side} than or equal to {problem.wanted:g}, but is {problem.found}\n"
+        case "value" | "tag":
+            return f"Invalid value at '{path}' (TYPE_ENUM), {dumps(problem.found)}"
     return f"Invalid value at '{path}' ({_TYPES[problem.wanted]}), {dumps(problem.found)}"
 
 
-def snaked(where: Where) -> str:
-    """`generation_config.max_output_tokens`: names as the protocol declares them, not as JSON writes them."""
-    steps = [f"[{step}]" if isinstance(step, int) else "." + re.sub(r"[A-Z]", _lower, step) for step in where]
-    return "".join(steps).removeprefix(".")
-
-
-def _lower(letter: re.Match[str]) -> str:
-    return f"_{letter[0].lower()}"
+def _snake_case(name: str) -> str:
+    return re.sub(r"[A-Z]", lambda letter: f"_{letter[0].lower()}", name)

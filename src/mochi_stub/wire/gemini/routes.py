@@ -1,4 +1,4 @@
-"""Gemini's HTTP interface below a version: which path and which verb does what."""
+"""Gemini's HTTP interface below a version: paths, models, verbs and embeddings."""
 
 from __future__ import annotations
 
@@ -9,54 +9,44 @@ from typing import Any
 from mochi_stub.answer import ANY, Request, Result, Routes, Stub
 from mochi_stub.catalogue import Model
 from mochi_stub.prompt import prompt_tokens
-from mochi_stub.wire.asking import Failed, completed, declared, embedded, listed
+from mochi_stub.wire import provider_pipeline as pipeline
 from mochi_stub.wire.fields import Problem, read
-from mochi_stub.wire.gemini.errors import Refused, failure_answer, find_model, json_answer, refused, worded
+from mochi_stub.wire.gemini.errors import find_model, json_answer, refusal
 from mochi_stub.wire.gemini.generation import generate
-from mochi_stub.wire.gemini.shapes import BATCH, COUNT, EMBED, prompt_of, text_of
-
-MODELS_PATH = "/models/"
+from mochi_stub.wire.gemini.request_schema import BATCH, COUNT, EMBED, prompt_of, text_of
 
 
 def models(stub: Stub, _request: Request) -> Result:
     """GET models"""
-    return json_answer({"models": [_shown(model) for model in listed(stub.models)]})
+    return json_answer({"models": [_shown(model) for model in pipeline.listed(stub.models)]})
 
 
 def model(stub: Stub, request: Request) -> Result:
     """GET models/{model}"""
     version, name = _named(request)
-    found = declared(stub.models, name)
+    found = pipeline.declared(stub.models, name)
     if found is None:
-        return refused(404, f"Model is not found: models/{name} for api version {version}")
+        raise pipeline.Refused(404, f"Model is not found: models/{name} for api version {version}")
     return json_answer(_shown(found))
 
 
-def verb(stub: Stub, request: Request) -> Result:
+def _verb(stub: Stub, request: Request) -> Result:
     """POST models/{model}:{verb}"""
     version, named = _named(request)
     name, _, action = named.rpartition(":")
-    as_list = action == "streamGenerateContent" and request.query.get("alt") != "sse"
     if action not in _VERBS:
         return unknown_path(stub, request)
-    try:
-        return _VERBS[action](stub, request, find_model(stub, name, version, action), name)
-    except Refused as refusal:
-        return refused(refusal.status, refusal.message, listed=as_list)
-    except Problem as problem:
-        return refused(400, worded(problem), listed=as_list)
-    except Failed as failed:
-        return failure_answer(failed.failure, listed=as_list)
+    return _VERBS[action](stub, request, find_model(stub, name, version, action), name)
 
 
 def unknown_path(_stub: Stub, request: Request) -> Result:
-    """Any other path."""
-    return refused(404, f"The requested URL {request.path} was not found on this server.")
+    """Any other path"""
+    raise pipeline.Refused(404, f"The requested URL {request.path} was not found on this server.")
 
 
 def wrong_method(_stub: Stub, request: Request) -> Result:
-    """A known path, asked otherwise than it can be."""
-    return refused(405, f"The request method {request.method} is inappropriate for the URL {request.path}.")
+    """A known path with another method"""
+    raise pipeline.Refused(405, f"The request method {request.method} is inappropriate for the URL {request.path}.")
 
 
 def _count(_stub: Stub, request: Request, model: Model, name: str) -> Result:
@@ -64,7 +54,7 @@ def _count(_stub: Stub, request: Request, model: Model, name: str) -> Result:
     asked = body.get("generateContentRequest", body)
     if "contents" not in asked:
         raise Problem("missing", ("CountTokensRequest", "contents"))
-    prompt = completed(prompt_of(asked, name, model, stream=False), model)
+    prompt = pipeline.completed(prompt_of(asked, name, model, stream=False), model)
     return json_answer({"totalTokens": prompt_tokens(prompt, model.chars_per_token)})
 
 
@@ -79,7 +69,8 @@ def _embed_batch(stub: Stub, request: Request, model: Model, _name: str) -> Resu
 
 def _vector(stub: Stub, model: Model, asked: dict[str, Any]) -> dict[str, Any]:
     dimensions = asked.get("embedContentConfig", {}).get("outputDimensionality", asked.get("outputDimensionality"))
-    return {"values": embedded(stub, model, text_of(asked["content"]), dimensions)[0]}
+    vector, _ = pipeline.embedded(stub, model, model.name, text_of(asked["content"]))
+    return {"values": pipeline.shortened(vector, dimensions)}
 
 
 _VERBS: dict[str, Callable[[Stub, Request, Model, str], Result]] = {
@@ -92,8 +83,8 @@ _VERBS: dict[str, Callable[[Stub, Request, Model, str], Result]] = {
 
 
 def _named(request: Request) -> tuple[str, str]:
-    """The API's version, and what follows `models/`."""
-    before, _, named = request.path.partition(MODELS_PATH)
+    """Return the version of the API, and what follows `models/`."""
+    before, _, named = request.path.partition("/models/")
     return before.removeprefix("/"), named
 
 
@@ -112,8 +103,10 @@ def _shown(model: Model) -> dict[str, Any]:
     }
 
 
-ROUTES: Routes = {
-    "/models": {"GET": models, ANY: wrong_method},
-    "/models/*": {"GET": model, "POST": verb, ANY: wrong_method},
+_HANDLERS: Routes = {
+    "/models": {"GET": models},
+    "/models/*": {"GET": model, "POST": _verb},
     "/*": {ANY: unknown_path},
 }
+ROUTES = pipeline.refusing(_HANDLERS, wrong_method, refusal)
+verb = ROUTES["/models/*"]["POST"]

@@ -1,22 +1,21 @@
-"""JSON as Go reads it: the first value counts, what follows is ignored, and errors are told in Go's words."""
+"""JSON as Go reads it: the first value counts, what follows it is ignored, and errors are in Go's words."""
 
 from __future__ import annotations
 
 import json
 import re
-from typing import Any, AnyStr, NoReturn
+from typing import Any, NoReturn
 
 import orjson
 
 from mochi_stub.wire.ollama.gojson import quoted
+from mochi_stub.wire.provider_pipeline import Refused
 
-
-class BadJSON(ValueError):
-    """The text is not JSON; the message is Go's. An empty text has the message "EOF"."""
+MAX_DEPTH = 10_000
 
 
 def loads(data: bytes) -> Any:
-    """The first value in the text. Raises BadJSON."""
+    """Return the first value in the text. Raises Refused."""
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
@@ -24,21 +23,21 @@ def loads(data: bytes) -> Any:
 
 
 def _tolerant(data: bytes) -> Any:
-    """Go replaces what is not Unicode instead of refusing it."""
+    """Read valid JSON. Go replaces what is not Unicode instead of refusing it."""
     try:
         value = json.loads(data.decode("utf-8", "replace"), parse_int=_whole)
     except RecursionError:
-        raise BadJSON("exceeded max depth") from None
+        raise Refused(400, "exceeded max depth") from None
     return _mended(value)
 
 
 def _whole(digits: str) -> float:
-    """More digits than Python makes an integer of are too many for Go too."""
+    """Return the number. More digits than Python accepts for an integer are too many for Go, too."""
     return int(digits) if len(digits) < 4300 else float(digits)
 
 
 def _mended(value: Any) -> Any:
-    """The value without lone surrogates."""
+    """Return the value without lone surrogates."""
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, dict):
@@ -46,146 +45,110 @@ def _mended(value: Any) -> Any:
     return [_mended(item) for item in value] if isinstance(value, list) else value
 
 
-_SPACE = re.compile(r"[ \t\r\n]*")
-_STRING = re.compile(rb'"[^"\\\x00-\x1f]*(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*)*')
-_NUMBER = re.compile(rb"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_SPACE = rb"[ \t\r\n]*"
+_OPEN_STRING = rb'"[^"\\\x00-\x1f]*(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*)*'
+_NUMBER = rb"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
+_SCALAR = rb"(?:%s\"|%s(?![0-9.eE])|true|false|null)" % (_OPEN_STRING, _NUMBER)
+_FIELD = rb"%s\"%s:" % (_OPEN_STRING, _SPACE)
 _LITERALS = {ord("t"): b"true", ord("f"): b"false", ord("n"): b"null"}
-_PLACES = {
-    "Expecting property name enclosed in double quotes": "looking for beginning of object key string",
-    "Expecting ':' delimiter": "after object key",
-    "Invalid control character at": "in string literal",
+
+
+def _state(pattern: bytes) -> re.Pattern[bytes]:
+    return re.compile(rb"%s(?:%s)" % (_SPACE, pattern))
+
+
+# What may come next. Several items of an array in one step make large arrays quick.
+_VALUE = _state(rb"[\[{]|" + _SCALAR)
+_FIRST_ITEM = _state(rb"[\[{\]]|" + _SCALAR)
+_AFTER_ITEM = _state(rb"(?:,%s%s%s){0,999}[,\]]" % (_SPACE, _SCALAR, _SPACE))
+_KEY = _state(_FIELD)
+_FIRST_KEY = _state(rb"}|" + _FIELD)
+_AFTER_FIELD = _state(rb"[,}]")
+_FAILURES = {
+    _AFTER_ITEM: "after array element",
+    _KEY: "looking for beginning of object key string",
+    _FIRST_KEY: "looking for beginning of object key string",
+    _AFTER_FIELD: "after object key:value pair",
 }
-_TRAILING_COMMAS = {
-    "Illegal trailing comma before end of object": "invalid character '}' looking for beginning of object key string",
-    "Illegal trailing comma before end of array": "invalid character ']' looking for beginning of value",
-}
-
-
-def _no_constant(name: str) -> None:
-    """Python reads NaN and the infinities, Go does not."""
-    where = "in numeric literal" if name.startswith("-") else "looking for beginning of value"
-    raise BadJSON(f"invalid character {_quoted(ord(name.lstrip('-')[0]))} {where}")
-
-
-_DECODER = json.JSONDecoder(parse_constant=_no_constant, parse_int=str)
 
 
 def _value_end(data: bytes) -> int:
-    """Where the first value ends. Raises BadJSON.
+    """Return where the first value ends. Raises Refused."""
+    if not data.strip(b" \t\r\n"):
+        raise Refused(400, "missing request body")
+    at, state = 0, _VALUE
+    arrays: list[bool] = []  # of the open containers, the outermost first
+    while True:
+        found = state.match(data, at)
+        at = found.end() if found else _number_end(data, at, state)
+        last = data[at - 1]
+        if last in b"[{":
+            arrays.append(last == ord("["))
+            state = _FIRST_ITEM if arrays[-1] else _FIRST_KEY
+            if len(arrays) > MAX_DEPTH:
+                raise Refused(400, "exceeded max depth")
+        elif last == ord(":"):
+            state = _VALUE
+        elif last == ord(","):
+            state = _VALUE if arrays[-1] else _KEY
+        else:
+            if last in b"]}":
+                arrays.pop()
+            if not arrays:
+                return at
+            state = _AFTER_ITEM if arrays[-1] else _AFTER_FIELD
 
-    Python's parser finds the place, as it is quick and so bodies of any size are; what Go says of it is found there.
-    """
-    text = data.decode("latin-1")  # a character for each byte, since Go tells of bytes
-    start = len(_match(_SPACE, text, 0))
-    if start == len(text):
-        raise BadJSON("EOF")
-    try:
-        end = _DECODER.raw_decode(text, start)[1]
-    except RecursionError:
-        raise BadJSON("exceeded max depth") from None
-    except json.JSONDecodeError as error:
-        raise BadJSON(_told(error.msg, data, error.pos)) from None
-    if text[end - 1].isdigit() and text[end : end + 1] in tuple(".eE"):  # half a number
-        _Scanner(data, end).behind_value()
+
+def _number_end(data: bytes, at: int, state: re.Pattern[bytes]) -> int:
+    """Return the end of a number that something else follows. Raises Refused for everything else that is invalid."""
+    at = _end(_SPACE, data, at)
+    first = _byte(data, at)
+    if first == ord('"') and state not in (_AFTER_ITEM, _AFTER_FIELD):
+        _fail_in_string(data, _end(_OPEN_STRING, data, at))
+    if state in _FAILURES:
+        _fail(data, at, _FAILURES[state])
+    for index, letter in enumerate(_LITERALS.get(first, b"")):
+        if _byte(data, at + index) != letter:
+            _fail(data, at + index, f"in literal {_LITERALS[first].decode()} (expecting {_character(letter)})")
+    if first not in b"-0123456789":
+        _fail(data, at, "looking for beginning of value")
+    end = _end(_NUMBER, data, at)
+    if end == at:
+        _fail(data, at + 1, "in numeric literal")
+    has_exponent = b"e" in data[at:end].lower()
+    if data[end : end + 1] == b"." and not has_exponent and b"." not in data[at:end]:
+        _fail(data, end + 1, "after decimal point in numeric literal")
+    if data[end : end + 1] in (b"e", b"E") and not has_exponent:
+        _fail(data, _end(rb"[eE][+-]?", data, end), "in exponent of numeric literal")
     return end
 
 
-def _told(problem: str, data: bytes, at: int) -> str:
-    """What Go says of the problem that Python has found there."""
-    if problem in _TRAILING_COMMAS:
-        return _TRAILING_COMMAS[problem]
-    scanner = _Scanner(data, at)
-    try:
-        if problem == "Expecting value":
-            scanner.scalar()
-        elif problem.startswith(("Invalid \\escape", "Invalid \\u", "Unterminated string")):
-            scanner.at = data.rfind(b"\\", 0, at + 1) if problem.startswith("Invalid") else at
-            scanner.string()
-        elif problem == "Expecting ',' delimiter":
-            scanner.behind_value()
-        scanner.fail(_PLACES.get(problem, "looking for beginning of value"))
-    except BadJSON as error:
-        return str(error)
+def _fail_in_string(data: bytes, at: int) -> NoReturn:
+    if _byte(data, at) == ord('"'):
+        _fail(data, _end(_SPACE, data, at + 1), "after object key")
+    if data[at] != ord("\\"):
+        _fail(data, at, "in string literal")
+    if _byte(data, at + 1) != ord("u"):
+        _fail(data, at + 1, "in string escape code")
+    _fail(data, _end(rb"[0-9a-fA-F]*", data, at + 2), "in \\u hexadecimal character escape")
 
 
-class _Scanner:
-    """Reads on from a place where something is wrong, to say what."""
-
-    def __init__(self, data: bytes, at: int) -> None:
-        self.data = data
-        self.at = at
-
-    def behind_value(self) -> None:
-        """Neither a comma nor the end of its container stands behind a value."""
-        if self._peek() in b".eE" and self.data[self.at - 1 : self.at].isdigit():
-            while self.at and self.data[self.at - 1] in b"0123456789.eE+-":
-                self.at -= 1
-            self._number()
-        self.fail("after array element" if self._in_array() else "after object key:value pair")
-
-    def _in_array(self) -> bool:
-        """Whether a bracket would close what is open here."""
-        text = self.data[: self.at].decode("latin-1") + "]"
-        try:
-            _DECODER.raw_decode(text, len(_match(_SPACE, text, 0)))
-        except json.JSONDecodeError as error:
-            return error.pos > self.at
-        return True
-
-    def scalar(self) -> None:
-        first = self._peek()
-        if first in _LITERALS:
-            self._literal(_LITERALS[first])
-        elif first in b"-0123456789":
-            self._number()
-        self.fail("looking for beginning of value")
-
-    def string(self) -> NoReturn:
-        """From its beginning, or from the backslash that is wrong."""
-        self.at += len(_match(_STRING, self.data, self.at))
-        self._peek()
-        self.at += 1
-        if self._peek() != ord("u"):
-            self.fail("in string escape code")
-        self.at += 1
-        while self._peek() in b"0123456789abcdefABCDEF":
-            self.at += 1
-        self.fail("in \\u hexadecimal character escape")
-
-    def _literal(self, word: bytes) -> None:
-        for index, letter in enumerate(word):
-            if self._peek() != letter:
-                self.fail(f"in literal {word.decode()} (expecting {_quoted(letter)})")
-            self.at += 1 if index < len(word) else 0
-
-    def _number(self) -> None:
-        number = _match(_NUMBER, self.data, self.at)
-        self.at += len(number) or 1
-        if not number:
-            self.fail("in numeric literal")
-        follower = self.data[self.at : self.at + 1]
-        if follower == b"." and b"." not in number and b"e" not in number.lower():
-            self.at += 1
-            self.fail("after decimal point in numeric literal")
-        if follower in (b"e", b"E") and b"e" not in number.lower():
-            self.at += 2 if self.data[self.at + 1 : self.at + 2] in (b"+", b"-") else 1
-            self.fail("in exponent of numeric literal")
-
-    def _peek(self) -> int:
-        if self.at >= len(self.data):
-            raise BadJSON("unexpected EOF")
-        return self.data[self.at]
-
-    def fail(self, where: str) -> NoReturn:
-        raise BadJSON(f"invalid character {_quoted(self._peek())} {where}")
+def _end(pattern: bytes, data: bytes, at: int) -> int:
+    found = re.compile(pattern).match(data, at)
+    return found.end() if found else at
 
 
-def _match(pattern: re.Pattern[AnyStr], data: AnyStr, at: int) -> AnyStr:
-    found = pattern.match(data, at)
-    return found[0] if found else data[:0]
+def _byte(data: bytes, at: int) -> int:
+    if at >= len(data):
+        raise Refused(400, "unexpected EOF")
+    return data[at]
 
 
-def _quoted(byte: int) -> str:
+def _fail(data: bytes, at: int, where: str) -> NoReturn:
+    raise Refused(400, f"invalid character {_character(_byte(data, at))} {where}")
+
+
+def _character(byte: int) -> str:
     if byte in b"'\"":
         return "'\\''" if byte == ord("'") else "'\"'"
     return f"'{quoted(chr(byte))[1:-1]}'"

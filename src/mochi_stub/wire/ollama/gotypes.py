@@ -1,128 +1,97 @@
-"""Request bodies held against Go's struct types: names in any case, null is absent, errors in Go's words."""
+"""Request bodies decoded into Go's struct types: names in any case, null is absent, errors in Go's words."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from math import isinf
 from typing import Any
 
-from mochi_stub.wire.ollama.gosyntax import BadJSON, loads
+from mochi_stub.wire.ollama.gojson import quoted
+from mochi_stub.wire.ollama.gosyntax import loads
+from mochi_stub.wire.provider_pipeline import Refused
+
+Mismatches = list[tuple[str, str, str]]
+"""Values of the wrong type: what was found, its path, and the Go type. Go reads on and reports the first."""
+Read = Callable[[Any, str, Mismatches], Any]
+"""Decoder of one value: the value, its path and the mismatches so far to the decoded value."""
 
 
-class BadBody(ValueError):
-    """The body cannot be read; the message is what the client is told."""
-
-
-@dataclass(frozen=True)
-class Mismatch:
-    """A value has the wrong type. Go reads on to the end and then tells of the first."""
-
-    found: str
-    path: str
-    wanted: str
-
-
-Read = Callable[[Any, str, list[Mismatch]], Any]
-"""Value, path and collected mismatches to the value as the program wants it."""
-
-
-def read_body(data: bytes, struct: str, fields: Mapping[str, Read]) -> dict[str, Any]:
-    """The body as a `struct`: only its fields, under their own names, only those that are given. Raises BadBody."""
-    try:
-        value = loads(data)
-    except BadJSON as error:
-        raise BadBody("missing request body" if str(error) == "EOF" else str(error)) from None
-    wrong: list[Mismatch] = []
-    body: dict[str, Any] = Struct(fields, f"api.{struct}")(value, "", wrong)
+def read_body(data: bytes, name: str, fields: Mapping[str, Read]) -> dict[str, Any]:
+    """Return the body as the struct of that name: the given fields, under their declared names. Raises Refused."""
+    wrong: Mismatches = []
+    body: dict[str, Any] = struct(f"api.{name}", fields)(loads(data), "", wrong)
     if wrong:
-        first = wrong[0]
-        place = f"struct field {struct}.{first.path}" if first.path else "value"
-        raise BadBody(f"json: cannot unmarshal {first.found} into Go {place} of type {first.wanted}")
+        found, path, wanted = wrong[0]
+        place = f"struct field {name}.{path}" if path else "value"
+        raise Refused(400, f"json: cannot unmarshal {found} into Go {place} of type {wanted}")
     return body
 
 
-@dataclass(frozen=True)
-class Scalar:
-    """A value of one Python type."""
-
-    type: type
-    go: str
-
-    def __call__(self, value: Any, path: str, wrong: list[Mismatch]) -> Any:
-        if type(value) is self.type:
-            return value
-        if value is None:
-            return self.type()
-        wrong.append(Mismatch(_kind(value, number=value if self.type is int else None), path, self.go))
-        return self.type()
+def _matches(kind: type, go: str, value: Any, path: str, wrong: Mismatches) -> bool:
+    """Return whether the value has the type, and record it if it has another one."""
+    if type(value) is not kind and value is not None:
+        names = {bool: "bool", int: "number", float: "number", str: "string", list: "array", dict: "object"}
+        which = f" {value}" if go == "int" and isinstance(value, float) else ""
+        wrong.append((names[type(value)] + which, path, go))
+    return type(value) is kind
 
 
-@dataclass(frozen=True)
-class Sequence:
-    """An array whose items are all read alike."""
-
-    item: Read
-    go: str
-
-    def __call__(self, value: Any, path: str, wrong: list[Mismatch]) -> Any:
-        if isinstance(value, list):
-            return [self.item(item, path, wrong) for item in value]
-        wrong.append(Mismatch(_kind(value), path, self.go))
-        return []
+def scalar(go: str, kind: type) -> Read:
+    """Decode a value of one Python type. A mismatch decodes to the zero value."""
+    return lambda value, path, wrong: value if _matches(kind, go, value, path, wrong) else kind()
 
 
-@dataclass(frozen=True)
-class Struct:
-    """An object with fields of its own; names are matched in any case, unknown ones are ignored."""
+def sequence(go: str, item: Read) -> Read:
+    """Decode an array."""
 
-    fields: Mapping[str, Read]
-    go: str
+    def read(value: Any, path: str, wrong: Mismatches) -> list[Any]:
+        return [item(one, path, wrong) for one in value] if _matches(list, go, value, path, wrong) else []
 
-    def __call__(self, value: Any, path: str, wrong: list[Mismatch]) -> Any:
-        if not isinstance(value, dict):
-            if value is not None:
-                wrong.append(Mismatch(_kind(value), path, self.go))
-            return {}
-        found = {}
-        for key, item in value.items():
-            name = key if key in self.fields else key.lower()
-            if name in self.fields and item is not None:
-                found[name] = self.fields[name](item, f"{path}.{name}" if path else name, wrong)
+    return read
+
+
+def struct(go: str, fields: Mapping[str, Read]) -> Read:
+    """Decode an object with declared fields. Names match in any case, unknown names are ignored."""
+
+    def read(value: Any, path: str, wrong: Mismatches) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        if _matches(dict, go, value, path, wrong):
+            for key, item in value.items():
+                name = key if key in fields else key.lower()
+                if name in fields and item is not None:
+                    found[name] = fields[name](item, f"{path}.{name}" if path else name, wrong)
         return found
 
+    return read
 
-def anything(value: Any, _path: str, _wrong: list[Mismatch]) -> Any:
+
+def anything(value: Any, _path: str, _wrong: Mismatches) -> Any:
     return value
 
 
-STRING = Scalar(str, "string")
-BOOL = Scalar(bool, "bool")
-INT = Scalar(int, "int")
-STRINGS = Sequence(STRING, "[]string")
+STRING = scalar("string", str)
+BOOL = scalar("bool", bool)
+INT = scalar("int", int)
 
 
-def mapping(value: Any, path: str, wrong: list[Mismatch]) -> Any:
-    """An object with anything in it, save numbers that no 64-bit float can hold."""
-    if not isinstance(value, dict):
-        wrong.append(Mismatch(_kind(value), path, "map[string]interface {}"))
+def mapping(value: Any, path: str, wrong: Mismatches) -> Any:
+    """Decode an object of any content, except numbers that no 64-bit float can hold."""
+    if not _matches(dict, "map[string]interface {}", value, path, wrong):
         return {}
     if any(isinstance(item, float) and isinf(item) for item in value.values()):
-        wrong.append(Mismatch("number", path, "float64"))
+        wrong.append(("number", path, "float64"))
     return value
 
 
-def image(value: Any, path: str, wrong: list[Mismatch]) -> str:
-    """Base64, which is checked as Go decodes it; the bytes themselves are of no use here."""
-    if value is None:
+def image(value: Any, path: str, wrong: Mismatches) -> str:
+    """Check base64 as Go decodes it. The bytes themselves are not needed."""
+    if not _matches(str, "api.ImageData", value, path, wrong):
         return ""
-    if not isinstance(value, str):
-        wrong.append(Mismatch(_kind(value), path, "api.ImageData"))
-        return ""
-    if not _BASE64.fullmatch(value.replace("\n", "").replace("\r", "")):
-        raise BadBody(f"illegal base64 data at input byte {_bad_byte(value.encode())}")
-    return value
+    text: str = value
+    if not _BASE64.fullmatch(text.replace("\n", "").replace("\r", "")):
+        raise Refused(400, f"illegal base64 data at input byte {_bad_byte(text.encode())}")
+    return text
 
 
 _LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
@@ -130,7 +99,7 @@ _BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{
 
 
 def _bad_byte(data: bytes) -> int:
-    """Where Go stops: at the first byte that cannot stand there, or at the group that is not complete."""
+    """Return where Go stops: at the first byte that is not allowed there, or at the incomplete group."""
     inked = [at for at, byte in enumerate(data) if byte not in b"\r\n"]
     body = next((index for index, at in enumerate(inked) if data[at] not in _LETTERS), len(inked))
     rest = body % 4
@@ -144,38 +113,25 @@ def _bad_byte(data: bytes) -> int:
     return after[1] if data[after[0]] == ord("=") else after[0] - 1
 
 
-def _kind(value: Any, number: Any = None) -> str:
-    """What Go calls the value; it also tells which number it was where a whole one was wanted."""
-    if isinstance(value, bool):
-        return "bool"
-    if isinstance(value, (int, float)):
-        return "number" if number is None else f"number {value}"
-    if isinstance(value, str):
-        return "string"
-    return "array" if isinstance(value, list) else "object"
-
-
 _DURATION = re.compile(r"(?P<number>\d+\.?\d*|\.\d+)(?P<unit>[^\d.]*)")
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
-def parse_duration(text: str, quote: Callable[[str], str]) -> float:
-    """Seconds, from "1h30m" and the like. Raises BadBody."""
-    sign = -1.0 if text.startswith("-") else 1.0
+def parse_duration(text: str) -> float:
+    """Return the seconds of a duration like "1h30m". Raises Refused."""
     rest = text[1:] if text[:1] in ("-", "+") else text
     if rest == "0":
         return 0.0
-    if not rest:
-        raise BadBody(f"time: invalid duration {quote(text)}")
     seconds = 0.0
-    while rest:
+    while True:
         found = _DURATION.match(rest)
         if found is None:
-            raise BadBody(f"time: invalid duration {quote(text)}")
+            raise Refused(400, f"time: invalid duration {quoted(text)}")
         if not found["unit"]:
-            raise BadBody(f"time: missing unit in duration {quote(text)}")
+            raise Refused(400, f"time: missing unit in duration {quoted(text)}")
         if found["unit"] not in _UNITS:
-            raise BadBody(f"time: unknown unit {quote(found['unit'])} in duration {quote(text)}")
+            raise Refused(400, f"time: unknown unit {quoted(found['unit'])} in duration {quoted(text)}")
         seconds += float(found["number"]) * _UNITS[found["unit"]]
         rest = rest[found.end() :]
-    return sign * seconds
+        if not rest:
+            return -seconds if text.startswith("-") else seconds

@@ -1,27 +1,27 @@
-"""Models as `/api/tags`, `/api/show` and `/api/ps` show them."""
+"""Models in the form of `/api/tags`, `/api/show` and `/api/ps`, and their layers on disk."""
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Iterable
 from datetime import datetime, timezone
 from typing import Any
 
-from mochi_stub.catalogue import Model
+from mochi_stub.answer import Stub
+from mochi_stub.catalogue import PLAIN_TEMPLATE, Model
 from mochi_stub.scheduler import Loaded
 from mochi_stub.wire.ollama.gojson import dumps, timestamp
 from mochi_stub.wire.ollama.names import parse_name
+from mochi_stub.wire.provider_pipeline import Refused, listed
 
 NEVER = 292 * 365.25 * 24 * 3600
-"""How far ahead Ollama puts the end of what stays for ever, in seconds."""
+"""Seconds after which a model expires in `/api/ps` that stays loaded for ever."""
 
 
 def tags(models: Iterable[Model]) -> dict[str, Any]:
-    """The list, newest first, to the second; models of one second stay in the order in which they are declared.
-
-    Models whose name begins with `_` are there to be inherited from.
-    """
-    shown = (model for model in models if not model.name.startswith("_"))
-    ordered = sorted(shown, key=lambda model: _second(model.modified_at), reverse=True)
+    """Return the list, newest first, to the second. Models of one second stay in the order of their declaration."""
+    ordered = sorted(listed(models), key=lambda model: _second(model.modified_at), reverse=True)
     return {"models": [_listed(model) for model in ordered]}
 
 
@@ -43,21 +43,17 @@ def show(model: Model) -> dict[str, Any]:
     }
 
 
-def running(loaded: Iterable[Loaded], now: float) -> dict[str, Any]:
-    return {"models": [_running(entry, now) for entry in loaded]}
-
-
 def short_name(model: Model) -> str:
-    """The declared name with its tag."""
+    """Return the declared name with its tag."""
     name = parse_name(model.name)
     return model.name if name is None else name.short
 
 
-def _running(loaded: Loaded, now: float) -> dict[str, Any]:
-    model = loaded.model
+def running(loaded: Loaded, now: float) -> dict[str, Any]:
+    model, name = loaded.model, short_name(loaded.model)
     return {
-        "name": short_name(model),
-        "model": short_name(model),
+        "name": name,
+        "model": name,
         "size": model.size,
         "digest": model.digest,
         "details": _details(model, model.quantization),
@@ -68,31 +64,27 @@ def _running(loaded: Loaded, now: float) -> dict[str, Any]:
 
 
 def _listed(model: Model) -> dict[str, Any]:
+    """Return an entry of the list.
+
+    The list does not read the weights, which contain the template of a native model and the pooling of an embedder.
+    """
+    name = short_name(model)
     remote = {"remote_model": model.remote.model, "remote_host": model.remote.host} if model.remote else {}
+    lengths = {"context_length": model.context_length, "embedding_length": model.embedding_length}
+    is_read = model.can("completion")
     return {
-        "name": short_name(model),
-        "model": short_name(model),
+        "name": name,
+        "model": name,
         **remote,
         "modified_at": model.modified_at,
         "size": model.size,
         "digest": model.digest,
-        "details": {**_details(model, model.listed_quantization or model.quantization), **_lengths(model)},
-        "capabilities": _listed_capabilities(model),
+        "details": {
+            **_details(model, model.listed_quantization or model.quantization),
+            **{key: value for key, value in lengths.items() if value and is_read},
+        },
+        "capabilities": model.capabilities if is_read and model.habit != "native" else ("completion",),
     }
-
-
-def _listed_capabilities(model: Model) -> tuple[str, ...]:
-    """The list does not look into the weights, where a native model's template and an embedder's pooling stand."""
-    if model.habit == "native" or not model.can("completion"):
-        return ("completion",)
-    return model.capabilities
-
-
-def _lengths(model: Model) -> dict[str, int]:
-    if not model.can("completion"):
-        return {}
-    lengths = {"context_length": model.context_length, "embedding_length": model.embedding_length}
-    return {key: value for key, value in lengths.items() if value}
 
 
 def _details(model: Model, quantization: str) -> dict[str, Any]:
@@ -125,16 +117,14 @@ def _modelfile(model: Model) -> str:
 
 
 def _parameters(model: Model) -> str:
-    """One line each: the name filled up to 30 columns, a blank, the value; strings in double quotes."""
-    lines = []
-    for name, value in _settings(model):
-        shown = f'"{value}"' if isinstance(value, str) else dumps(value)
-        lines.append(f"{name:<30} {shown}")
-    return "\n".join(lines)
+    """Return one line for each setting: the name padded to 30 columns, a space and the value. Strings are in quotes."""
+    return "\n".join(
+        f"{name:<30} " + (f'"{value}"' if isinstance(value, str) else dumps(value)) for name, value in _settings(model)
+    )
 
 
 def _settings(model: Model) -> list[tuple[str, Any]]:
-    """The Modelfile's parameters, one line for each stop sequence."""
+    """Return the Modelfile's parameters, one line for each stop sequence."""
     lines: list[tuple[str, Any]] = []
     for name, value in model.parameters.items():
         lines += [(name, item) for item in value] if isinstance(value, (list, tuple)) else [(name, value)]
@@ -142,10 +132,44 @@ def _settings(model: Model) -> list[tuple[str, Any]]:
 
 
 def _quoted(value: str) -> str:
-    if "\n" in value or value != value.strip(" "):
-        return f'"""{value}"""'
-    return value
+    return f'"""{value}"""' if "\n" in value or value != value.strip(" ") else value
 
 
 def _second(moment: str) -> float:
     return datetime.strptime(moment[:19], "%Y-%m-%dT%H:%M:%S").replace(tzinfo=timezone.utc).timestamp()
+
+
+_DIGEST = re.compile(r"sha256[:-]([0-9a-f]{64})")
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def hexadecimal(digest: str) -> str:
+    """Return the 64 digits of `sha256:…` or `sha256-…`. Raises Refused."""
+    found = _DIGEST.fullmatch(digest)
+    if found is None:
+        raise Refused(400, "invalid digest format")
+    return found[1]
+
+
+def layers(model: Model) -> list[tuple[str, int]]:
+    """Return the digest and the size of each layer, the weights first."""
+    added = {
+        "template": model.template if model.template != PLAIN_TEMPLATE else "",
+        "license": model.license,
+        "system": model.system,
+        "params": dumps(dict(model.parameters)) if model.parameters else "",
+    }
+    texts = [f"{kind} {text}".encode() for kind, text in added.items() if text]
+    return [(model.blob_digest, model.size), *((sha256(text), len(text)) for text in texts)]
+
+
+def manifest_digest(model: Model) -> str:
+    return sha256(" ".join(digest for digest, _ in layers(model)).encode())
+
+
+def on_disk(stub: Stub) -> set[str]:
+    """Return the digests of all layers that the stub has, those of models and those that were sent as blobs."""
+    return {digest for model in stub.models for digest, _ in layers(model)} | stub.library.blobs

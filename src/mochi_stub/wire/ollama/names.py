@@ -1,4 +1,4 @@
-"""Model names: `[host/][namespace/]model[:tag]`, and the suffixes that say where a model shall run."""
+"""Model names: `[host/][namespace/]model[:tag]`, and the suffixes that say where a model runs."""
 
 from __future__ import annotations
 
@@ -9,13 +9,10 @@ from functools import lru_cache
 
 from mochi_stub.catalogue import Model
 from mochi_stub.wire.ollama.gojson import quoted
+from mochi_stub.wire.provider_pipeline import Refused
 
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}")
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,349}")
-
-
-class BadName(ValueError):
-    """The name contradicts itself; the message is what the client is told."""
 
 
 @dataclass(frozen=True)
@@ -28,27 +25,18 @@ class Name:
     tag: str
 
     @property
-    def key(self) -> str:
-        """What two names of one model have in common."""
-        return self.full.lower()
-
-    @property
     def full(self) -> str:
         return f"{self.host}/{self.namespace}/{self.model}:{self.tag}"
 
     @property
     def short(self) -> str:
-        """As lists show it: without the default host and namespace, always with the tag."""
-        if self.host != "registry.ollama.ai":
-            return self.full
-        return (
-            f"{self.model}:{self.tag}" if self.namespace == "library" else f"{self.namespace}/{self.model}:{self.tag}"
-        )
+        """The name in lists: without the default host and namespace, always with the tag."""
+        return self.full.removeprefix("registry.ollama.ai/library/").removeprefix("registry.ollama.ai/")
 
 
 @lru_cache(maxsize=4096)
 def parse_name(text: str) -> Name | None:
-    """The name in its parts, None where it is malformed."""
+    """Return the parts of a name, or None if it is malformed."""
     path, colon, tag = text.rpartition(":")
     if not colon or "/" in tag:
         path, tag = text, "latest"
@@ -57,22 +45,19 @@ def parse_name(text: str) -> Name | None:
         return None
     host = before[0] if len(before) == 2 else "registry.ollama.ai"
     namespace = before[-1] if before else "library"
-    if not _HOST.fullmatch(host):
-        return None
-    if not all(_PART.fullmatch(part) for part in (namespace, model, tag)):
-        return None
-    return Name(host, namespace, model, tag)
+    is_valid = _HOST.fullmatch(host) and all(_PART.fullmatch(part) for part in (namespace, model, tag))
+    return Name(host, namespace, model, tag) if is_valid else None
 
 
 @lru_cache(maxsize=4096)
 def routed(text: str) -> tuple[str, str]:
-    """The name without its suffix, and where it wants to run: "cloud", "local" or "". Raises BadName."""
+    """Return the name without its suffix, and where the model runs: "cloud", "local" or "". Raises Refused."""
     base, _, tag = text.rpartition(":")
     if not base:
         return text, ""
     inner = base.rpartition(":")[2] if ":" in base else ""
     if {tag, inner} == {"cloud", "local"}:
-        raise BadName(f"use either :local or :cloud, not both: {quoted(text)}")
+        raise Refused(400, f"use either :local or :cloud, not both: {quoted(text)}")
     if tag in ("cloud", "local"):
         return base, tag
     if tag.endswith("-cloud"):
@@ -81,9 +66,10 @@ def routed(text: str) -> tuple[str, str]:
 
 
 def find(models: Iterable[Model], name: Name) -> Model | None:
-    """The declared model of that name, upper or lower case alike."""
+    """Return the declared model of that name. Case is ignored."""
+    wanted = name.full.lower()
     for model in models:
         declared = parse_name(model.name)
-        if declared is not None and declared.key == name.key:
+        if declared is not None and declared.full.lower() == wanted:
             return model
     return None

@@ -1,79 +1,63 @@
-"""How Ollama says no, and how it finds the model that a request names."""
+"""Errors of Ollama's API, and the model that a request names."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from functools import partial
 from typing import TypeVar
 
-from mochi_stub.answer import Answer, BodyHandler, Generation, Handler, Request, Result, Scheduled, Stub, on_body
+from mochi_stub.answer import Answer, Generation, Handler, Scheduled, Stub
 from mochi_stub.catalogue import Model
-from mochi_stub.fitting import TooLong
-from mochi_stub.scheduler import Lease, Need, NotLoaded
-from mochi_stub.wire.ollama.gojson import dumps, quoted
-from mochi_stub.wire.ollama.gotypes import BadBody
-from mochi_stub.wire.ollama.names import BadName, find, parse_name, routed
-from mochi_stub.wire.ollama.requests import BadOptions
+from mochi_stub.reply import Failure
+from mochi_stub.scheduler import Lease, Need
+from mochi_stub.wire.ollama.gojson import dumps
+from mochi_stub.wire.ollama.names import find, parse_name, routed
+from mochi_stub.wire.provider_pipeline import Headers, Refused, headers_of
 
 _T = TypeVar("_T")
 
 JSON = b"application/json; charset=utf-8"
-NO_REMOTE = "ollama cloud is disabled: remote model is unavailable"
-NO_REMOTE_DETAILS = "ollama cloud is disabled: remote model details are unavailable"
+no_remote = partial(Refused, 403, "ollama cloud is disabled: remote model is unavailable")
+no_remote_details = partial(Refused, 403, "ollama cloud is disabled: remote model details are unavailable")
+invalid_name = partial(Refused, 400, "invalid model name")
+model_required = partial(Refused, 400, "model is required")
 
 
-class Refused(Exception):
-    """The request ends with this status and message."""
-
-    def __init__(self, status: int, message: str, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
-        super().__init__(status, message)
-        self.status, self.message, self.headers = status, message, headers
-
-
-def json_answer(value: object, status: int = 200, headers: tuple[tuple[bytes, bytes], ...] = ()) -> Answer:
+def json_answer(value: object, status: int = 200, headers: Headers = ()) -> Answer:
     return Answer(status, dumps(value).encode(), JSON, headers)
 
 
-def refusing(handler: BodyHandler) -> Handler:
-    """The handler of a body, its refusals made into answers."""
-    return refusing_all(on_body(handler))
+def failure_answer(failure: Failure) -> Answer:
+    return json_answer({"error": failure.message}, failure.status, headers_of(failure))
 
 
-def refusing_all(handler: Handler) -> Handler:
-    """The handler, its refusals made into answers."""
-
-    @wraps(handler)
-    def answering(stub: Stub, request: Request) -> Result:
-        return _told(lambda: handler(stub, request))
-
-    return answering
+def refusing(handler: Handler) -> Handler:
+    """Return the handler with its refusals turned into answers."""
+    return lambda stub, request: _answered(lambda: handler(stub, request))
 
 
-def _told(attempt: Callable[[], _T]) -> _T | Answer:
+def _answered(attempt: Callable[[], _T]) -> _T | Answer:
     try:
         return attempt()
     except Refused as refusal:
-        return json_answer({"error": refusal.message}, refusal.status, refusal.headers)
-    except (BadBody, BadName, TooLong) as error:
-        return json_answer({"error": str(error)}, 400)
-    except BadOptions as error:
-        return json_answer({"error": str(error)}, 500)
+        return failure_answer(refusal.failure)
 
 
 def scheduled(stub: Stub, need: Need, then: Callable[[Lease], Answer | Generation]) -> Scheduled:
-    """What is made when the model has been loaded; refusals that come only then are told like all others."""
-    return Scheduled(stub.scheduler, need, lambda lease: _told(lambda: then(lease)), _not_loaded)
-
-
-def _not_loaded(error: NotLoaded) -> Answer:
-    return json_answer({"error": error.message}, error.status)
+    """Return what `then` makes when the model is loaded. Refusals of `then` are answered like all others."""
+    return Scheduled(
+        stub.scheduler,
+        need,
+        lambda lease: _answered(lambda: then(lease)),
+        lambda error: failure_answer(Failure(error.message, error.status)),
+    )
 
 
 def local_model(stub: Stub, name: str, *, malformed: Refused, missing: Refused) -> Model:
-    """The model of that name, which may be one that stands for a remote one. Raises Refused and BadName."""
+    """Return the model of that name, which may stand for a remote one. Raises Refused."""
     bare, place = routed(name)
     if place == "cloud":
-        raise Refused(403, NO_REMOTE)
+        raise no_remote()
     parsed = parse_name(bare)
     if parsed is None:
         raise malformed
@@ -85,11 +69,3 @@ def local_model(stub: Stub, name: str, *, malformed: Refused, missing: Refused) 
 
 def not_found(name: str) -> Refused:
     return Refused(404, f"model '{name}' not found")
-
-
-def not_pulled(name: str) -> Refused:
-    return Refused(404, f"model {quoted(name)} not found, try pulling it first")
-
-
-INVALID_NAME = Refused(400, "invalid model name")
-MODEL_REQUIRED = Refused(400, "model is required")

@@ -1,6 +1,6 @@
 """A reply as `/api/chat` and `/api/generate` write it: lines of a stream, or one object.
 
-The three habits (see `catalogue.Habit`) differ in where tool calls stand and what `/api/generate` makes of thinking.
+The three habits (see `catalogue.Habit`) differ in where tool calls are sent and how `/api/generate` treats thinking.
 """
 
 from __future__ import annotations
@@ -14,44 +14,39 @@ from mochi_stub.answer import Answer
 from mochi_stub.catalogue import Model
 from mochi_stub.chunks import Piece, pieces, planned_end
 from mochi_stub.lorem import WORDS, stable_hash
-from mochi_stub.plan import ALPHANUMERIC, LOAD_DURATION, NANOSECONDS_PER_PROMPT_TOKEN, Plan
+from mochi_stub.plan import ALPHANUMERIC, NANOSECONDS_PER_PROMPT_TOKEN, Plan
 from mochi_stub.prompt import Prompt, ToolCall, count_tokens, said
-from mochi_stub.reply import Failure, Logprob, Reasoning, Reply, Text, joined
-from mochi_stub.wire.asking import headers_of
+from mochi_stub.reply import Failure, Logprob, Reasoning, Reply, Text
 from mochi_stub.wire.ollama.gojson import dumps, text, timestamp
 from mochi_stub.wire.ollama.refusals import JSON
+from mochi_stub.wire.provider_pipeline import generated_characters, headers_of
 
 STREAM_ERROR = b"application/json"
 NDJSON = b"application/x-ndjson"
 
 
-@dataclass(frozen=True)
-class Subject:
-    """What is to be written: the reply, to whom, by which model, and what the request wants to see of it.
+@dataclass
+class ChatLines:
+    """Encoder of `/api/chat`: contents are in `message`.
 
-    `top_logprobs` is None where no log probabilities are wanted; `load_duration` in nanoseconds.
+    `top_logprobs` is None if the request wants no log probabilities. `load_duration` is in nanoseconds.
     """
 
     model: Model
     prompt: Prompt
     reply: Reply
     plan: Plan
-    top_logprobs: int | None = None
-    context: tuple[int, ...] = ()
-    prompt_tokens: int = 0
-    load_duration: int = LOAD_DURATION
-
-
-class _Lines:
-    """What both endpoints share. The subclasses know the keys."""
+    top_logprobs: int | None
+    context: tuple[int, ...]
+    prompt_tokens: int
+    load_duration: int
 
     content_type = NDJSON
 
-    def __init__(self, subject: Subject) -> None:
-        self.subject = subject
-        self.start = subject.plan.start
-        self.head = f'{{"model":{text(subject.prompt.model)},"created_at":"'
-        self.native = subject.model.habit == "native"
+    def __post_init__(self) -> None:
+        self.start = self.plan.start
+        self.head = f'{{"model":{text(self.prompt.model)},"created_at":"'
+        self.native = self.model.habit == "native"
         self.thinking = False
         self.calls = 0
         self.held: list[ToolCall] = []
@@ -71,24 +66,24 @@ class _Lines:
         return Answer(failure.status, body, kind, headers_of(failure), declared=not stream)
 
     def whole(self) -> Answer:
-        """Without tools in the request only the calls of the last object are kept, unless somebody instructed them."""
-        reply = self.subject.reply
-        calls = reply.tool_calls if self.subject.prompt.tools or self.native or reply.unasked else []
-        wanted = self.subject.top_logprobs is not None
+        """Return the one object. Without tools in the request only calls of the last line count, unless scripted."""
+        reply = self.reply
+        calls = reply.tool_calls if self.prompt.tools or self.native or reply.unasked else []
+        wanted = self.top_logprobs is not None
         shown = [piece for piece in pieces(reply) if piece.kind in (Reasoning, Text)] if wanted else []
-        return Answer(200, self._final(self._whole_text(), self._whole_thinking(), calls, shown).encode(), JSON)
+        return Answer(200, self._final(*self._whole_contents(), calls, shown).encode(), JSON)
 
     @cached_property
     def planned_end(self) -> int:
-        return planned_end(self.subject.reply)
+        return planned_end(self.reply)
 
     def _run(self, kind: type, run: list[Piece]) -> str:
-        """Pieces of one kind, one line each."""
+        """Return pieces of one kind, one line each."""
         turn = self._turn(kind is Reasoning, run[0].due)
         if kind is ToolCall:
             return turn + "".join([self._call(piece.value, piece.due) for piece in run])
         before, after = self._frame(thinking=kind is Reasoning)
-        if self.subject.top_logprobs is not None:
+        if self.top_logprobs is not None:
             lines = [
                 self._line(piece.due, before + text(piece.value), after + self._logprobs([piece])) for piece in run
             ]
@@ -101,7 +96,7 @@ class _Lines:
         return f"{self.head}{timestamp(self.start + due)}{''.join(fields)}}}\n"
 
     def _turn(self, thinking: bool, due: int) -> str:
-        """What shows of a change between thinking and answering."""
+        """Return what a change between thinking and answering looks like."""
         if thinking is self.thinking:
             return ""
         self.thinking = thinking
@@ -117,39 +112,36 @@ class _Lines:
         return line
 
     def _calls(self, calls: list[ToolCall]) -> str:
-        """`,"tool_calls":[...]`, or nothing; ids that are not given are made up."""
+        """Return `,"tool_calls":[...]`, or nothing. Missing IDs are generated."""
         if not calls:
             return ""
         items = []
         for index, call in enumerate(calls, start=self.calls):
-            plan = self.subject.plan
-            made_up = plan.id(index, 32, ALPHANUMERIC) if self.native else f"call_{plan.id(index, 8)}"
+            made_up = self.plan.id(index, 32, ALPHANUMERIC) if self.native else f"call_{self.plan.id(index, 8)}"
             function = {"index": index, "name": call.name, "arguments": call.arguments}
             items.append(f'{{"id":{text(call.id or made_up)},"function":{dumps(function)}}}')
         return f',"tool_calls":[{",".join(items)}]'
 
     def _logprobs(self, shown: list[Piece]) -> str:
-        top = self.subject.top_logprobs
+        top = self.top_logprobs
         if top is None or not shown:
             return ""
-        return (
-            ',"logprobs":[' + ",".join(_logprob(piece.logprob or _made_up(piece.value), top) for piece in shown) + "]"
-        )
+        entries = [_logprob(piece.logprob or _made_up(piece.value), top) for piece in shown]
+        return f',"logprobs":[{",".join(entries)}]'
 
     def _counters(self) -> str:
-        subject, reply = self.subject, self.subject.reply
-        usage, given = reply.usage, reply.durations
-        per_token = subject.model.chars_per_token
-        prompted = subject.prompt_tokens if usage.input is None else usage.input
+        usage, given = self.reply.usage, self.reply.durations
+        written = generated_characters(self.reply, dumps)
+        prompted = self.prompt_tokens if usage.input is None else usage.input
         evaluated = self.planned_end if given.eval is None else given.eval
         prompt_time = prompted * NANOSECONDS_PER_PROMPT_TOKEN if given.prompt_eval is None else given.prompt_eval
-        load = subject.load_duration if given.load is None else given.load
+        load = self.load_duration if given.load is None else given.load
         counters = {
             "total_duration": load + prompt_time + evaluated if given.total is None else given.total,
             "load_duration": load,
             "prompt_eval_count": prompted,
             "prompt_eval_duration": prompt_time,
-            "eval_count": count_tokens(_produced(reply), per_token) if usage.output is None else usage.output,
+            "eval_count": count_tokens(written, self.model.chars_per_token) if usage.output is None else usage.output,
             "eval_duration": evaluated,
         }
         return "".join([f',"{key}":{value}' for key, value in counters.items() if value])
@@ -157,37 +149,21 @@ class _Lines:
     def _ended(self) -> str:
         return f'{self.head}{timestamp(self.start + self.planned_end)}"'
 
-    def _whole_text(self) -> str:
-        return self.subject.reply.text
-
-    def _whole_thinking(self) -> str:
-        return self.subject.reply.reasoning
+    def _whole_contents(self) -> tuple[str, str]:
+        """Return the text and the thinking of the one object."""
+        return self.reply.text, self.reply.reasoning
 
     def _frame(self, *, thinking: bool) -> tuple[str, str]:
-        """What stands before and behind a piece of content on its line."""
-        raise NotImplementedError
-
-    def _seam(self, *, opens: bool) -> tuple[str, ...]:
-        """The contents that show where thinking opens or closes."""
-        raise NotImplementedError
-
-    def _call_fields(self, calls: list[ToolCall]) -> str:
-        raise NotImplementedError
-
-    def _final(self, content: str, thinking: str, calls: list[ToolCall], logprobs: list[Piece]) -> str:
-        raise NotImplementedError
-
-
-class ChatLines(_Lines):
-    """`/api/chat`: contents stand in `message`."""
-
-    def _frame(self, *, thinking: bool) -> tuple[str, str]:
+        """Return the text before and after a piece of content on its line."""
         key = '"content":"","thinking":' if thinking else '"content":'
         return f'","message":{{"role":"assistant",{key}', '},"done":false'
 
     def _seam(self, *, opens: bool) -> tuple[str, ...]:
-        """With a format, Go-rendered models start a second generation behind the thinking, which shows."""
-        return () if opens or self.native or self.subject.prompt.format is None else ("",)
+        """Return the contents that are sent where thinking begins or ends.
+
+        With a format, Go-rendered models start a second generation behind the thinking.
+        """
+        return () if opens or self.native or self.prompt.format is None else ("",)
 
     def _call_fields(self, calls: list[ToolCall]) -> str:
         return f'","message":{{"role":"assistant","content":""{self._calls(calls)}}},"done":false'
@@ -195,21 +171,20 @@ class ChatLines(_Lines):
     def _final(self, content: str, thinking: str, calls: list[ToolCall], logprobs: list[Piece]) -> str:
         thought = f',"thinking":{text(thinking)}' if thinking else ""
         message = f'{{"role":"assistant","content":{text(content)}{thought}{self._calls(calls)}}}'
-        reason = self.subject.reply.finish
-        shown = self._logprobs(logprobs)
+        reason, shown = self.reply.finish, self._logprobs(logprobs)
         return f'{self._ended()},"message":{message},"done":true,"done_reason":"{reason}"{shown}{self._counters()}}}'
 
 
-class GenerateLines(_Lines):
-    """`/api/generate`: contents stand at the top; native models do not have their thinking taken out."""
+class GenerateLines(ChatLines):
+    """Encoder of `/api/generate`: contents are at the top. The thinking of native models is not separated."""
 
     def _frame(self, *, thinking: bool) -> tuple[str, str]:
         key = '"response":"","thinking":' if thinking and not self.native else '"response":'
         return f'",{key}', ',"done":false'
 
     def _seam(self, *, opens: bool) -> tuple[str, ...]:
-        """Tags, or the empty contents that their removal leaves."""
-        if self.subject.model.habit == "builtin":
+        """Return tags, or the empty contents that their removal leaves."""
+        if self.model.habit == "builtin":
             return ()
         tags = ("<think>",) if opens else ("</think>", "\n\n")
         return tags if self.native else ("",) * len(tags)
@@ -217,37 +192,27 @@ class GenerateLines(_Lines):
     def _call_fields(self, calls: list[ToolCall]) -> str:
         return f'","response":"","done":false{self._calls(calls)}'
 
-    def _whole_text(self) -> str:
-        reply = self.subject.reply
-        if not self.native or not reply.reasoning:
-            return reply.text
-        return f"<think>{reply.reasoning}</think>\n\n{reply.text}"
-
-    def _whole_thinking(self) -> str:
-        return "" if self.native else self.subject.reply.reasoning
+    def _whole_contents(self) -> tuple[str, str]:
+        content, thinking = super()._whole_contents()
+        if not self.native:
+            return content, thinking
+        return f"<think>{thinking}</think>\n\n{content}" if thinking else content, ""
 
     def _final(self, content: str, thinking: str, calls: list[ToolCall], logprobs: list[Piece]) -> str:
         thought = f',"thinking":{text(thinking)}' if thinking else ""
         return (
             f'{self._ended()},"response":{text(content)}{thought},"done":true'
-            f',"done_reason":"{self.subject.reply.finish}"{self._context()}{self._counters()}'
+            f',"done_reason":"{self.reply.finish}"{self._context()}{self._counters()}'
             f"{self._calls(calls)}{self._logprobs(logprobs)}}}"
         )
 
     def _context(self) -> str:
-        """The conversation as tokens, which here are characters."""
-        subject, given = self.subject, self.subject.reply.context
-        if subject.prompt.raw:
+        """Return the conversation as tokens, which are characters here."""
+        if self.prompt.raw:
             return ""
-        whole = said(subject.prompt) + subject.reply.text
-        tokens = (*subject.context, *map(ord, whole)) if given is None else given
+        given = self.reply.context
+        tokens = (*self.context, *map(ord, said(self.prompt) + self.reply.text)) if given is None else given
         return f',"context":[{",".join(map(str, tokens))}]' if tokens else ""
-
-
-def _produced(reply: Reply) -> int:
-    """The characters that the model wrote: thinking, text, and its calls as name and JSON."""
-    spoken = sum(len(joined(part.content)) for part in reply.parts if isinstance(part, (Reasoning, Text)))
-    return spoken + sum(len(call.name) + len(dumps(call.arguments)) for call in reply.tool_calls)
 
 
 def _logprob(entry: Logprob, top: int) -> str:

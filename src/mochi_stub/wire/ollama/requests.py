@@ -1,4 +1,4 @@
-"""What Ollama's requests may hold, and how they become a prompt. Refuses what Ollama refuses, in its words."""
+"""What Ollama's requests may contain, and their conversion to a prompt."""
 
 from __future__ import annotations
 
@@ -13,112 +13,77 @@ from mochi_stub.wire.ollama.gotypes import (
     BOOL,
     INT,
     STRING,
-    BadBody,
-    Mismatch,
+    Mismatches,
     Read,
-    Sequence,
-    Struct,
     anything,
     image,
     mapping,
     parse_duration,
-    read_body,
+    sequence,
+    struct,
 )
+from mochi_stub.wire.provider_pipeline import Refused
 
 THINK_VALUES = '"high", "medium", "low", "max", true, or false'
 LEVELS = ("low", "medium", "high", "max")
 
 
-class BadOptions(ValueError):
-    """An option or the format is wrong; Ollama takes this for a fault of its own (500)."""
-
-
-def think_value(value: Any, _path: str, _wrong: list[Mismatch]) -> bool | str:
+def think_value(value: Any, _path: str, _wrong: Mismatches) -> bool | str:
     if isinstance(value, bool) or (isinstance(value, str) and value in LEVELS):
         return value
     if isinstance(value, str):
-        raise BadBody(f"invalid think value: {quoted(value)} (must be {THINK_VALUES})")
-    raise BadBody(f"think must be a boolean or string ({THINK_VALUES})")
+        raise Refused(400, f"invalid think value: {quoted(value)} (must be {THINK_VALUES})")
+    raise Refused(400, f"think must be a boolean or string ({THINK_VALUES})")
 
 
-def keep_alive(value: Any, _path: str, _wrong: list[Mismatch]) -> float:
-    """Seconds; less than nothing is for ever."""
+def keep_alive(value: Any, _path: str, _wrong: Mismatches) -> float:
+    """Return seconds. A negative value means for ever."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         found = {bool: "bool", dict: "map[string]interface {}"}.get(type(value), "[]interface {}")
-        raise BadBody(f"Unsupported type: '{found}'")
-    seconds = parse_duration(value, quoted) if isinstance(value, str) else float(value)
+        raise Refused(400, f"Unsupported type: '{found}'")
+    seconds = parse_duration(value) if isinstance(value, str) else float(value)
     return math.inf if seconds < 0 else seconds
 
 
-def arguments(value: Any, _path: str, _wrong: list[Mismatch]) -> dict[str, Any]:
+def arguments(value: Any, _path: str, _wrong: Mismatches) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise BadBody("Value looks like object, but can't find closing '}' symbol")
+        raise Refused(400, "Value looks like object, but can't find closing '}' symbol")
     return value
 
 
-_FUNCTION_CALL = Struct({"index": INT, "name": STRING, "arguments": arguments}, "api.ToolCallFunction")
-_TOOL_CALL = Struct({"id": STRING, "function": _FUNCTION_CALL}, "api.ToolCall")
-_MESSAGE = Struct(
-    {
-        "role": STRING,
-        "content": STRING,
-        "thinking": STRING,
-        "images": Sequence(image, "[]api.ImageData"),
-        "tool_calls": Sequence(_TOOL_CALL, "[]api.ToolCall"),
-        "tool_name": STRING,
-        "tool_call_id": STRING,
-    },
+_FUNCTION_CALL = struct("api.ToolCallFunction", {"index": INT, "name": STRING, "arguments": arguments})
+_TOOL_CALL = struct("api.ToolCall", {"id": STRING, "function": _FUNCTION_CALL})
+_IMAGES = sequence("[]api.ImageData", image)
+_MESSAGE = struct(
     "api.Message",
+    {
+        **{"role": STRING, "content": STRING, "thinking": STRING, "images": _IMAGES},
+        **{"tool_calls": sequence("[]api.ToolCall", _TOOL_CALL), "tool_name": STRING, "tool_call_id": STRING},
+    },
 )
-_FUNCTION = Struct({"name": STRING, "description": STRING, "parameters": anything}, "api.ToolFunction")
-_TOOL = Struct({"type": STRING, "items": anything, "function": _FUNCTION}, "api.Tool")
-
+_FUNCTION = struct("api.ToolFunction", {"name": STRING, "description": STRING, "parameters": anything})
+_TOOL = struct("api.Tool", {"type": STRING, "items": anything, "function": _FUNCTION})
 _COMMON: dict[str, Read] = {
-    "model": STRING,
-    "stream": BOOL,
-    "format": anything,
-    "keep_alive": keep_alive,
-    "options": mapping,
-    "think": think_value,
-    "truncate": BOOL,
-    "shift": BOOL,
-    "logprobs": BOOL,
-    "top_logprobs": INT,
-    "_debug_render_only": BOOL,
+    **{"model": STRING, "stream": BOOL, "format": anything, "keep_alive": keep_alive, "options": mapping},
+    **{"think": think_value, "truncate": BOOL, "shift": BOOL, "_debug_render_only": BOOL},
+    **{"logprobs": BOOL, "top_logprobs": INT},
 }
 CHAT: dict[str, Read] = {
     **_COMMON,
-    "messages": Sequence(_MESSAGE, "[]api.Message"),
-    "tools": Sequence(_TOOL, "api.Tools"),
+    "messages": sequence("[]api.Message", _MESSAGE),
+    "tools": sequence("api.Tools", _TOOL),
 }
 GENERATE: dict[str, Read] = {
     **_COMMON,
-    "prompt": STRING,
-    "suffix": STRING,
-    "system": STRING,
-    "template": STRING,
-    "context": Sequence(INT, "[]int"),
-    "raw": BOOL,
-    "images": Sequence(image, "[]api.ImageData"),
+    **{"prompt": STRING, "suffix": STRING, "system": STRING, "template": STRING},
+    **{"context": sequence("[]int", INT), "raw": BOOL, "images": _IMAGES},
 }
 SHOW: dict[str, Read] = {"model": STRING, "name": STRING, "system": STRING, "verbose": BOOL, "options": mapping}
 EMBED: dict[str, Read] = {
-    "model": STRING,
-    "input": anything,
-    "truncate": BOOL,
-    "dimensions": INT,
-    "keep_alive": keep_alive,
-    "options": mapping,
+    **{"model": STRING, "input": anything, "truncate": BOOL, "dimensions": INT},
+    **{"keep_alive": keep_alive, "options": mapping},
 }
 EMBEDDINGS: dict[str, Read] = {"model": STRING, "prompt": STRING, "keep_alive": keep_alive, "options": mapping}
-
-
-def read(data: bytes, operation: Operation) -> dict[str, Any]:
-    """The body of a chat or generate request. Raises BadBody."""
-    if operation == "chat":
-        return read_body(data, "ChatRequest", CHAT)
-    return read_body(data, "GenerateRequest", GENERATE)
-
 
 _INTEGERS = {
     *("num_ctx", "num_batch", "num_gpu", "main_gpu", "num_thread", "num_keep", "num_predict", "draft_num_predict"),
@@ -131,12 +96,16 @@ _FLOATS = {
 
 
 def effective_options(model: Model, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The Modelfile's options, then the request's over them. Raises BadOptions for a value of the wrong type."""
+    """Return the Modelfile's options with those of the request over them.
+
+    Raises:
+        Refused: A value has the wrong type. Ollama reports this as a 500.
+    """
     chosen = {key: value for key, value in given.items() if value is not None}
     for key, value in chosen.items():
         problem = _option_problem(key, value)
         if problem:
-            raise BadOptions(f"option {quoted(key)} must be of {problem}")
+            raise Refused(500, f"option {quoted(key)} must be of {problem}")
     whole = {key: int(value) for key, value in chosen.items() if key in _INTEGERS}
     return {**model.parameters, **chosen, **whole}
 
@@ -155,13 +124,16 @@ def _option_problem(key: str, value: Any) -> str:
 
 
 def check_format(format_: Any) -> None:
-    """Raises BadOptions for what is neither "json", nor a schema, nor nothing."""
+    """Raise Refused for a format that is neither "json", nor a schema, nor empty."""
     if format_ not in (None, "", "json") and not isinstance(format_, dict):
-        raise BadOptions(f'invalid format: {quoted(dumps(format_))}; expected "json" or a valid JSON Schema object')
+        problem = f'invalid format: {quoted(dumps(format_))}; expected "json" or a valid JSON Schema object'
+        raise Refused(500, problem)
 
 
-def to_prompt(body: Mapping[str, Any], operation: Operation, model: Model, options: Mapping[str, Any]) -> Prompt:
-    """The request as a prompt for this model."""
+def to_prompt(
+    body: Mapping[str, Any], operation: Operation, model: Model, options: Mapping[str, Any], request: bytes
+) -> Prompt:
+    """Return the request as a prompt for this model."""
     think = body.get("think")
     messages = _chat(body) if operation == "chat" else _generate(body)
     if model.system and not body.get("raw") and not any(message.role == "system" for message in messages):
@@ -177,6 +149,7 @@ def to_prompt(body: Mapping[str, Any], operation: Operation, model: Model, optio
         options=options,
         raw=body.get("raw", False),
         stream=body.get("stream", True),
+        request=request,
     )
 
 

@@ -12,13 +12,9 @@ from mochi_stub.jsontext import dumps, event
 from mochi_stub.plan import ALPHANUMERIC
 from mochi_stub.prompt import Prompt, ToolCall
 from mochi_stub.reply import Choice, Failure, Part, Reasoning, Reply, Text
-from mochi_stub.wire.asking import Subject, argument_pieces, asked, played
-from mochi_stub.wire.openai.errors import failure_answer, failure_error, find_model, json_answer
-from mochi_stub.wire.openai.shapes import check_chat, check_tools, messages, options
-from mochi_stub.wire.openai.usage import completion_usage
-
-EVENTS = b"text/event-stream; charset=utf-8"
-DONE = "data: [DONE]\n\n"
+from mochi_stub.wire import provider_pipeline as pipeline
+from mochi_stub.wire.openai.errors import failure_answer, failure_error, find_model
+from mochi_stub.wire.openai.request_schema import check_chat, check_tools, messages, options, reply_format
 
 
 def chat(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
@@ -26,71 +22,46 @@ def chat(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     model = find_model(stub, body["model"])
     check_chat(model, "v1/chat/completions")
     check_tools(model, body.get("tools"))
-    subject = asked(stub, model, _prompt(body, model), request)
-    wanted = body.get("stream_options", {}).get("include_usage", False)
-    return played(subject, ChatChunks(subject, body.get("n", 1), wanted))
+    context = pipeline.generated(stub, model, _prompt(body, model), request)
+    return pipeline.played(context, ChatChunks(context, body))
 
 
 def _prompt(body: Mapping[str, Any], model: Model) -> Prompt:
     effort = body.get("reasoning_effort")
+    wanted = body.get("response_format", {})
     return Prompt(
         model=body["model"],
         messages=messages(body["messages"]),
         tools=tuple(body.get("tools", ())) if body.get("tool_choice") != "none" else (),
         think=effort,
         thinks=model.can("thinking") and effort != "none",
-        format=_format(body.get("response_format", {})),
+        format=reply_format(wanted.get("type"), wanted.get("json_schema", {})),
         options=options(body, body.get("max_completion_tokens", body.get("max_tokens"))),
         stream=body.get("stream", False),
         choices=True,
     )
 
 
-def _format(wanted: Mapping[str, Any]) -> Any:
-    """ "json", a schema, or None."""
-    if wanted.get("type") == "json_schema":
-        return wanted["json_schema"].get("schema", {})
-    return "json" if wanted.get("type") == "json_object" else None
+class ChunkEncoder:
+    """Base of the encoders of chat and text completions: a stream of chunks that ends with `[DONE]`.
 
+    `facts` are the fields that begin every chunk. `usage` is sent last if the request has `include_usage`.
+    """
 
-def finish_reason(reply: Reply) -> str:
-    """OpenAI's own; the reply to an instruction block, which has choices, only stops."""
-    return "tool_calls" if reply.finish == "stop" and reply.tool_calls and not is_scripted(reply) else reply.finish
+    content_type = pipeline.EVENTS
 
-
-def is_scripted(reply: Reply) -> bool:
-    """Whether the reply has choices of its own, as one to an instruction block has."""
-    return any(isinstance(part, Choice) for part in reply.parts)
-
-
-class ChatChunks:
-    """One reply. `n` choices all say the same; a reply with choices of its own has those."""
-
-    content_type = EVENTS
-
-    def __init__(self, subject: Subject, n: int, wants_usage: bool) -> None:
-        self.subject = subject
-        self.wants_usage = wants_usage
-        self.finishing = (0,) if is_scripted(subject.reply) else tuple(range(n))
-        self.choices: tuple[int, ...] = self.finishing
-        self.created = subject.plan.start // 10**9
-        self.id = f"gen-{self.created}-{subject.plan.id(0, 20, ALPHANUMERIC)}"
-        self.tail = ',"usage":null}\n\n' if wants_usage else "}\n\n"
-        self.head = self._head()
-        self.lone: str | None = None
-        """What stands before each text of a choice that is alone and has been introduced: most of a long stream."""
-        self.after = f'}},"finish_reason":null}}]{self.tail}'
-        self.greeted: set[int] = set()
-        self.calls = 0
-        self.calls_of_choice = 0
+    def __init__(self, facts: dict[str, Any], usage: dict[str, Any], body: Mapping[str, Any]) -> None:
+        self.facts, self.usage = facts, usage
+        self.wants_usage = body.get("stream_options", {}).get("include_usage", False)
+        self.head = f'data: {dumps(facts)[:-1]},"choices":'
+        self.tail = ',"usage":null}\n\n' if self.wants_usage else "}\n\n"
 
     def chunk(self, pieces: list[Piece]) -> bytes:
-        return "".join([self._piece(piece) for piece in pieces]).encode()
+        return "".join([self.piece(piece) for piece in pieces]).encode()
 
     def end(self) -> bytes:
-        reason = finish_reason(self.subject.reply)
-        finish = "".join([self._delta(index, "{}", reason) for index in self.finishing])
-        return f"{finish}{self._usage()}{DONE}".encode()
+        usage = f'{self.head}[],"usage":{dumps(self.usage)}}}\n\n' if self.wants_usage else ""
+        return f"{self.finish()}{usage}data: [DONE]\n\n".encode()
 
     def error(self, failure: Failure) -> bytes:
         return event({"error": failure_error(failure)}).encode()
@@ -99,19 +70,55 @@ class ChatChunks:
         del stream  # the same either way
         return failure_answer(failure)
 
-    def whole(self) -> Answer:
-        subject = self.subject
-        replies = _by_choice(subject.reply) or dict.fromkeys(self.finishing, subject.reply)
-        reason = finish_reason(subject.reply)
-        choices = [
-            {"index": index, "message": self._message(reply), "logprobs": None, "finish_reason": reason}
-            for index, reply in replies.items()
-        ]
-        usage = completion_usage(subject.usage, len(self.finishing))
-        head = {"id": self.id, "object": "chat.completion", "model": subject.prompt.model, "created": self.created}
-        return json_answer({**head, "choices": choices, "usage": usage})
+    def piece(self, piece: Piece) -> str:
+        """Return the chunks of one piece."""
+        raise NotImplementedError
 
-    def _piece(self, piece: Piece) -> str:
+    def finish(self) -> str:
+        """Return the chunks with the finish reasons."""
+        raise NotImplementedError
+
+
+class ChatChunks(ChunkEncoder):
+    """Encoder of a chat. All `n` choices have the same content, except in a reply that has choices of its own."""
+
+    def __init__(self, context: pipeline.GenerationContext, body: Mapping[str, Any]) -> None:
+        reply, self.plan = context.reply, context.plan
+        self.reply = reply
+        self.replies = _by_choice(reply) or dict.fromkeys(range(body.get("n", 1)), reply)
+        is_scripted = any(isinstance(part, Choice) for part in reply.parts)
+        self.finishing = (0,) if is_scripted else tuple(self.replies)
+        has_called = reply.finish == "stop" and reply.tool_calls and not is_scripted
+        self.reason = "tool_calls" if has_called else reply.finish
+        self.choices = self.finishing
+        created = self.plan.start // 10**9
+        facts = {
+            "id": f"gen-{created}-{self.plan.id(0, 20, ALPHANUMERIC)}",
+            "object": "chat.completion.chunk",
+            "model": context.prompt.model,
+            "created": created,
+        }
+        super().__init__(facts, completion_usage(context.usage, len(self.finishing)), body)
+        self.lone: str | None = None
+        """Text before the content of a choice that is alone and has its role: most of a long stream."""
+        self.after = f'}},"finish_reason":null}}]{self.tail}'
+        self.greeted: set[int] = set()
+        self.calls = 0
+        self.calls_of_choice = 0
+
+    def finish(self) -> str:
+        return "".join([self._delta(index, "{}", f'"{self.reason}"') for index in self.finishing])
+
+    def whole(self) -> Answer:
+        choices = [
+            {"index": index, "message": self._message(reply), "logprobs": None, "finish_reason": self.reason}
+            for index, reply in self.replies.items()
+        ]
+        return pipeline.json_answer(
+            {**self.facts, "object": "chat.completion", "choices": choices, "usage": self.usage}
+        )
+
+    def piece(self, piece: Piece) -> str:
         kind = piece.kind
         if kind is Text and self.lone is not None:
             return f"{self.lone}{dumps(piece.value)}{self.after}"
@@ -122,23 +129,23 @@ class ChatChunks:
             return self._call(piece.value)
         shown = dumps(piece.value)
         delta = f'"reasoning":{shown},"reasoning_content":{shown}' if kind is Reasoning else f'"content":{shown}'
-        said = "".join([self._delta(index, f"{{{self._greeting(index)}{delta}}}") for index in self.choices])
+        chunks = "".join([self._delta(index, f"{{{self._role(index)}{delta}}}") for index in self.choices])
         if len(self.choices) == 1:
             self.lone = f'{self.head}[{{"index":{self.choices[0]},"delta":{{"content":'
-        return said
+        return chunks
 
     def _call(self, call: ToolCall) -> str:
-        """The name, then the arguments piece by piece."""
+        """Return the name in one chunk and the arguments in pieces."""
         place = self.calls_of_choice
         entry = {"index": place, "id": self._call_id(call), "type": "function"}
         first = dumps([{**entry, "function": {"name": call.name, "arguments": ""}}])
-        rest = [dumps([{"index": place, "function": {"arguments": piece}}]) for piece in argument_pieces(call)]
+        rest = [dumps([{"index": place, "function": {"arguments": piece}}]) for piece in pipeline.argument_pieces(call)]
         self.calls_of_choice += 1
         return "".join(
             [
-                self._delta(index, f'{{{self._greeting(index) if at == 0 else ""}"tool_calls":{shown}}}')
+                self._delta(index, f'{{{self._role(index)}"tool_calls":{shown}}}')
                 for index in self.choices
-                for at, shown in enumerate([first, *rest])
+                for shown in (first, *rest)
             ]
         )
 
@@ -151,11 +158,10 @@ class ChatChunks:
             }
             for call in reply.tool_calls
         ]
-        said = reply.text or (None if calls else "")
         thought = {"reasoning": reply.reasoning, "reasoning_content": reply.reasoning} if reply.reasoning else {}
         return {
             "role": "assistant",
-            "content": said,
+            "content": reply.text or (None if calls else ""),
             "refusal": None,
             **thought,
             **({"tool_calls": calls} if calls else {}),
@@ -163,39 +169,43 @@ class ChatChunks:
 
     def _call_id(self, call: ToolCall) -> str:
         self.calls += 1
-        return call.id or f"call_{self.subject.plan.id(self.calls, 24, ALPHANUMERIC)}"
+        return call.id or f"call_{self.plan.id(self.calls, 24, ALPHANUMERIC)}"
 
-    def _greeting(self, index: int) -> str:
-        """Who speaks stands in the first chunk of a choice."""
+    def _role(self, index: int) -> str:
+        """Return the role on the first chunk of a choice."""
         if index in self.greeted:
             return ""
         self.greeted.add(index)
         return '"role":"assistant",'
 
-    def _delta(self, index: int, delta: str, reason: str | None = None) -> str:
-        finish = f'"{reason}"' if reason else "null"
-        return f'{self.head}[{{"index":{index},"delta":{delta},"finish_reason":{finish}}}]{self.tail}'
-
-    def _usage(self) -> str:
-        if not self.wants_usage:
-            return ""
-        return f'{self.head}[],"usage":{dumps(completion_usage(self.subject.usage, len(self.finishing)))}}}\n\n'
-
-    def _head(self) -> str:
-        return (
-            f'data: {{"id":"{self.id}","object":"chat.completion.chunk","model":{dumps(self.subject.prompt.model)}'
-            f',"created":{self.created},"choices":'
-        )
+    def _delta(self, index: int, delta: str, reason: str = "null") -> str:
+        return f'{self.head}[{{"index":{index},"delta":{delta},"finish_reason":{reason}}}]{self.tail}'
 
 
 def _by_choice(reply: Reply) -> dict[int, Reply]:
-    """The reply of each choice; empty where the reply has none."""
+    """Return the reply of each choice; empty if the reply has no choices."""
     found: dict[int, list[Part]] = {}
-    index = None
+    parts: list[Part] = []
     for part in reply.parts:
         if isinstance(part, Choice):
-            index = part.index
-            found[index] = []
-        elif index is not None:
-            found[index].append(part)
+            parts = found[part.index] = []
+        else:
+            parts.append(part)
     return {index: Reply(parts) for index, parts in found.items()}
+
+
+def completion_usage(counts: pipeline.Counts, choices: int = 1) -> dict[str, Any]:
+    """Return the usage of a chat or text completion. Every choice generates the output once."""
+    output = counts.output * choices
+    return {
+        "prompt_tokens": counts.input,
+        "completion_tokens": output,
+        "total_tokens": counts.input + output,
+        "prompt_tokens_details": {"cached_tokens": counts.cache_read, "audio_tokens": 0},
+        "completion_tokens_details": {
+            "reasoning_tokens": counts.reasoning * choices,
+            "audio_tokens": 0,
+            "accepted_prediction_tokens": 0,
+            "rejected_prediction_tokens": 0,
+        },
+    }

@@ -1,4 +1,7 @@
-"""`/v1/responses`: the request answered, and the reply as the API's events or as one object."""
+"""`/v1/responses`: the request, and the reply as the API's events or as one object.
+
+An output item is reasoning, a message or a function call. Events report its beginning, its pieces and its end.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,18 @@ from typing import Any
 
 from mochi_stub.answer import Answer, Request, Result, Stub
 from mochi_stub.chunks import Piece
+from mochi_stub.jsontext import dumps, event
+from mochi_stub.plan import ALPHANUMERIC
 from mochi_stub.prompt import ToolCall
-from mochi_stub.reply import Failure
-from mochi_stub.wire.asking import Subject, asked, blocks, played
-from mochi_stub.wire.openai.chat import EVENTS
-from mochi_stub.wire.openai.errors import Refused, failure_answer, find_model, json_answer
-from mochi_stub.wire.openai.items import prompt_of
-from mochi_stub.wire.openai.output import Output
-from mochi_stub.wire.openai.shapes import check_chat, check_tools
-from mochi_stub.wire.openai.usage import response_usage
+from mochi_stub.reply import Failure, Reasoning
+from mochi_stub.wire import provider_pipeline as pipeline
+from mochi_stub.wire.openai.errors import failure_answer, find_model
+from mochi_stub.wire.openai.request_schema import check_chat, check_tools
+from mochi_stub.wire.openai.responses_input import prompt_of
 
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
+_FIRST_ITEM_ID = 1000
+"""The IDs of items and of calls are derived from different numbers."""
 
 
 def responses(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
@@ -28,68 +32,144 @@ def responses(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     earlier = body.get("previous_response_id")
     if earlier is not None:
         message = f"Previous response with id '{earlier}' not found."
-        raise Refused(400, message, param="previous_response_id", code="previous_response_not_found")
-    subject = asked(stub, model, prompt_of(body, model), request)
-    return played(subject, ResponseEvents(subject, body))
+        raise pipeline.Refused(400, message, param="previous_response_id", code="previous_response_not_found")
+    context = pipeline.generated(stub, model, prompt_of(body, model), request)
+    return pipeline.played(context, ResponseEvents(context, body))
 
 
 class ResponseEvents:
-    """One reply."""
+    """Encoder of a response. `items` are the finished items; the open one has the kind `open` and the pieces `text`."""
 
-    content_type = EVENTS
+    content_type = pipeline.EVENTS
 
-    def __init__(self, subject: Subject, body: Mapping[str, Any]) -> None:
-        self.subject = subject
-        self.body = body
-        self.output = Output(subject.plan)
-        self.created = subject.plan.start // 10**9
-        self.started = False
+    def __init__(self, context: pipeline.GenerationContext, body: Mapping[str, Any]) -> None:
+        self.context, self.body, self.plan = context, body, context.plan
+        self.items: list[dict[str, Any]] = []
+        self.open: type | None = None
+        self.text: list[str] = []
+        self.sequence = 0
 
     def chunk(self, pieces: list[Piece]) -> bytes:
-        return (self._start() + "".join([self.output.add(piece) for piece in pieces])).encode()
+        return (self._start() + "".join([self._piece(piece) for piece in pieces])).encode()
 
     def end(self) -> bytes:
         status = self._status()
-        last = self._start() + self.output.close(status)
-        return (last + self._event(status, self._response(status))).encode()
+        last = self._start() + self._close(status)
+        return (last + self._event(f"response.{status}", response=self._response(status))).encode()
 
     def error(self, failure: Failure) -> bytes:
         code = "rate_limit_exceeded" if failure.status == 429 else "server_error"
         response = {**self._response("failed"), "error": {"code": code, "message": failure.message}, "usage": None}
-        return (self._start() + self._event("failed", response)).encode()
+        return (self._start() + self._event("response.failed", response=response)).encode()
 
     def refusal(self, failure: Failure, *, stream: bool) -> Answer:
         del stream  # the same either way
         return failure_answer(failure)
 
     def whole(self) -> Answer:
-        for block in blocks(self.subject.reply):
-            self.output.add(Piece(type(block), block if isinstance(block, ToolCall) else block.content, 0))
+        for block in pipeline.blocks(self.context.reply):
+            self._piece(Piece(type(block), block if isinstance(block, ToolCall) else block.content, 0))
         status = self._status()
-        self.output.close(status)
-        return json_answer(self._response(status))
+        self._close(status)
+        return pipeline.json_answer(self._response(status))
+
+    def _event(self, name: str, **fields: Any) -> str:
+        """Return one event with the next number."""
+        number = self.sequence
+        self.sequence += 1
+        return event({"type": name, "sequence_number": number, **fields}, name)
 
     def _start(self) -> str:
-        if self.started:
+        if self.sequence:
             return ""
-        self.started = True
         begun = self._response("in_progress")
-        return self._event("created", begun) + self._event("in_progress", begun)
+        return self._event("response.created", response=begun) + self._event("response.in_progress", response=begun)
 
-    def _event(self, name: str, response: Mapping[str, Any]) -> str:
-        return self.output.event(f"response.{name}", response=response)
+    def _piece(self, piece: Piece) -> str:
+        if piece.kind is ToolCall:
+            return self._close() + self._call(piece.value)
+        opening = ""
+        if self.open is not piece.kind:
+            opening = self._close()
+            self.open = piece.kind
+            item = self._item("", "in_progress")
+            opening += self._event("response.output_item.added", output_index=len(self.items), item=item)
+            opening += self._part_event("added", "")
+        self.text.append(piece.value)
+        return opening + self._text_event("delta", delta=piece.value)
+
+    def _close(self, status: str = "completed") -> str:
+        """Return the events that end the open item, if there is one."""
+        if self.open is None:
+            return ""
+        text = "".join(self.text)
+        ending = self._text_event("done", text=text) + self._part_event("done", text)
+        item = self._item(text, status)
+        ending += self._event("response.output_item.done", output_index=len(self.items), item=item)
+        self.items.append(item)
+        self.open = None
+        self.text.clear()
+        return ending
+
+    def _text_event(self, name: str, **fields: str) -> str:
+        if self.open is Reasoning:
+            return self._event(f"response.reasoning_summary_text.{name}", **self._place(), summary_index=0, **fields)
+        return self._event(f"response.output_text.{name}", **self._place(), content_index=0, **fields, logprobs=[])
+
+    def _part_event(self, name: str, text: str) -> str:
+        if self.open is Reasoning:
+            part = {"type": "summary_text", "text": text}
+            return self._event(f"response.reasoning_summary_part.{name}", **self._place(), summary_index=0, part=part)
+        part = _output_text(text)
+        return self._event(f"response.content_part.{name}", **self._place(), content_index=0, part=part)
+
+    def _place(self) -> dict[str, Any]:
+        return {"item_id": self._id("rs" if self.open is Reasoning else "msg"), "output_index": len(self.items)}
+
+    def _id(self, prefix: str) -> str:
+        return f"{prefix}_{self.plan.id(_FIRST_ITEM_ID + len(self.items), 48)}"
+
+    def _item(self, text: str, status: str) -> dict[str, Any]:
+        if self.open is Reasoning:
+            summary = [{"type": "summary_text", "text": text}] if text else []
+            return {"id": self._id("rs"), "type": "reasoning", "summary": summary}
+        content = [] if status == "in_progress" else [_output_text(text)]
+        return {"id": self._id("msg"), "type": "message", "status": status, "role": "assistant", "content": content}
+
+    def _call(self, call: ToolCall) -> str:
+        index = len(self.items)
+        item = {
+            "id": self._id("fc"),
+            "type": "function_call",
+            "status": "completed",
+            "call_id": call.id or f"call_{self.plan.id(index + 1, 24, ALPHANUMERIC)}",
+            "name": call.name,
+            "arguments": dumps(call.arguments),
+        }
+        place = {"item_id": item["id"], "output_index": index}
+        begun = {**item, "status": "in_progress", "arguments": ""}
+        name = "response.function_call_arguments"
+        self.items.append(item)
+        return "".join(
+            [
+                self._event("response.output_item.added", output_index=index, item=begun),
+                *[self._event(f"{name}.delta", **place, delta=piece) for piece in pipeline.argument_pieces(call)],
+                self._event(f"{name}.done", **place, arguments=item["arguments"]),
+                self._event("response.output_item.done", output_index=index, item=item),
+            ]
+        )
 
     def _status(self) -> str:
-        return "incomplete" if self.subject.reply.finish in _INCOMPLETE else "completed"
+        return "incomplete" if self.context.reply.finish in _INCOMPLETE else "completed"
 
     def _response(self, status: str) -> dict[str, Any]:
-        """The response object as far as it has come."""
-        reply, body = self.subject.reply, self.body
-        reason = _INCOMPLETE.get(reply.finish) if status == "incomplete" else None
+        """Return the response object in its current state."""
+        body = self.body
+        reason = _INCOMPLETE[self.context.reply.finish] if status == "incomplete" else None
         return {
-            "id": f"resp_{self.subject.plan.id(0, 48)}",
+            "id": f"resp_{self.plan.id(0, 48)}",
             "object": "response",
-            "created_at": self.created,
+            "created_at": self.plan.start // 10**9,
             "status": status,
             "background": False,
             "error": None,
@@ -98,8 +178,8 @@ class ResponseEvents:
             "max_output_tokens": body.get("max_output_tokens"),
             "max_tool_calls": None,
             "metadata": body.get("metadata", {}),
-            "model": self.subject.prompt.model,
-            "output": list(self.output.items),
+            "model": self.context.prompt.model,
+            "output": list(self.items),
             "parallel_tool_calls": body.get("parallel_tool_calls", True),
             "previous_response_id": None,
             "reasoning": {"effort": None, "summary": None, **body.get("reasoning", {})},
@@ -112,6 +192,20 @@ class ResponseEvents:
             "top_logprobs": 0,
             "top_p": body.get("top_p", 1.0),
             "truncation": body.get("truncation", "disabled"),
-            "usage": None if status == "in_progress" else response_usage(self.subject.usage),
+            "usage": None if status == "in_progress" else self._usage(),
             "user": None,
         }
+
+    def _usage(self) -> dict[str, Any]:
+        counts = self.context.usage
+        return {
+            "input_tokens": counts.input,
+            "input_tokens_details": {"cached_tokens": counts.cache_read, "cache_write_tokens": counts.cache_creation},
+            "output_tokens": counts.output,
+            "output_tokens_details": {"reasoning_tokens": counts.reasoning},
+            "total_tokens": counts.input + counts.output,
+        }
+
+
+def _output_text(text: str) -> dict[str, Any]:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}

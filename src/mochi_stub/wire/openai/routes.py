@@ -1,40 +1,80 @@
-"""OpenAI's HTTP interface below `/v1`: which path does what."""
+"""OpenAI's HTTP interface below `/v1`: paths, models and embeddings."""
 
 from __future__ import annotations
 
-from mochi_stub.answer import ANY, Handler, Request, Result, Routes, Stub
+import base64
+import struct
+from datetime import datetime, timezone
+from typing import Any
+
+from mochi_stub.answer import ANY, Request, Result, Routes, Stub
+from mochi_stub.catalogue import Model
+from mochi_stub.wire import provider_pipeline as pipeline
+from mochi_stub.wire.openai import request_schema as schema
 from mochi_stub.wire.openai.chat import chat
 from mochi_stub.wire.openai.completions import completions
-from mochi_stub.wire.openai.embeddings import embeddings
-from mochi_stub.wire.openai.errors import Refused, json_answer, refusing
-from mochi_stub.wire.openai.items import RESPONSE
-from mochi_stub.wire.openai.models import model, models
+from mochi_stub.wire.openai.errors import find_model, refusal
 from mochi_stub.wire.openai.responses import responses
-from mochi_stub.wire.openai.shapes import CHAT, COMPLETION, EMBEDDING
+from mochi_stub.wire.openai.responses_input import RESPONSE
+
+OWNER = "mochi-stub"
+
+
+def models(stub: Stub, _request: Request) -> Result:
+    """GET /v1/models"""
+    return pipeline.json_answer({"object": "list", "data": [_shown(model) for model in pipeline.listed(stub.models)]})
+
+
+def model(stub: Stub, request: Request) -> Result:
+    """GET /v1/models/{id}"""
+    name = request.path.partition("/models/")[2]
+    found = pipeline.declared(stub.models, name)
+    if found is None:
+        raise pipeline.Refused(404, f"The model '{name}' does not exist", param="model")
+    return pipeline.json_answer(_shown(found))
+
+
+def embeddings(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
+    """POST /v1/embeddings"""
+    model = find_model(stub, body["model"])
+    data, tokens = [], 0
+    for index, text in enumerate(schema.texts(body["input"])):
+        vector, count = pipeline.embedded(stub, model, model.name, text)
+        vector = pipeline.shortened(vector, body.get("dimensions"))
+        tokens += count
+        packed = body.get("encoding_format") == "base64"
+        data.append({"object": "embedding", "index": index, "embedding": _packed(vector) if packed else vector})
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return pipeline.json_answer({"object": "list", "data": data, "model": body["model"], "usage": usage})
 
 
 def wrong_method(_stub: Stub, request: Request) -> Result:
-    """A known path, asked otherwise than it can be."""
-    message = f"Not allowed to {request.method} on {request.path}."
-    return json_answer({"error": Refused(405, message, code="method_not_supported").error}, 405)
+    """A known path with another method"""
+    raise pipeline.Refused(405, f"Not allowed to {request.method} on {request.path}.", code="method_not_supported")
 
 
 def unknown_path(_stub: Stub, request: Request) -> Result:
-    """Any other path."""
-    error = Refused(404, f"Invalid URL ({request.method} {request.path})").error
-    return json_answer({"error": error}, 404)
+    """Any other path"""
+    raise pipeline.Refused(404, f"Invalid URL ({request.method} {request.path})", code=None)
 
 
-def _only(method: str, handler: Handler) -> dict[str, Handler]:
-    return {method: handler, ANY: wrong_method}
+def _shown(model: Model) -> dict[str, Any]:
+    moment = datetime.strptime(model.modified_at[:19], "%Y-%m-%dT%H:%M:%S").replace(tzinfo=timezone.utc)
+    return {"id": model.name, "object": "model", "created": int(moment.timestamp()), "owned_by": OWNER}
 
 
-ROUTES: Routes = {
-    "/chat/completions": _only("POST", refusing(CHAT, chat)),
-    "/completions": _only("POST", refusing(COMPLETION, completions)),
-    "/responses": _only("POST", refusing(RESPONSE, responses)),
-    "/embeddings": _only("POST", refusing(EMBEDDING, embeddings)),
-    "/models": _only("GET", models),
-    "/models/*": _only("GET", model),
+def _packed(vector: list[float]) -> str:
+    """Return the vector as little-endian 32-bit floats in base64."""
+    return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
+
+
+_HANDLERS: Routes = {
+    "/chat/completions": {"POST": pipeline.checked(schema.CHAT, chat)},
+    "/completions": {"POST": pipeline.checked(schema.COMPLETION, completions)},
+    "/responses": {"POST": pipeline.checked(RESPONSE, responses)},
+    "/embeddings": {"POST": pipeline.checked(schema.EMBEDDING, embeddings)},
+    "/models": {"GET": models},
+    "/models/*": {"GET": model},
     "/*": {ANY: unknown_path},
 }
+ROUTES = pipeline.refusing(_HANDLERS, wrong_method, refusal)

@@ -1,0 +1,160 @@
+"""Schemas of Anthropic's requests, and their conversion to a prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from mochi_stub.catalogue import Model
+from mochi_stub.prompt import Message, Prompt, ToolCall
+from mochi_stub.wire.fields import (
+    Problem,
+    Where,
+    array,
+    compiled,
+    flag,
+    mapping,
+    number,
+    string,
+    tagged,
+    text_or,
+    whole,
+)
+from mochi_stub.wire.provider_pipeline import Refused, function_tool
+
+_TEXT = {"text!": string}
+_SOURCE = {"source!": mapping}
+_RESULT = text_or([tagged("type", {"text": _TEXT, "image": _SOURCE, "document": _SOURCE})])
+_SERVER_BLOCKS = (
+    *("search_result", "server_tool_use", "web_search_tool_result", "web_fetch_tool_result", "tool_search_tool_result"),
+    *("code_execution_tool_result", "bash_code_execution_tool_result", "text_editor_code_execution_tool_result"),
+    *("container_upload", "browser_state"),
+)
+"""Blocks that Anthropic's own tools leave in a conversation. The stub has no such tools."""
+_BLOCKS = {
+    "text": _TEXT,
+    "image": _SOURCE,
+    "document": _SOURCE,
+    **dict.fromkeys(_SERVER_BLOCKS, mapping),
+    "thinking": {"thinking!": string, "signature!": string},
+    "redacted_thinking": {"data!": string},
+    "tool_use": {"id!": string, "name!": string, "input!": mapping},
+    "tool_result": {"tool_use_id!": string, "content": _RESULT, "is_error": flag},
+}
+_MESSAGE = {"role!": ("user", "assistant", "system"), "content!": text_or([tagged("type", _BLOCKS)])}
+_TOOL = compiled({"type": string, "name!": string, "description": string, "input_schema": mapping})
+
+
+def _tool(value: Any, where: Where) -> Any:
+    """Check a tool. Tools of the client have a schema; Anthropic's own have none."""
+    tool = _TOOL(value, where)
+    if tool.get("type", "custom") == "custom" and "input_schema" not in tool:
+        raise Problem("missing", (*where, "custom", "input_schema"))
+    return tool
+
+
+_THINKING = {"enabled": {"budget_tokens!": whole(1024)}, "adaptive": {}, "between_tools": {}, "disabled": {}}
+_OUTPUT = {
+    "effort": ("low", "medium", "high", "xhigh", "max"),
+    "format": tagged("type", {"json_schema": {"schema!": mapping}}),
+}
+_COUNTED = {
+    "model!": string,
+    "messages!": array(_MESSAGE, least=1),
+    "system": text_or([tagged("type", {"text": _TEXT})]),
+    "tools": [_tool],
+    "tool_choice": {"type!": ("auto", "any", "tool", "none"), "name": string},
+    "thinking": tagged("type", _THINKING),
+}
+COUNT = compiled(_COUNTED)
+MESSAGES = compiled(
+    {
+        "max_tokens!": whole(1),
+        "messages!": _COUNTED["messages!"],
+        **_COUNTED,
+        "stop_sequences": [string],
+        "temperature": number(0, 1),
+        "top_p": number(0, 1),
+        "top_k": whole(0),
+        "output_config": _OUTPUT,
+        "stream": flag,
+    }
+)
+
+
+def prompt_of(body: Mapping[str, Any], model: Model) -> Prompt:
+    """Return the request as a prompt for this model. Raises Refused for what the model cannot do."""
+    _check(body, model)
+    thinking = body.get("thinking", {}).get("type")
+    offered = body.get("tool_choice", {}).get("type") != "none"
+    system = _joined(body.get("system", ""))
+    return Prompt(
+        model=body["model"],
+        messages=(*([Message("system", system)] if system else ()), *_messages(body["messages"])),
+        tools=tuple(map(_function, body.get("tools", ()))) if offered else (),
+        think=None if thinking is None else thinking != "disabled",
+        thinks=model.can("thinking") and thinking != "disabled",
+        format=body.get("output_config", {}).get("format", {}).get("schema"),
+        options=_options(body),
+        stream=body.get("stream", False),
+    )
+
+
+def _check(body: Mapping[str, Any], model: Model) -> None:
+    if not model.can("completion"):
+        raise Refused(400, f"'{body['model']}' does not support the Messages API.")
+    if body.get("tools") and not model.can("tools"):
+        raise Refused(400, f"'{body['model']}' does not support tool use.")
+    budget = body.get("thinking", {}).get("budget_tokens", 0)
+    if budget >= body.get("max_tokens", budget + 1):
+        raise Refused(400, "`max_tokens` must be greater than `thinking.budget_tokens`.")
+
+
+def _options(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the sampling options under Ollama's names."""
+    names = {
+        **{"temperature": "temperature", "top_p": "top_p", "top_k": "top_k"},
+        **{"max_tokens": "num_predict", "stop_sequences": "stop"},
+    }
+    return {ours: body[theirs] for theirs, ours in names.items() if theirs in body}
+
+
+def _function(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a tool. Anthropic's own tools have no schema."""
+    description = tool.get("description") or None
+    return function_tool(name=tool["name"], description=description, parameters=tool.get("input_schema"))
+
+
+def _messages(given: Iterable[Mapping[str, Any]]) -> tuple[Message, ...]:
+    return tuple(message for one in given for message in _split(one["role"], one["content"]))
+
+
+def _split(role: str, content: str | list[Mapping[str, Any]]) -> list[Message]:
+    """Return one message as messages of the prompt, where each tool result is a message of its own."""
+    if isinstance(content, str):
+        return [Message(role, content)]
+    results = [
+        Message("tool", _joined(block.get("content", "")), tool_call_id=block["tool_use_id"])
+        for block in content
+        if block["type"] == "tool_result"
+    ]
+    rest = [block for block in content if block["type"] != "tool_result"]
+    return [*results, _message(role, rest)] if rest or not results else results
+
+
+def _message(role: str, blocks: list[Mapping[str, Any]]) -> Message:
+    return Message(
+        role,
+        content=_joined(blocks),
+        thinking="".join(block["thinking"] for block in blocks if block["type"] == "thinking"),
+        images=sum(block["type"] == "image" for block in blocks),
+        tool_calls=tuple(
+            ToolCall(block["name"], block["input"], block["id"]) for block in blocks if block["type"] == "tool_use"
+        ),
+    )
+
+
+def _joined(content: str | Iterable[Mapping[str, Any]]) -> str:
+    if isinstance(content, str):
+        return content
+    return "\n".join(block["text"] for block in content if block["type"] == "text")

@@ -1,0 +1,157 @@
+"""Schemas of OpenAI's requests, and their messages and options as those of a prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import orjson
+
+from mochi_stub.catalogue import Model
+from mochi_stub.prompt import Message, ToolCall
+from mochi_stub.wire.fields import (
+    Where,
+    anything,
+    array,
+    compiled,
+    flag,
+    mapping,
+    number,
+    string,
+    tagged,
+    text_or,
+    whole,
+)
+from mochi_stub.wire.provider_pipeline import Refused
+
+TEXT = {"text!": string}
+_PARTS = {
+    "text": TEXT,
+    "image_url": {"image_url!": {"url!": string}},
+    "input_audio": {"input_audio!": mapping},
+    "file": {"file!": mapping},
+    "refusal": {"refusal!": string},
+}
+_CONTENT = text_or([tagged("type", _PARTS)])
+_FUNCTION = {"name!": string, "description": string, "parameters": mapping, "strict": flag}
+_CALL = {"id": string, "type": string, "function!": {"name!": string, "arguments": string}}
+_MESSAGE = {
+    "system": {"content!": _CONTENT},
+    "assistant": {"content": _CONTENT, "reasoning": string, "reasoning_content": string, "tool_calls": [_CALL]},
+    "user": {"content!": _CONTENT},
+    "function": {"content": _CONTENT, "name!": string},
+    "tool": {"content!": _CONTENT, "tool_call_id!": string},
+    "developer": {"content!": _CONTENT},
+}
+_FORMAT = {"text": {}, "json_object": {}, "json_schema": {"json_schema!": {"name!": string, "schema": mapping}}}
+EFFORT = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+_COMMON = {
+    "stream": flag,
+    "stream_options": {"include_usage": flag},
+    "temperature": number(0, 2),
+    "top_p": number(0, 1),
+    "frequency_penalty": number(-2, 2),
+    "presence_penalty": number(-2, 2),
+    "seed": whole(-(2**63)),
+    "stop": text_or([string]),
+    "n": whole(1, 128),
+}
+CHAT = compiled(
+    {
+        "model!": string,
+        "messages!": array(tagged("role", _MESSAGE), least=1),
+        "tools": [tagged("type", {"function": {"function!": _FUNCTION}, "custom": mapping})],
+        "tool_choice": anything,
+        "max_tokens": whole(1),
+        "max_completion_tokens": whole(1),
+        "response_format": tagged("type", _FORMAT),
+        "reasoning_effort": EFFORT,
+        **_COMMON,
+    }
+)
+
+
+def _prompts(value: Any, where: Where) -> Any:
+    """Check a text, tokens, or a list of either."""
+    first = value[0] if isinstance(value, list) and value else None
+    tokens = array(whole(0))
+    items = tokens if isinstance(first, int) else array(tokens if isinstance(first, list) else string, least=1)
+    return text_or(items)(value, where)
+
+
+COMPLETION = compiled({"model!": string, "prompt": _prompts, "max_tokens": whole(0), "echo": flag, **_COMMON})
+EMBEDDING = compiled(
+    {"model!": string, "input!": _prompts, "encoding_format": ("float", "base64"), "dimensions": whole(1)}
+)
+
+
+def texts(value: Any) -> list[str]:
+    """Return a text, tokens, or a list of either as a list of texts. A token is written as its number."""
+    items = value if isinstance(value, list) and not all(isinstance(one, int) for one in value) else [value]
+    return [one if isinstance(one, str) else " ".join(map(str, one)) for one in items]
+
+
+def messages(given: Iterable[Mapping[str, Any]]) -> tuple[Message, ...]:
+    return tuple(_message(message) for message in given)
+
+
+def _message(message: Mapping[str, Any]) -> Message:
+    content, images = text_and_images(message.get("content", ""))
+    return Message(
+        role={"developer": "system", "function": "tool"}.get(message["role"], message["role"]),
+        content=content,
+        thinking=message.get("reasoning_content") or message.get("reasoning", ""),
+        images=images,
+        tool_calls=tuple(
+            ToolCall(call["function"]["name"], arguments(call["function"].get("arguments", "")), call.get("id"))
+            for call in message.get("tool_calls", ())
+        ),
+        tool_name=message.get("name", ""),
+        tool_call_id=message.get("tool_call_id", ""),
+    )
+
+
+def text_and_images(content: Any) -> tuple[str, int]:
+    """Return the text of a message's parts, a line each, and the number of its images."""
+    if isinstance(content, str):
+        return content, 0
+    words = [part.get("text") or part.get("refusal") for part in content]
+    return "\n".join(filter(None, words)), sum(part["type"] in ("image_url", "input_image") for part in content)
+
+
+def arguments(text: str) -> Mapping[str, Any]:
+    """Return the arguments that a model wrote. Invalid JSON is kept as the text that it is."""
+    try:
+        value = orjson.loads(text) if text else {}
+    except orjson.JSONDecodeError:
+        value = None
+    return value if isinstance(value, dict) else {"arguments": text}
+
+
+def options(body: Mapping[str, Any], budget: int | None) -> dict[str, Any]:
+    """Return the sampling options under Ollama's names. `budget` is the number of tokens that may be generated."""
+    names = ("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed")
+    found = {name: body[name] for name in names if name in body}
+    stop = body.get("stop")
+    if stop:
+        found["stop"] = [stop] if isinstance(stop, str) else stop
+    return found if budget is None else {**found, "num_predict": budget}
+
+
+def reply_format(kind: str | None, json_schema: Mapping[str, Any]) -> Any:
+    """Return `"json"`, a schema, or None."""
+    return json_schema.get("schema", {}) if kind == "json_schema" else "json" if kind == "json_object" else None
+
+
+def check_tools(model: Model, tools: object) -> None:
+    """Raise Refused if the model cannot call tools."""
+    if tools and not model.can("tools"):
+        raise Refused(400, "tools is not supported in this model.", param="tools", code="unsupported_parameter")
+
+
+def check_chat(model: Model, endpoint: str) -> None:
+    """Raise Refused if the model generates no text."""
+    if not model.can("completion"):
+        kind = "completion" if endpoint == "v1/completions" else "chat"
+        words = f"This is not a {kind} model and thus not supported in the {endpoint} endpoint."
+        raise Refused(404, words, param="model", code=None)

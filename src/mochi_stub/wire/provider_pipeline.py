@@ -1,0 +1,200 @@
+"""From a validated request to its reply, for hosted providers: find the model, generate the reply, count tokens.
+
+Ollama's wire shares the errors and the embeddings. It has its own rules for names, and a scheduler before the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any, TypeAlias
+
+from mochi_stub.answer import ANY, Answer, Encoder, Generation, Handler, Request, Result, Routes, Stub
+from mochi_stub.catalogue import Model
+from mochi_stub.embedding import embed, normalised
+from mochi_stub.jsontext import dumps
+from mochi_stub.limits import limited
+from mochi_stub.plan import Plan
+from mochi_stub.prompt import Message, Prompt, ToolCall, count_tokens, prompt_tokens
+from mochi_stub.reply import Failure, Reasoning, Reply, Text, ToolCalls, joined
+from mochi_stub.wire.fields import Check, Problem, read
+
+DEFAULT_TAG = ":latest"
+ARGUMENT_PIECE = 16
+RETRY_AFTER = "1"
+JSON = b"application/json"
+EVENTS = b"text/event-stream; charset=utf-8"
+
+Block: TypeAlias = "Reasoning | Text | ToolCall"
+Headers: TypeAlias = "tuple[tuple[bytes, bytes], ...]"
+
+
+class Refused(Exception):
+    """A request that ends with an error. `details` are fields of the error that only some providers have."""
+
+    def __init__(self, status: int, message: str, headers: tuple[tuple[str, str], ...] = (), **details: Any) -> None:
+        super().__init__(status, message)
+        self.failure = Failure(message, status, headers)
+        self.details = details
+
+
+Refusal = Callable[["Refused | Problem", Stub, Request], Answer]
+"""A provider's answer to a request that it refuses."""
+
+
+def checked(check: Check, handler: Callable[[Stub, Request, dict[str, Any]], Result]) -> Handler:
+    """Return the handler of a request that passes it the checked body."""
+    return lambda stub, request: handler(stub, request, read(request.body, check))
+
+
+def refusing(routes: Routes, wrong_method: Handler, refusal: Refusal) -> Routes:
+    """Return the routes with refusals turned into answers, and `wrong_method` for all other methods of a path."""
+
+    def answering(handler: Handler) -> Handler:
+        def answer(stub: Stub, request: Request) -> Result:
+            try:
+                return handler(stub, request)
+            except (Refused, Problem) as error:
+                return refusal(error, stub, request)
+
+        return answer
+
+    return {
+        path: {method: answering(handler) for method, handler in {ANY: wrong_method, **methods}.items()}
+        for path, methods in routes.items()
+    }
+
+
+@dataclass(frozen=True)
+class GenerationContext:
+    """Everything that an encoder writes: the reply, the prompt, the model, the tokens, the IDs and times."""
+
+    model: Model
+    prompt: Prompt
+    reply: Reply
+    usage: Counts
+    plan: Plan
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Token counts. `output` includes the `reasoning`."""
+
+    input: int
+    output: int
+    reasoning: int
+    cache_read: int
+    cache_creation: int
+
+
+def declared(models: Sequence[Model], name: str) -> Model | None:
+    """Return the model of that name, with or without the tag that Ollama's clients append."""
+    for wanted in (name, name.removesuffix(DEFAULT_TAG), name + DEFAULT_TAG):
+        for model in models:
+            if model.name == wanted:
+                return model
+    return None
+
+
+def listed(models: Iterable[Model]) -> list[Model]:
+    """Return the models that a list shows. Models whose name begins with `_` are only inherited from."""
+    return [model for model in models if not model.name.startswith("_")]
+
+
+def generated(stub: Stub, model: Model, prompt: Prompt, request: Request) -> GenerationContext:
+    """Generate the reply to the prompt. IDs and times are derived from the model's name and the request's body."""
+    prompt = completed(prompt, model, request.body)
+    reply = limited(stub.resolve(prompt), prompt.options, model.chars_per_token)
+    plan = stub.plan(prompt.model.encode(errors="replace") + request.body)
+    return GenerationContext(model, prompt, reply, counted(reply, prompt, model), plan)
+
+
+def completed(prompt: Prompt, model: Model, request: bytes = b"") -> Prompt:
+    """Return the prompt with the model's own system message and parameters where the request has none."""
+    messages = prompt.messages
+    if model.system and not any(message.role == "system" for message in messages):
+        messages = (Message("system", model.system), *messages)
+    return replace(prompt, messages=messages, options={**model.parameters, **prompt.options}, request=request)
+
+
+def played(context: GenerationContext, encoder: Encoder) -> Generation:
+    """Return the reply as that encoder writes it."""
+    noted = {"model": context.prompt.model, "prompt_tokens": context.usage.input}
+    return Generation(context.reply, encoder, context.prompt.stream, noted)
+
+
+def counted(reply: Reply, prompt: Prompt, model: Model) -> Counts:
+    """Return the token counts of the reply. Counts that the reply does not state are derived from its length."""
+    given, per_token = reply.usage, model.chars_per_token
+    thought = count_tokens(len(reply.reasoning), per_token)
+    return Counts(
+        input=prompt_tokens(prompt, per_token) if given.input is None else given.input,
+        output=count_tokens(generated_characters(reply), per_token) if given.output is None else given.output,
+        reasoning=thought if given.reasoning is None else given.reasoning,
+        cache_read=given.cache_read or 0,
+        cache_creation=given.cache_creation or 0,
+    )
+
+
+def generated_characters(reply: Reply, encode: Callable[[Any], str] = dumps) -> int:
+    """Return the number of characters that the model wrote: thinking, text, and its calls as name and JSON."""
+    calls = sum(len(call.name) + len(encode(call.arguments)) for call in reply.tool_calls)
+    return len(reply.reasoning) + len(reply.text) + calls
+
+
+def blocks(reply: Reply) -> list[Block]:
+    """Return the contents of a reply in order. Neighbours of one kind are joined, empty contents are left out."""
+    found: list[Block] = []
+    contents = [part for part in reply.parts if isinstance(part, (Reasoning, Text, ToolCalls))]
+    for kind, run in groupby(contents, type):
+        if kind is ToolCalls:
+            found += [call for part in run if isinstance(part, ToolCalls) for call in part.calls]
+        elif text := "".join(joined(part.content) for part in run if isinstance(part, (Reasoning, Text))):
+            found.append(Reasoning(text) if kind is Reasoning else Text(text))
+    return found
+
+
+def argument_pieces(call: ToolCall) -> list[str]:
+    """Return the arguments of a call as JSON, in the pieces in which they are streamed."""
+    whole = dumps(call.arguments)
+    return [whole[at : at + ARGUMENT_PIECE] for at in range(0, len(whole), ARGUMENT_PIECE)]
+
+
+def embedded(stub: Stub, model: Model, name: str, text: str) -> tuple[list[float], int]:
+    """Return the vector of a text as the model of that name makes it, and the tokens of the text.
+
+    Raises:
+        Refused: The model fails.
+    """
+    reply = stub.resolve(Prompt(name, "embed", (Message("user", text),)))
+    for part in reply.parts:
+        if isinstance(part, Failure):
+            raise Refused(part.status, part.message, part.headers)
+    vector = embed(text, model.embedding_length) if reply.embedding is None else list(reply.embedding)
+    tokens = count_tokens(len(text), model.chars_per_token) if reply.usage.input is None else reply.usage.input
+    return vector, tokens
+
+
+def shortened(vector: list[float], dimensions: int | None) -> list[float]:
+    """Return the vector at unit length, cut to `dimensions` numbers."""
+    return normalised(vector[:dimensions] if dimensions else vector)
+
+
+def function_tool(**fields: Any) -> dict[str, Any]:
+    """Return a tool in the form of chat completions, with those fields that are not None."""
+    return {"type": "function", "function": {name: value for name, value in fields.items() if value is not None}}
+
+
+def headers_of(failure: Failure) -> Headers:
+    """Return the headers of a failure, with `retry-after` on a 429."""
+    given = {name.lower(): value for name, value in failure.headers}
+    if failure.status == 429:
+        given.setdefault("retry-after", RETRY_AFTER)
+    return tuple(
+        (name.encode("latin-1", "replace"), value.encode("latin-1", "replace")) for name, value in given.items()
+    )
+
+
+def json_answer(value: Any, status: int = 200, headers: Headers = (), content_type: bytes = JSON) -> Answer:
+    return Answer(status, dumps(value).encode(), content_type, headers)
