@@ -89,7 +89,7 @@ class Services:
         )
         agent_execution = execution_of_agents(store=self.agent_chats)
         agent_tool = AgentToolboxes(self.agents, agent_execution, settings.tool_output_limit_chars)
-        toolboxes = Toolboxes(self.tools, self.execution, self.confirmations, self.store, [agent_tool])
+        toolboxes = Toolboxes(self.tools, self.execution, self.confirmations, self.store, [agent_tool.of])
         self.summaries = SummarizationService(
             self.store,
             client,

@@ -1,4 +1,4 @@
-"""Conversations with agents: ordinary sessions in a directory of their own, each of one agent and with one writer."""
+"""Sessions of agents. Each belongs to one agent."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,39 +11,34 @@ from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.types import SessionCreationOptions
 
 
-class AgentChats:
-    """The sessions of agents."""
+@asynccontextmanager
+async def open_agent_session(
+    store: SessionStore, agent: AgentDefinition, model: str, session_id: str | None
+) -> AsyncIterator[ChatSession]:
+    """Hold the session of an agent with this ID, or a new one, with the agent's current system prompt.
 
-    def __init__(self, store: SessionStore) -> None:
-        self.store = store
-
-    @asynccontextmanager
-    async def opened(self, agent: AgentDefinition, model: str, session_id: str | None) -> AsyncIterator[ChatSession]:
-        """A new session of an agent, or the one with that id, held, with the agent's system prompt of now.
-
-        Raises ``SessionNotFound`` for everything but a session of this agent, and ``SessionBusy``.
-        """
-        if session_id is None:
-            session_id = await self._create(agent, model)
-        elif not is_session_id(session_id):
-            raise SessionNotFound(session_id)
-        async with self.store.hold(session_id, run_id=new_id()):
-            yield await self._refreshed(agent, model, session_id)
-
-    async def _create(self, agent: AgentDefinition, model: str) -> str:
+    Raises:
+        SessionNotFound: The ID is not that of a session of this agent.
+        SessionBusy: Another turn uses the session.
+    """
+    if session_id is None:
         session = ChatSession.create(SessionCreationOptions(model, system_prompt=agent.system_prompt or None))
         session.metadata.extra[OWNER] = agent.name
-        return (await self.store.create(session)).session_id
+        session_id = (await store.create(session)).session_id
+    elif not is_session_id(session_id):
+        raise SessionNotFound(session_id)
+    async with store.hold(session_id, run_id=new_id()):
+        yield await _refreshed(store, agent, model, session_id)
 
-    async def _refreshed(self, agent: AgentDefinition, model: str, session_id: str) -> ChatSession:
-        session = await self.store.load(session_id)
-        if session.metadata.extra.get(OWNER) != agent.name:
-            raise SessionNotFound(session_id)
-        if session.model != model:
-            session = await self.store.patch(session_id, {"model": model})
-        told = session.system_prompt["content"] if session.system_prompt else ""
-        if told == agent.system_prompt:
-            return session
-        prompt = agent.system_prompt
-        start, messages = with_system_prompt(session, prompt) if prompt else without_system_prompt(session)
-        return await self.store.replace_tail(session_id, start, messages)
+
+async def _refreshed(store: SessionStore, agent: AgentDefinition, model: str, session_id: str) -> ChatSession:
+    session = await store.load(session_id)
+    if session.metadata.extra.get(OWNER) != agent.name:
+        raise SessionNotFound(session_id)
+    if session.model != model:
+        session = await store.patch(session_id, {"model": model})
+    if (session.system_prompt["content"] if session.system_prompt else "") == agent.system_prompt:
+        return session
+    prompt = agent.system_prompt
+    start, messages = with_system_prompt(session, prompt) if prompt else without_system_prompt(session)
+    return await store.replace_tail(session_id, start, messages)

@@ -2,11 +2,11 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import anyio.to_thread
 
-from mochi_server.agents.chats import AgentChats
+from mochi_server.agents.chats import open_agent_session
 from mochi_server.agents.narration import AgentEventMapper
 from mochi_server.agents.prompt_loader import PromptLoader
 from mochi_server.agents.task import AgentResult, AgentTask, DenyAllApprover, result_of
@@ -30,31 +30,20 @@ from mochi_server.tools.toolbox import ConfirmingToolbox, FunctionToolbox
 logger = logging.getLogger(__name__)
 
 
+@dataclass
 class AgentExecutionService:
     """Runs agents. ``store`` has their sessions."""
 
-    def __init__(
-        self,
-        client: AsyncOllamaClient,
-        store: SessionStore,
-        windows: WindowRegistry,
-        *,
-        tools: ToolExecutionService | None = None,
-        prompts: PromptLoader | None = None,
-        limits: Limits | None = None,
-        called: Callable[[Sequence[Message]], None] = lambda _: None,
-        retry: WriteRetry | None = None,
-    ) -> None:
-        """``called`` receives the messages that an agent has stored, with the results of tools."""
-        self._client = client
-        self._chats = AgentChats(store)
-        self._schedule = FlushSchedule()
-        self._retry = retry or WriteRetry()
-        self._windows = windows
-        self._tools = tools or ToolExecutionService()
-        self._prompts = prompts or PromptLoader()
-        self._limits = limits or Limits()
-        self._called = called
+    client: AsyncOllamaClient
+    store: SessionStore
+    windows: WindowRegistry
+    tools: ToolExecutionService = field(default_factory=ToolExecutionService)
+    prompts: PromptLoader = field(default_factory=PromptLoader)
+    limits: Limits = field(default_factory=Limits)
+    called: Callable[[Sequence[Message]], None] = lambda _: None
+    """Receives the messages that an agent has stored, with the results of tools."""
+    retry: WriteRetry = field(default_factory=WriteRetry)
+    _schedule: FlushSchedule = field(default_factory=FlushSchedule)
 
     async def execute(self, task: AgentTask, publish: Publish = lambda _: None) -> AgentResult:
         """Run an agent to its end, push its events to ``publish`` and return its result.
@@ -67,16 +56,16 @@ class AgentExecutionService:
         failure: MochiError | None = None
         try:
             name, model = await self._find_model(task)
-            async with self._chats.opened(task.agent, name, task.session_id) as session:
+            async with open_agent_session(self.store, task.agent, name, task.session_id) as session:
                 mapper = replace(mapper, session_id=session.session_id)
                 publish([mapper.start()])
                 request = TurnRequest(task.instruction)
-                writer = TurnWriter(self._chats.store, session, request, schedule=self._schedule, retry=self._retry)
+                writer = TurnWriter(self.store, session, request, schedule=self._schedule, retry=self.retry)
                 done = writer.stored
                 await self._work(task, model, session, writer, _Events(mapper, publish))
         except MochiError as error:
             failure = error
-        self._called(done)
+        self.called(done)
         if mapper.session_id is None:
             publish([mapper.start()])
         result = result_of(task, mapper.session_id, done, failure)
@@ -86,15 +75,15 @@ class AgentExecutionService:
     async def _work(
         self, task: AgentTask, info: ModelInfo, session: ChatSession, writer: TurnWriter, events: "_Events"
     ) -> None:
-        functions = FunctionToolbox(task.agent.catalogue.tools, self._tools)
+        functions = FunctionToolbox(task.agent.catalogue.tools, self.tools)
         toolbox = ConfirmingToolbox(functions, task.approver or DenyAllApprover(task.policy))
         try:
             writer.begin()
             await writer.begun()
             model = ModelCall(
-                self._client,
-                self._windows,
-                self._chats.store,
+                self.client,
+                self.windows,
+                self.store,
                 events.planning,
                 model=info,
                 session=session,
@@ -103,11 +92,11 @@ class AgentExecutionService:
             )
             if warnings := [*_fallback(task, model.name), *model.warnings(toolbox.schemas())]:
                 events.publish(warnings)
-            planning = ToolLoop(model, writer, toolbox, self._limits, events.planning)
-            await planning.answer(await _reminder(self._prompts.planning))
-            execution = ToolLoop(model, writer, toolbox, self._limits, events.execution, may_announce=True)
-            await execution.run(await _reminder(self._prompts.execution))
-            await model.window.save(self._chats.store)
+            planning = ToolLoop(model, writer, toolbox, self.limits, events.planning)
+            await planning.answer(await _reminder(self.prompts.planning))
+            execution = ToolLoop(model, writer, toolbox, self.limits, events.execution, may_announce=True)
+            await execution.run(await _reminder(self.prompts.execution))
+            await model.window.save(self.store)
         except BaseException:
             # However it ends early, what the agent has done is stored, with a result for each of its calls.
             await _interrupt(writer)
@@ -117,10 +106,10 @@ class AgentExecutionService:
         """Return the agent's model and its name as written, or those of the calling session."""
         if task.agent.model is not None:
             try:
-                return task.agent.model, await self._client.find_model(task.agent.model)
+                return task.agent.model, await self.client.find_model(task.agent.model)
             except ModelNotFound:
                 logger.info("Agent model not found agent=%s model=%s", task.agent.name, task.agent.model)
-        return task.model, await self._client.find_model(task.model)
+        return task.model, await self.client.find_model(task.model)
 
 
 class _Events:

@@ -1,6 +1,7 @@
 """Compaction: the model writes the checkpoint that replaces the oldest turns of a prompt."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import orjson
 
@@ -26,23 +27,15 @@ INSTRUCTION = (
 )
 
 
+@dataclass
 class Compactor:
     """Asks the model of a turn for checkpoints. ``name`` is the model's name as the session has it."""
 
-    def __init__(
-        self,
-        client: AsyncOllamaClient,
-        window: TurnWindow,
-        name: str,
-        *,
-        can_think: bool,
-        keep_alive: str | float | None,
-    ) -> None:
-        self._client = client
-        self._window = window
-        self._name = name
-        self._can_think = can_think
-        self._keep_alive = keep_alive
+    client: AsyncOllamaClient
+    window: TurnWindow
+    name: str
+    can_think: bool
+    keep_alive: str | float | None
 
     async def checkpoint(self, prompt: Prompt, budget: Budget) -> Checkpoint:
         """Return the checkpoint that makes a prompt fit.
@@ -68,27 +61,27 @@ class Compactor:
         start = max(prompt.covered, prompt.system)
 
         def fits(part: str) -> bool:
-            return self._window.estimate(PromptSize.of(_request(part, text or ""))) + 2 * length <= window
+            return self.window.estimate(PromptSize.of(_request(part, text or ""))) + 2 * length <= window
 
         for part in _slices(prompt.history, start, end, fits):
             text = await self._ask(_request(part, text), window, length)
-        return Checkpoint(text or "-", prompt.history[end - 1]["message_id"], self._name)
+        return Checkpoint(text or "-", prompt.history[end - 1]["message_id"], self.name)
 
     async def _ask(self, messages: list[ChatMessage], window: int, length: int) -> str:
         payload = chat_payload(
-            self._name,
+            self.name,
             messages,
-            think=False if self._can_think else None,
+            think=False if self.can_think else None,
             context_window=window,
             options={"num_predict": length},
-            keep_alive=self._keep_alive,
+            keep_alive=self.keep_alive,
         )
         lines: list[Line] = []
         try:
-            await self._client.post_chat(payload, lines.extend)
+            await self.client.post_chat(payload, lines.extend)
         except OllamaError as refusal:
             if is_context_refusal(refusal):
-                self._window.observe_refusal(refusal, PromptSize.of(messages))
+                self.window.observe_refusal(refusal, PromptSize.of(messages))
             raise
         return "".join(str((line.get("message") or {}).get("content") or "") for line in lines).strip()
 

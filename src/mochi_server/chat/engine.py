@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import anyio
 
@@ -36,50 +36,41 @@ from mochi_server.sessions.store import SessionStore
 logger = logging.getLogger(__name__)
 
 
+@dataclass
 class ChatEngine:
     """Runs the turns of one server with one Ollama."""
 
-    def __init__(
-        self,
-        store: SessionStore,
-        client: AsyncOllamaClient,
-        windows: WindowRegistry,
-        toolboxes: Toolboxes,
-        limits: Limits,
-        *,
-        retry: WriteRetry | None = None,
-    ) -> None:
-        self._store = store
-        self._client = client
-        self._windows = windows
-        self._toolboxes = toolboxes
-        self._limits = limits
-        self._schedule = FlushSchedule()
-        self._retry = retry or WriteRetry()
+    store: SessionStore
+    client: AsyncOllamaClient
+    windows: WindowRegistry
+    toolboxes: Toolboxes
+    limits: Limits
+    retry: WriteRetry = field(default_factory=WriteRetry)
+    _schedule: FlushSchedule = field(default_factory=FlushSchedule)
 
     def stop_retrying(self) -> None:
         """Stop retrying failed writes, because the process is shutting down."""
-        self._retry.close()
+        self.retry.close()
 
     def expect(self) -> None:
         """Ask Ollama in the background what the next turn needs to know."""
-        self._client.look_ahead()
+        self.client.look_ahead()
 
     async def prepare(self, session_id: str, request: TurnRequest) -> Turn:
         """Validate a request against its session and model. Raises what a client gets as an HTTP status.
 
         A failure of Ollama does not raise: the message of the user is stored even then.
         """
-        session = await self._store.load(session_id)
+        session = await self.store.load(session_id)
         if request.revision not in (None, session.revision):
             raise SessionConflict(session_id)
         request = resolve_idempotent(session, request)
         if request.message is None and not request.continues and last_user_index(session.history) is None:
             raise EmptyHistory(session_id)
-        toolbox = await self._toolboxes.of(session, interactive=request.interactive, tools=request.tools)
+        toolbox = await self.toolboxes.of(session, interactive=request.interactive, tools=request.tools)
         model, failure = None, None
         try:
-            model = await self._client.find_model(session.model)
+            model = await self.client.find_model(session.model)
         except (OllamaUnreachable, OllamaError) as error:
             failure = error
         if request.images and model is not None and not model.can("vision"):
@@ -92,7 +83,7 @@ class ChatEngine:
         A turn that is cancelled stores its partial answer, and its result is ``cancelled``. ``is_stopped`` returns
         whether a client has stopped the turn.
         """
-        writer = TurnWriter(self._store, turn.session, turn.request, schedule=self._schedule, retry=self._retry)
+        writer = TurnWriter(self.store, turn.session, turn.request, schedule=self._schedule, retry=self.retry)
         scope = anyio.CancelScope()
         gate = _Gate(publish, scope)
         model: ModelCall | None = None
@@ -120,9 +111,9 @@ class ChatEngine:
         if turn.model is None:
             raise turn.model_failure or ModelNotFound(turn.session.model)
         return ModelCall(
-            self._client,
-            self._windows,
-            self._store,
+            self.client,
+            self.windows,
+            self.store,
             publish,
             model=turn.model,
             session=turn.session,
@@ -135,8 +126,8 @@ class ChatEngine:
             publish(warnings)
         if turn.request.images:
             await writer.begun()  # the prompt is built from the stored images
-        await ToolLoop(model, writer, turn.toolbox, self._limits, publish).run()
-        await model.window.save(self._store)
+        await ToolLoop(model, writer, turn.toolbox, self.limits, publish).run()
+        await model.window.save(self.store)
         publish([_result(writer, model).completed()])
 
 

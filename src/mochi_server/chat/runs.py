@@ -22,20 +22,17 @@ from mochi_server.turns import Turns
 logger = logging.getLogger(__name__)
 
 
-class Bystander(Protocol):
-    """Somebody who works on sessions while they rest."""
+class RunObserver(Protocol):
+    """Service that works on sessions between turns."""
 
     def turn_begins(self, session_id: str) -> None:
-        """The session rests no longer."""
-        ...
+        """A turn of the session begins."""
 
     def turn_ended(self, session_id: str) -> None:
-        """The session rests."""
-        ...
+        """The turn of the session has ended."""
 
     def session_goes(self, session_id: str) -> None:
         """The session is about to be deleted."""
-        ...
 
 
 class RunRegistry:
@@ -45,7 +42,7 @@ class RunRegistry:
         self,
         store: SessionStore,
         engine: ChatEngine,
-        bystander: Bystander,
+        observer: RunObserver,
         *,
         disconnect_grace: float = 0,
         shutdown_grace: float = 5,
@@ -56,7 +53,7 @@ class RunRegistry:
         """``kept_seconds``: for how long the events of an ended run can be listened to."""
         self._store = store
         self._engine = engine
-        self._bystander = bystander
+        self._observer = observer
         self._disconnect_grace = disconnect_grace
         self._shutdown_grace = shutdown_grace
         self._ended = ended
@@ -67,10 +64,7 @@ class RunRegistry:
         """Set it to begin the shutdown; ``start`` then refuses."""
 
     async def start(self, session_id: str, request: TurnRequest, *, key: str | None = None) -> Run:
-        """Begin a turn, or find the one that the same idempotency key has begun.
-
-        Raises what a client should get as an HTTP status, ``SessionBusy`` among it.
-        """
+        """Begin a turn, or find the one with the same idempotency key. Raises what a client gets as an HTTP status."""
         if key is None:
             return await self._start(session_id, request)
         return await self._shelf.once(
@@ -81,7 +75,7 @@ class RunRegistry:
         if self._draining is None:
             self._draining = asyncio.get_running_loop().create_task(self._wait_for_shutdown())
         self._engine.expect()
-        await self._turns.mine()  # many who come at once would else keep everybody else waiting
+        await self._turns.mine()  # without this, a burst of new turns would block the event loop
         self._refuse_at_shutdown()
         run_id = new_id()
         async with AsyncExitStack() as stack:
@@ -89,40 +83,37 @@ class RunRegistry:
             turn = await self._engine.prepare(session_id, request)
             self._refuse_at_shutdown()
             run = Run(session_id, request.without_data(), turn.model_failure, run_id)
-            self._bystander.turn_begins(session_id)
+            self._observer.turn_begins(session_id)
             hold = stack.pop_all()
         self._shelf.add(run)
         run.task = asyncio.get_running_loop().create_task(self._drive(run, turn, hold))
         return run
 
     async def find(self, session_id: str, run_id: str | None = None) -> Run | None:
-        """The run of that id, else the one that is under way or ended last. Raises ``SessionNotFound``."""
+        """Return the run with this ID, or the running or latest one. Raises ``SessionNotFound``."""
         run = self._shelf.find(session_id, run_id)
         if run is None or not run.running:
             await self._store.load(session_id)
         return run
 
     async def stop(self, session_id: str) -> Run | None:
-        """End the running turn of a session, if there is one; what was said is stored when this returns.
-
-        Raises ``SessionNotFound``.
-        """
+        """Stop the running turn of a session, if any, and store its partial answer. Raises ``SessionNotFound``."""
         run = await self.find(session_id)
         if run is not None and run.running:
-            await _stop(run)
+            await _cancel(run, stopped=True)
         return run
 
     async def abandon(self, session_id: str) -> None:
-        """Stop the running turn of a session that is about to be deleted, and forget those that have ended."""
+        """Stop the running turn of a session that is about to be deleted, and forget its ended runs."""
         run = self._shelf.find(session_id)
         if run is not None and run.running:
-            await _stop(run)
+            await _cancel(run, stopped=True)
         self._shelf.forget_session(session_id)
-        self._bystander.session_goes(session_id)
+        self._observer.session_goes(session_id)
 
     @contextmanager
     def listening(self, run: Run) -> Iterator[None]:
-        """Be counted as a listener; when the last one leaves, the turn is cancelled unless it may go on."""
+        """Count a listener. Cancel the run when the last one disconnects, unless it may continue."""
         run.listeners += 1
         if run.leaving is not None:
             run.leaving.cancel()
@@ -135,18 +126,18 @@ class RunRegistry:
                 run.leaving = asyncio.get_running_loop().call_later(self._disconnect_grace, self._leave, run)
 
     def running(self) -> list[Run]:
-        """The runs under way."""
+        """Return the running turns."""
         return self._shelf.running()
 
     async def drain(self) -> None:
-        """Refuse new turns, give running ones their grace, then end them. What they had is stored on return."""
+        """Refuse new turns, wait for running ones for the grace period, then end them."""
         self.shutdown.set()
         if running := self._shelf.running():
             await asyncio.wait([run.task for run in running if run.task], timeout=self._shutdown_grace)
         await self.end_all()
 
     async def end_all(self) -> None:
-        """End running turns now, for a shutdown. What they had is stored on return."""
+        """End running turns now, for a shutdown, and store their partial answers."""
         self._engine.stop_retrying()
         running = self._shelf.running()
         for run in running:
@@ -154,14 +145,14 @@ class RunRegistry:
         await asyncio.gather(*(_cancel(run) for run in running))
 
     def lose(self, session_ids: Collection[str]) -> None:
-        """End the running turns of these sessions, because other servers have taken them over."""
+        """End the running turns of sessions that other servers have taken over."""
         for run in self._shelf.running():
             if run.session_id in session_ids:
                 run.ended_by = SessionTaken(run.session_id)
                 run.cancel()
 
     async def aclose(self) -> None:
-        """Cancel what still runs and wait until it is stored."""
+        """Cancel running turns and wait until their partial answers are stored."""
         self.shutdown.set()
         if self._draining is not None:
             self._draining.cancel()
@@ -193,12 +184,12 @@ class RunRegistry:
                 kept.__traceback__ = kept.__cause__ = kept.__context__ = None
 
     def _end(self, run: Run, state: RunState) -> None:
-        # The session is free by now: whoever reads `done` may begin the next turn at once.
+        # The session is released by now: a client that reads `done` may begin the next turn at once.
         run.state = state
         self._ended(run)
         run.publish([Done(run.session_id)])
         if not self.shutdown.is_set():
-            self._bystander.turn_ended(run.session_id)
+            self._observer.turn_ended(run.session_id)
         self._shelf.ended(run)
 
     def _leave(self, run: Run) -> None:
@@ -214,13 +205,9 @@ class RunRegistry:
             raise ShuttingDown
 
 
-async def _stop(run: Run) -> None:
-    run.stopped = True
-    await _cancel(run)
-
-
-async def _cancel(run: Run) -> None:
-    """Cancel a run and wait for its end, also when whoever waits is cancelled meanwhile."""
+async def _cancel(run: Run, *, stopped: bool = False) -> None:
+    """Cancel a run and wait for its end. ``stopped`` says that a client asked for it."""
+    run.stopped = run.stopped or stopped
     run.cancel()
     if run.task is not None:
         await asyncio.wait([run.task])

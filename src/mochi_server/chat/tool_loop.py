@@ -20,6 +20,7 @@ class Limits:
     calls_per_round: int = 128
 
 
+@dataclass
 class ToolLoop:
     """The rounds of one turn. Each message is stored when it is complete, each event is pushed to ``publish``.
 
@@ -27,24 +28,14 @@ class ToolLoop:
     before they do it.
     """
 
-    def __init__(
-        self,
-        model: ModelCall,
-        writer: TurnWriter,
-        toolbox: Toolbox,
-        limits: Limits,
-        publish: Publish,
-        *,
-        may_announce: bool = False,
-    ) -> None:
-        self._model = model
-        self._writer = writer
-        self._toolbox = toolbox
-        self._limits = limits
-        self._publish = publish
-        self._may_announce = may_announce
-        self._previous: Call | None = None
-        self._repeated = 0
+    model: ModelCall
+    writer: TurnWriter
+    toolbox: Toolbox
+    limits: Limits
+    publish: Publish
+    may_announce: bool = False
+    _previous: Call | None = None
+    _repeated: int = 0
 
     async def run(self, reminders: Sequence[Message] = ()) -> None:
         """Run until the model has answered, or has called tools that the client runs.
@@ -52,21 +43,21 @@ class ToolLoop:
         ``reminders`` are sent after the history with every request and never stored. At a limit the model is asked
         once more, without tools, so that the user gets an answer.
         """
-        for rounds_left in reversed(range(self._limits.rounds)):
+        for rounds_left in reversed(range(self.limits.rounds)):
             calls = await self._ask(reminders)
             if not calls:
                 if self._only_announced(rounds_left):
-                    self._publish([ContentDelta("")])
+                    self.publish([ContentDelta("")])
                     continue
                 return
             is_shown = await self._run_calls(calls)
-            if self._writer.handed_back:
+            if self.writer.handed_back:
                 return
             if not is_shown:
-                self._publish([ToolContinuationStart()])
-            if self._repeated >= self._limits.identical_calls:
+                self.publish([ToolContinuationStart()])
+            if self._repeated >= self.limits.identical_calls:
                 break
-        self._publish(
+        self.publish(
             [TurnWarning("TOOL_LIMIT_REACHED", "The model called tools for too long; it answers without them now.")]
         )
         await self.answer(reminders)
@@ -77,29 +68,29 @@ class ToolLoop:
 
     def _only_announced(self, rounds_left: int) -> bool:
         """Return whether to ask again after a first answer without calls."""
-        first, self._may_announce = self._may_announce and not self._writer.outcomes, False
+        first, self.may_announce = self.may_announce and not self.writer.outcomes, False
         return first and rounds_left > 0
 
     async def _ask(self, reminders: Sequence[Message], *, offers_tools: bool = True) -> list[Call]:
         """Ask the model once and store its message. Return the calls to run."""
-        answer = ResponseBuilder(self._model.name, self._receive, self._limits.calls_per_round)
-        self._writer.expect(answer)
-        schemas = self._toolbox.schemas() if offers_tools else []
-        messages = self._writer.messages.plus(reminders)
-        await self._model.ask(messages, schemas, self._writer.turn_begins, answer.feed)
+        answer = ResponseBuilder(self.model.name, self._receive, self.limits.calls_per_round)
+        self.writer.expect(answer)
+        schemas = self.toolbox.schemas() if offers_tools else []
+        messages = self.writer.messages.plus(reminders)
+        await self.model.ask(messages, schemas, self.writer.turn_begins, answer.feed)
         if not offers_tools:
             answer.tool_calls.clear()
         elif answer.left_out:
-            self._publish([_left_out(answer.left_out, self._limits.calls_per_round)])
+            self.publish([_left_out(answer.left_out, self.limits.calls_per_round)])
         # Register the calls first: a stored call must get a result.
-        calls = answer.calls(len(self._writer.outcomes))
-        self._writer.expect_results(calls)
-        await self._writer.add(answer.message(), last=not answer.tool_calls)
+        calls = answer.calls(len(self.writer.outcomes))
+        self.writer.expect_results(calls)
+        await self.writer.add(answer.message(), last=not answer.tool_calls)
         return calls
 
     def _receive(self, events: list[ChatEvent]) -> None:
-        self._writer.progressed()
-        self._publish(events)
+        self.writer.progressed()
+        self.publish(events)
 
     async def _run_calls(self, calls: list[Call]) -> bool:
         """Run calls in order. Return True if all of them published their own events, so no ``tool_result`` was sent."""
@@ -107,11 +98,11 @@ class ToolLoop:
         for call in calls:
             outcome = await self._run_call(call)
             if outcome.handed_back:
-                self._writer.hand_back(call)
+                self.writer.hand_back(call)
                 continue
-            await self._writer.add_result(call, outcome)
+            await self.writer.add_result(call, outcome)
             if not outcome.has_own_events:
-                self._publish([outcome.event()])
+                self.publish([outcome.event()])
                 is_shown = False
         return is_shown
 
@@ -119,9 +110,9 @@ class ToolLoop:
         previous, self._previous = self._previous, call
         is_same = previous is not None and (previous.name, previous.arguments) == (call.name, call.arguments)
         self._repeated = self._repeated + 1 if is_same else 1
-        if self._repeated > self._limits.identical_calls:
+        if self._repeated > self.limits.identical_calls:
             return failed(call, "The same call was made again and again; it was not run once more.")
-        return await self._toolbox.run(call, self._publish)
+        return await self.toolbox.run(call, self.publish)
 
 
 def _left_out(count: int, limit: int) -> TurnWarning:

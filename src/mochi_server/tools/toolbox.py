@@ -162,35 +162,30 @@ class ClosedToolbox:
         return failed(call, "No tools may be called now.", ToolNotFound.code)
 
 
+@dataclass
 class FunctionToolbox:
     """Functions. ``current`` returns those that are enabled now."""
 
-    def __init__(
-        self,
-        tools: Mapping[str, Tool],
-        execution: ToolExecutionService,
-        current: Callable[[], Awaitable[Mapping[str, Tool]]] | None = None,
-    ) -> None:
-        self._tools = tools
-        self._execution = execution
-        self._current = current
+    tools: Mapping[str, Tool]
+    execution: ToolExecutionService
+    current: Callable[[], Awaitable[Mapping[str, Tool]]] | None = None
 
     def schemas(self) -> list[dict[str, Any]]:
-        return [tool.schema.definition() for tool in self._tools.values()]
+        return [tool.schema.definition() for tool in self.tools.values()]
 
     async def bind(self, call: Call) -> BoundCall:
         """Look the tool of a call up among those that are enabled now, and validate the arguments."""
         await self._refresh()
-        if (tool := self._tools.get(call.name)) is not None:
+        if (tool := self.tools.get(call.name)) is not None:
             return BoundCall.of(call, tool)
-        known = ", ".join(self._tools) or "none"
+        known = ", ".join(self.tools) or "none"
         refusal = failed(call, f"There is no tool named {call.name!r}; there are: {known}.", ToolNotFound.code)
         return BoundCall(call, refusal=refusal)
 
     async def is_current(self, bound: BoundCall) -> bool:
         """Return whether the tool of a call is still enabled and the same."""
         await self._refresh()
-        return bound.tool is not None and self._tools.get(bound.call.name) is bound.tool
+        return bound.tool is not None and self.tools.get(bound.call.name) is bound.tool
 
     async def execute(self, bound: BoundCall) -> ToolOutcome:
         """Run a validated call; return the refusal of one that cannot run."""
@@ -198,7 +193,7 @@ class FunctionToolbox:
         if bound.refusal is not None or bound.tool is None or bound.arguments is None:
             return bound.refusal or failed(call, "The call cannot run.")
         call.progress.running = call
-        result = await self._execution.execute_bound(bound.tool, bound.arguments)
+        result = await self.execution.execute_bound(bound.tool, bound.arguments)
         return ToolOutcome(
             call,
             content=result.result if result.success and result.result is not None else str(result.error_message),
@@ -208,8 +203,8 @@ class FunctionToolbox:
         )
 
     async def _refresh(self) -> None:
-        if self._current is not None:
-            self._tools = await self._current()
+        if self.current is not None:
+            self.tools = await self.current()
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,25 +256,25 @@ def needs_approval(policy: ToolExecutionPolicy, tool: Tool) -> bool:
     )
 
 
+@dataclass
 class ConfirmingToolbox:
     """Tools under a policy: each call runs at once or waits for approval.
 
     Tools, policy and approvals are read before each call, so a change applies to the next call of the same turn.
     """
 
-    def __init__(self, tools: FunctionToolbox, approver: Approver) -> None:
-        self._tools = tools
-        self._approver = approver
+    tools: FunctionToolbox
+    approver: Approver
 
     def schemas(self) -> list[dict[str, Any]]:
-        return self._tools.schemas()
+        return self.tools.schemas()
 
     async def run(self, call: Call, publish: Publish) -> ToolOutcome:
-        bound = await self._tools.bind(call)
-        if bound.refusal is not None or bound.tool is None or not await self._approver.must_ask(bound.tool):
+        bound = await self.tools.bind(call)
+        if bound.refusal is not None or bound.tool is None or not await self.approver.must_ask(bound.tool):
             publish([ToolCalled(call.name, call.arguments, call.index)])
-            return await self._tools.execute(bound)
-        pending = self._approver.ask(bound)
+            return await self.tools.execute(bound)
+        pending = self.approver.ask(bound)
         if pending is None:
             return failed(call, _NOT_INTERACTIVE, ToolExecutionDenied.code)
         try:
@@ -295,11 +290,11 @@ class ConfirmingToolbox:
         return await self._run_approved(pending.bound, decision, edited=pending.bound.call != call)
 
     async def _run_approved(self, bound: BoundCall, decision: Decision, *, edited: bool) -> ToolOutcome:
-        if not await self._tools.is_current(bound):  # the settings or the file changed while the call waited
-            bound = await self._tools.bind(bound.call)
+        if not await self.tools.is_current(bound):  # the settings or the file changed while the call waited
+            bound = await self.tools.bind(bound.call)
         if decision.remember == "session" and bound.tool is not None:
-            await self._approver.remember(bound.tool)
-        outcome = await self._tools.execute(bound)
+            await self.approver.remember(bound.tool)
+        outcome = await self.tools.execute(bound)
         notes = []
         if edited:
             notes.append(f"The user changed the arguments to {orjson.dumps(decision.arguments).decode()}.")
