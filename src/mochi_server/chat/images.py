@@ -1,6 +1,5 @@
 """Images on their way in and on their way to a model: base64 at both ends, decoded and encoded away from the loop."""
 
-import binascii
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Sequence
@@ -58,22 +57,18 @@ def _read_all(encoded: Sequence[str]) -> tuple[Image, ...]:
         try:
             images.append(Image.of(_decoded(text)))
         except ValueError as error:
-            raise _invalid(index, str(error)) from error
+            problem = {"loc": ["body", "images", index], "msg": str(error), "type": "value_error"}
+            raise ValidationFailed(f"images.{index}: {error}", errors=[problem]) from error
     return tuple(images)
 
 
 def _decoded(text: str) -> bytes:
-    """Raises ValueError."""
+    """Decode base64, perhaps of a data URL. Raises ``ValueError``."""
     prefix = _DATA_URL.match(text)
     try:
         data = b64decode(text[prefix.end() if prefix else 0 :].translate(_LINE_ENDS), validate=True)
-    except (binascii.Error, ValueError) as error:
+    except ValueError as error:
         raise ValueError("not an image: the base64 is broken") from error
     if not data:
         raise ValueError("not an image: it is empty")
     return data
-
-
-def _invalid(index: int, reason: str) -> ValidationFailed:
-    problem = {"loc": ["body", "images", index], "msg": reason, "type": "value_error"}
-    return ValidationFailed(f"images.{index}: {reason}", errors=[problem])

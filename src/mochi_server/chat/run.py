@@ -94,6 +94,14 @@ class Run:
             self._subscribers.discard(subscriber)
             subscriber.close()
 
+    async def collect(self) -> TurnResult:
+        """Wait for the end of the run, as a client that wants one response. Raises the error that ended it."""
+        async for _ in self.listen():
+            pass
+        if self.failure is not None:
+            raise self.failure
+        return self.result
+
 
 class _Subscriber:
     """Wakes one reader of the log. One timer checks now and then for idleness, because events are many."""

@@ -4,7 +4,6 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from mochi_server.chat.collect import collect
 from mochi_server.dependencies import ConfirmationsDep, RunsDep, StoreDep
 from mochi_server.errors import (
     ConfirmationNotFound,
@@ -58,7 +57,7 @@ async def chat(
     turn = await (body or ChatRequest()).turn_request(streaming=False)
     run = await until_disconnect(request, runs.start(session_id, turn, key=key))
     with runs.listening(run):
-        return ChatResponse.of(session_id, await until_disconnect(request, collect(run)))
+        return ChatResponse.of(session_id, await until_disconnect(request, run.collect()))
 
 
 @router.post("/stream", response_class=Response, responses=_STREAM | responses(*_REFUSES, StorageFailed, StorageBusy))
