@@ -1,8 +1,8 @@
 """Maps the events of an agent's turn to the events that clients get of an agent."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
 
 import orjson
 
@@ -62,9 +62,9 @@ class AgentEventMapper:
             case ContentDelta():
                 return self._delta(event.content, phase)
             case ToolCalled():
-                return self._called(event)
+                return AgentToolCalled(**asdict(event), **self._ids)
             case ToolResult():
-                return self._result(event)
+                return AgentToolResult(**asdict(event), **self._ids)
             case ToolConfirmationRequired():
                 return replace(event, agent_name=self.agent_name)
             case TurnWarning():
@@ -75,32 +75,17 @@ class AgentEventMapper:
         kind = AgentPlanning if phase == "planning" else AgentExecution
         return kind(content, self.agent_name, self.session_id or "", self.call_id)
 
-    def _called(self, event: ToolCalled) -> AgentToolCalled:
-        return AgentToolCalled(
-            agent_name=self.agent_name,
-            tool_name=event.tool_name,
-            arguments=event.arguments,
-            call_index=event.call_index,
-            agent_session_id=self.session_id or "",
-            parent_call_id=self.call_id,
-        )
-
-    def _result(self, event: ToolResult) -> AgentToolResult:
-        return AgentToolResult(
-            agent_name=self.agent_name,
-            tool_name=event.tool_name,
-            success=event.success,
-            result=event.result,
-            error_message=event.error_message,
-            error_code=event.error_code,
-            call_index=event.call_index,
-            agent_session_id=self.session_id or "",
-            parent_call_id=self.call_id,
-        )
+    @property
+    def _ids(self) -> dict[str, Any]:
+        return {
+            "agent_name": self.agent_name,
+            "agent_session_id": self.session_id or "",
+            "parent_call_id": self.call_id,
+        }
 
 
 def output_text(session_id: str, messages: Sequence[Message]) -> str:
-    """What an agent answers with: its session, and everything it said, called and was told since its instruction."""
+    """Return the output of an agent: its session, and its messages, tool calls and results since the instruction."""
     return "\n\n".join([f"Session ID: {session_id}", *(part for message in messages for part in _parts(message))])
 
 

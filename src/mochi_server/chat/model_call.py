@@ -84,20 +84,16 @@ class ModelCall:
 
     def warnings(self, tools: Sequence[Any]) -> list[ChatEvent]:
         """Return warnings about requested features that the model lacks."""
-        found: list[ChatEvent] = []
-        if self._think and not self._model.can("thinking"):
-            found.append(
-                TurnWarning("THINKING_NOT_SUPPORTED", f"Model {self.name!r} cannot think; it answers without.")
-            )
-        if tools and not self._model.can("tools"):
-            found.append(
-                TurnWarning("TOOLS_NOT_SUPPORTED", f"Model {self.name!r} cannot use tools; it answers without.")
-            )
-        if not self._model.can("vision") and shows_images(self._history):
-            found.append(
-                TurnWarning("IMAGES_NOT_SUPPORTED", f"Model {self.name!r} cannot see images; it answers without.")
-            )
-        return found
+        features = (
+            ("thinking", self._think, "THINKING_NOT_SUPPORTED", "think"),
+            ("tools", tools, "TOOLS_NOT_SUPPORTED", "use tools"),
+            ("vision", shows_images(self._history), "IMAGES_NOT_SUPPORTED", "see images"),
+        )
+        return [
+            TurnWarning(code, f"Model {self.name!r} cannot {verb}; it answers without.")
+            for feature, is_wanted, code, verb in features
+            if is_wanted and not self._model.can(feature)
+        ]
 
     async def ask(self, history: History, tools: list[dict[str, Any]], turn_begins: int, on_lines: OnLines) -> None:
         """Send a history and pass the lines of the answer to ``on_lines``.

@@ -5,7 +5,7 @@ A toolbox knows no session, store or wire format.
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 import orjson
@@ -72,17 +72,7 @@ class ToolOutcome:
 
     def executed(self) -> dict[str, Any]:
         """Return the entry of ``tool_calls_executed``; ``execution_time`` is in seconds."""
-        event = self.event()
-        return {
-            "call_index": event.call_index,
-            "tool_name": event.tool_name,
-            "arguments": self.call.arguments,
-            "success": event.success,
-            "result": event.result,
-            "error_message": event.error_message,
-            "error_code": event.error_code,
-            "execution_time": self.execution_time,
-        }
+        return asdict(self.event()) | {"arguments": self.call.arguments, "execution_time": self.execution_time}
 
 
 @dataclass(frozen=True, slots=True)
