@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from mochi_server.agents.config import AgentDefinition
@@ -58,21 +59,18 @@ class AgentToolboxes:
         return AgentToolbox(self, agents, session, approver) if agents else None
 
 
+@dataclass
 class AgentToolbox:
     """Runs agents for one turn. It needs no approval; the tools that agents call do."""
 
-    def __init__(
-        self,
-        source: AgentToolboxes,
-        agents: Mapping[str, AgentDefinition],
-        session: ChatSession,
-        approver: SessionApprover,
-    ) -> None:
-        self._source = source
-        self._agents = agents
-        self._session = session
-        self._approver = approver
-        self._schema = agent_schema(agents)
+    source: AgentToolboxes
+    agents: Mapping[str, AgentDefinition]
+    session: ChatSession
+    approver: SessionApprover
+
+    @cached_property
+    def _schema(self) -> ToolSchema:
+        return agent_schema(self.agents)
 
     def schemas(self) -> list[dict[str, Any]]:
         return [self._schema.definition()]
@@ -83,7 +81,7 @@ class AgentToolbox:
         result = await self._invoke(call, publish)
         return ToolOutcome(
             call,
-            shortened(result.output, self._source.output_limit),
+            shortened(result.output, self.source.output_limit),
             success=result.error_code is None,
             error_code=result.error_code,
             execution_time=round(time.monotonic() - started, 6),
@@ -97,28 +95,28 @@ class AgentToolbox:
             mapper = AgentEventMapper(str(call.arguments.get("agent")), str(call.arguments.get("instruction")), call.id)
             publish([mapper.start(), mapper.complete(str(refused), refused.code)])
             return AgentResult(str(refused), error_code=refused.code)
-        return await self._source.service.execute(task, publish)
+        return await self.source.service.execute(task, publish)
 
     async def _task(self, call: Call) -> AgentTask:
         """What a call asks for. Raises ``_Refused``."""
         arguments = self._arguments(call)
         name, instruction = str(arguments["agent"]), str(arguments["instruction"])
-        if name not in self._agents:
-            known = ", ".join(self._agents)
+        if name not in self.agents:
+            known = ", ".join(self.agents)
             raise _Refused(f"There is no agent named {name!r}; there are: {known}.", AgentNotFound.code)
         if not instruction.strip():
             raise _Refused("The instruction must say what the agent is to do.")
         try:
-            agent = await self._source.library.current(self._agents[name])
+            agent = await self.source.library.current(self.agents[name])
         except AgentInvalid as invalid:
             raise _Refused(invalid.message, invalid.code) from invalid
-        metadata = self._session.metadata
+        metadata = self.session.metadata
         return AgentTask(
             agent,
             instruction,
             model=metadata.model,
             session_id=(arguments["session_id"] or "").strip() or None,
-            approver=replace(self._approver, agent_name=name),
+            approver=replace(self.approver, agent_name=name),
             keep_alive=metadata.keep_alive,
             call_id=call.id,
         )
