@@ -13,11 +13,11 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
-
-from anyio import Semaphore, WouldBlock
 
 from mochi_stub.catalogue import Model, Shape
 from mochi_stub.plan import LOAD_DURATION, RELOAD_DURATION
@@ -26,12 +26,12 @@ BUSY = "server busy, please try again.  maximum pending requests exceeded"
 OUT_OF_MEMORY = "llama-server process has terminated: cudaMalloc failed: out of memory"
 
 
+@dataclass(eq=False)
 class NotLoaded(Exception):
-    """The model could not be had: an HTTP status, and the text for the client."""
+    """The model could not be loaded: an HTTP status, and the text for the client."""
 
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(status, message)
-        self.status, self.message = status, message
+    status: int
+    message: str
 
 
 @dataclass(frozen=True)
@@ -67,18 +67,20 @@ class Need:
 class Loaded:
     """A model in memory.
 
-    `users` is the number of requests that run or wait for a place; `ready` is set when the model is loaded. `first` is
-    what the first lease reports: whether the load was a reload, and its duration in nanoseconds.
+    `users` is the number of requests that run or wait, `queue` has one event for each that waits for one of the
+    `places`. `ready` is set when the model is loaded. `first` is what the first lease reports: whether the load was a
+    reload, and its duration in nanoseconds.
     """
 
     model: Model
     shape: Shape
     keep_alive: float
-    places: Semaphore
+    places: int
     first: tuple[bool, int]
     users: int = 0
     idle_since: float = 0.0
     ready: asyncio.Event = field(default_factory=asyncio.Event)
+    queue: deque[asyncio.Event] = field(default_factory=deque)
 
     @property
     def context_length(self) -> int:
@@ -116,7 +118,10 @@ class Lease:
 
 
 class Scheduler:
-    """The loaded models. `now` returns the seconds since 1970, `wait` passes the time of a load."""
+    """The loaded models. `now` returns the seconds since 1970, `wait` passes the time of a load.
+
+    `queued` is the number of requests that wait for a load.
+    """
 
     def __init__(
         self,
@@ -127,39 +132,27 @@ class Scheduler:
     ) -> None:
         self.machine = machine or Machine()
         self.now = now
-        self.loads = self.reloads = self.truncations = 0
+        self.loads = self.reloads = self.truncations = self.queued = 0
         self._wait = wait
         self._loaded: dict[str, Loaded] = {}
-        self._loading = Semaphore(1, fast_acquire=True)
+        self._loading = asyncio.Lock()
         self._left = asyncio.Event()
 
     @property
-    def queued(self) -> int:
-        """How many requests wait for a load."""
-        return self._loading.statistics().tasks_waiting
-
-    @property
     def waiting(self) -> int:
-        """How many requests wait for a place on a loaded model."""
-        return sum(loaded.places.statistics().tasks_waiting for loaded in self._loaded.values())
+        """The number of requests that wait for a place on a loaded model."""
+        return sum(len(loaded.queue) for loaded in self._loaded.values())
 
     def take(self, need: Need) -> Lease | None:
         """Return a place if there is one at once, else None; then use `acquire`. Raises NotLoaded."""
         shape = self._shape(need)
         loaded = self._serving(need, shape)
-        if loaded is None:
-            if not self._loading.value or need.model.load_time:
-                return None
+        if loaded is None and not (self._loading.locked() or self.queued or need.model.load_time):
             reload = self._alive(need.model) is not None
-            if not self._make_room(need):
-                return None
-            loaded = self._put(need, shape, reload)
-            loaded.ready.set()
-        if not loaded.ready.is_set():
-            return None
-        try:
-            loaded.places.acquire_nowait()
-        except WouldBlock:
+            if self._make_room(need):
+                loaded = self._put(need, shape, reload)
+                loaded.ready.set()
+        if loaded is None or not loaded.ready.is_set() or loaded.users >= loaded.places:
             return None
         loaded.users += 1
         return self._leased(need, shape, loaded)
@@ -174,11 +167,18 @@ class Scheduler:
         if loaded is None:
             loaded = await self._load(need, shape)
         loaded.users += 1
-        try:
-            await loaded.places.acquire()
-        except BaseException:
-            self._leave(loaded)
-            raise
+        if loaded.users > loaded.places:
+            turn = asyncio.Event()
+            loaded.queue.append(turn)
+            try:
+                await turn.wait()
+            except BaseException:  # the client has disconnected
+                if turn.is_set():
+                    self._leave(loaded)
+                else:
+                    loaded.queue.remove(turn)
+                    loaded.users -= 1
+                raise
         return self._leased(need, shape, loaded)
 
     def unload(self, model: Model) -> None:
@@ -200,15 +200,14 @@ class Scheduler:
         if need.keep_alive is not None:
             loaded.keep_alive = need.keep_alive
         (reload, duration), loaded.first = loaded.first, (False, LOAD_DURATION)
-
-        def release() -> None:
-            loaded.places.release()
-            self._leave(loaded)
-
-        return Lease(loaded, None if shape.automatic else loaded.context_length, reload, duration, release)
+        limit = None if shape.automatic else loaded.context_length
+        return Lease(loaded, limit, reload, duration, partial(self._leave, loaded))
 
     def _leave(self, loaded: Loaded) -> None:
+        """Give the place to the next request in the queue, if there is one."""
         loaded.users -= 1
+        if loaded.queue:
+            loaded.queue.popleft().set()
         loaded.idle_since = self.now()
         self._left.set()
 
@@ -222,9 +221,14 @@ class Scheduler:
 
     async def _load(self, need: Need, shape: Shape) -> Loaded:
         """Load the model, one at a time. Raises NotLoaded."""
-        if not self._loading.value and self.queued >= self.machine.max_queue:
+        if (self._loading.locked() or self.queued) and self.queued >= self.machine.max_queue:
             raise NotLoaded(503, BUSY)
-        async with self._loading:
+        self.queued += 1
+        try:
+            await self._loading.acquire()
+        finally:
+            self.queued -= 1
+        try:
             serving = self._serving(need, shape)
             if serving is not None:  # an earlier request in the queue has loaded it
                 return serving
@@ -241,6 +245,8 @@ class Scheduler:
             finally:
                 loaded.ready.set()
             return loaded
+        finally:
+            self._loading.release()
 
     def _put(self, need: Need, shape: Shape, reload: bool) -> Loaded:
         """Put the model into memory. Raises NotLoaded if it does not fit."""
@@ -249,8 +255,7 @@ class Scheduler:
         fitting = [context for context in shape.contexts() if largest is None or context <= largest]
         if not fitting:
             raise NotLoaded(500, OUT_OF_MEMORY)
-        parallel = 1 if machine.parallel and not model.can("completion") else machine.parallel or sys.maxsize
-        places = Semaphore(parallel, fast_acquire=True)
+        places = 1 if machine.parallel and not model.can("completion") else machine.parallel or sys.maxsize
         # a load that takes no time is not reported, or replies would depend on which request came first
         duration = LOAD_DURATION + (round(model.load_time * 1e9) or reload * RELOAD_DURATION)
         loaded = Loaded(model, replace(shape, context=fitting[0]), machine.keep_alive, places, (reload, duration))
