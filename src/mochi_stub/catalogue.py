@@ -9,11 +9,6 @@ from functools import cached_property
 from typing import Any, Literal
 
 Habit = Literal["native", "template", "builtin"]
-"""How Ollama came to run the model, which decides how its chunks look.
-
-"template" and "builtin" send tool calls on a line of their own, "native" puts them on the last one. They also differ in
-what `/api/generate` does with thinking.
-"""
 
 DEFAULT_CONTEXT = 4096
 MIN_CONTEXT = 4
@@ -122,11 +117,7 @@ class Model:
     @cached_property
     def model_info(self) -> Mapping[str, Any]:
         """GGUF facts, keys sorted."""
-        return dict(sorted((self._facts() if self.info is None else self.info).items()))
-
-    def _facts(self) -> dict[str, Any]:
-        pooling = {} if self.can("completion") else {f"{self.family}.pooling_type": 1}
-        return {
+        made = {
             "general.architecture": self.family,
             "general.file_type": 15,
             "general.parameter_count": _count(self.parameter_size),
@@ -135,12 +126,11 @@ class Model:
             f"{self.family}.block_count": 32,
             f"{self.family}.context_length": self.context_length,
             f"{self.family}.embedding_length": self.embedding_length,
-            **pooling,
+            **({} if self.can("completion") else {f"{self.family}.pooling_type": 1}),
             "tokenizer.ggml.model": "gpt2",
-            "tokenizer.ggml.scores": None,
-            "tokenizer.ggml.token_type": None,
-            "tokenizer.ggml.tokens": None,
+            **dict.fromkeys(("tokenizer.ggml.scores", "tokenizer.ggml.token_type", "tokenizer.ggml.tokens")),
         }
+        return dict(sorted((made if self.info is None else self.info).items()))
 
 
 def _count(parameter_size: str) -> int:
@@ -168,8 +158,7 @@ class Shape:
     @classmethod
     def wanted(cls, model: Model, options: Mapping[str, Any], shift: bool, default: int | None) -> Shape:
         """Return the shape for a request. `default` is the context if it sets none; None is the machine's own."""
-        given = options.keys() & LOAD_OPTIONS.keys()
-        settings = {**LOAD_OPTIONS, **{name: options[name] for name in given}} if given else LOAD_OPTIONS
+        settings = {name: options.get(name, usual) for name, usual in LOAD_OPTIONS.items()}
         context = effective_context(model, options, default or DEFAULT_CONTEXT)
         return cls(context, not options.get("num_ctx") and default is None, shift, settings)
 
@@ -178,16 +167,8 @@ class Shape:
         contexts = (self.automatic and wanted.automatic) or self.context == wanted.context
         if not contexts or self.shift != wanted.shift:
             return False
-        return self.settings is wanted.settings or all(map(self._same, wanted.settings.items()))
-
-    def _same(self, setting: tuple[str, Any]) -> bool:
-        name, value = setting
-        return bool(self.settings[name] == value or (name == "num_gpu" and value < 0))
-
-    def contexts(self) -> list[int]:
-        """Return the contexts to try in turn until one fits into memory."""
-        lower = [context for context in LOWERED_CONTEXTS if context < self.context]
-        return [self.context, *(lower if self.automatic else ())]
+        given = wanted.settings.items()
+        return all(self.settings[name] == value or (name == "num_gpu" and value < 0) for name, value in given)
 
 
 DEFAULT_MODELS: tuple[Model, ...] = (

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from mochi_stub.catalogue import Model, Shape
+from mochi_stub.catalogue import LOWERED_CONTEXTS, Model, Shape
 from mochi_stub.plan import LOAD_DURATION, RELOAD_DURATION
 
 BUSY = "server busy, please try again.  maximum pending requests exceeded"
@@ -251,14 +251,15 @@ class Scheduler:
     def _put(self, need: Need, shape: Shape, reload: bool) -> Loaded:
         """Put the model into memory. Raises NotLoaded if it does not fit."""
         model, machine = need.model, self.machine
-        largest = model.out_of_memory_above
-        fitting = [context for context in shape.contexts() if largest is None or context <= largest]
-        if not fitting:
+        largest = model.out_of_memory_above or sys.maxsize
+        lower = [context for context in LOWERED_CONTEXTS if context < shape.context and shape.automatic]
+        context = next((context for context in (shape.context, *lower) if context <= largest), None)
+        if context is None:
             raise NotLoaded(500, OUT_OF_MEMORY)
         places = 1 if machine.parallel and not model.can("completion") else machine.parallel or sys.maxsize
         # a load that takes no time is not reported, or replies would depend on which request came first
         duration = LOAD_DURATION + (round(model.load_time * 1e9) or reload * RELOAD_DURATION)
-        loaded = Loaded(model, replace(shape, context=fitting[0]), machine.keep_alive, places, (reload, duration))
+        loaded = Loaded(model, replace(shape, context=context), machine.keep_alive, places, (reload, duration))
         self._loaded[model.blob_digest] = loaded
         self.loads += 1
         self.reloads += reload
