@@ -23,7 +23,7 @@ from mochi_stub.catalogue import Model
 from mochi_stub.document import ConfigError, Item, parse, unreadable
 from mochi_stub.recorded import wire_of
 from mochi_stub.recordings import recorded, recordings_below
-from mochi_stub.responses import NOTHING, File, Manner, Response
+from mochi_stub.responses import File, Manner, Response
 
 __all__ = ["Config", "ConfigError", "Configured", "Script", "check", "load", "packaged"]
 
@@ -42,7 +42,7 @@ class Script:
     default: Response | None = None
     parent: Item | None = None
     properties: dict[str, Any] = field(default_factory=dict)
-    manner: Manner = NOTHING
+    manner: Manner = field(default_factory=Manner)
 
     @property
     def responses(self) -> list[Response | None]:
@@ -130,7 +130,7 @@ def _read(path: Path, data: bytes | None) -> tuple[Config, list[ConfigError]]:
             if key(name) in by_name:
                 raise script.place.error(f"every model once, found {name!r} again")
             given: dict[str, Any] = {}
-            manner = NOTHING
+            manner = Manner()
             for one in reversed(chain):
                 given |= one.properties
                 manner = one.manner.over(manner)

@@ -207,13 +207,13 @@ def _check_depth(text: str, file: str) -> None:
             raise ConfigError(f"{file}:{line}: expected fewer values inside values")
 
 
+@dataclass
 class _Reader:
     """Conversion of YAML nodes to items. `inside` are the ids of the nodes around a node."""
 
-    def __init__(self, loader: Any, file: str) -> None:
-        self.loader = loader
-        self.file = file
-        self.made = 0
+    loader: Any
+    file: str
+    made: int = 0
 
     def item(self, node: Any, inside: tuple[int, ...]) -> Item:
         line = node.start_mark.line + 1
@@ -227,9 +227,7 @@ class _Reader:
         if isinstance(node, yaml.SequenceNode):
             return Item([self.item(one, (*inside, id(node))) for one in node.value], "", self.file, line)
         value = self.loader.construct_object(node)
-        plain = (
-            value is None or isinstance(value, (str, bool, int)) or (isinstance(value, float) and math.isfinite(value))
-        )
+        plain = value is None or isinstance(value, (str, int)) or (isinstance(value, float) and math.isfinite(value))
         return Item(value if plain else node.value, node.value, self.file, line)  # dates and bytes stay texts
 
     def _mapping(self, node: Any, inside: tuple[int, ...]) -> dict[str, Item]:

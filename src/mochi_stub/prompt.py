@@ -68,6 +68,11 @@ class Prompt:
         return len(roles) - 1 - roles[::-1].index("user") if "user" in roles else -1
 
     @property
+    def after_tools(self) -> bool:
+        """Whether the last message is the result of a tool."""
+        return bool(self.messages) and self.messages[-1].role == "tool"
+
+    @property
     def user_text(self) -> str:
         """The text of the latest user message, "" where there is none."""
         return self.messages[self.last_user].content if self.last_user >= 0 else ""

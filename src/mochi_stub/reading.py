@@ -12,7 +12,7 @@ from mochi_stub.catalogue import MIN_CONTEXT, Model
 from mochi_stub.document import Item, Readers
 from mochi_stub.prompt import ToolCall
 from mochi_stub.reply import Content, Failure, Usage
-from mochi_stub.responses import CHARACTERS, KINDS, NOTHING, Error, File, Manner, Message, Response, Vector
+from mochi_stub.responses import CHARACTERS, KINDS, Error, File, Manner, Message, Response, Vector
 
 CAPABILITIES = ("completion", "tools", "thinking", "vision", "insert", "embedding", "audio", "image")
 EVERYTHING = CAPABILITIES[:6]
@@ -45,15 +45,13 @@ def response(item: Item, folder: Path) -> Response:
         del readers["content"]
     given = item.fields(readers, f"a response of type {kind}")
     del given["type"]
-    manner = _manner(given)
-    return Message(kind, **given, manner=manner)
+    return Message(kind, manner=_manner(given), **given)
 
 
 def model(item: Item) -> tuple[dict[str, Any], Manner]:
     """Read `_model`: the declared fields of `Model`, and how the model streams. Raises ConfigError."""
     given = item.fields({**MODEL, **STREAM}, "_model")
-    manner = _manner(given)
-    return given, manner
+    return given, _manner(given)
 
 
 def declared(name: str, given: Mapping[str, Any], position: int) -> Model:
@@ -71,8 +69,7 @@ def declared(name: str, given: Mapping[str, Any], position: int) -> Model:
 
 def _manner(given: dict[str, Any]) -> Manner:
     """Take the fields of a manner out of the values that have been read."""
-    taken = {name: given.pop(name) for name in STREAM if name in given}
-    return Manner(**taken) if taken else NOTHING
+    return Manner(**{name: given.pop(name) for name in STREAM if name in given})
 
 
 def _content(item: Item) -> Content:

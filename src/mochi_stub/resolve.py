@@ -23,8 +23,8 @@ from mochi_stub.config import Config, Configured
 from mochi_stub.lorem import lorem
 from mochi_stub.prompt import Prompt, ToolCall
 from mochi_stub.reply import Choice, Failure, Part, Reasoning, Reply, Text, ToolCalls
-from mochi_stub.responses import Error, Response, Vector, in_manner, in_pace
-from mochi_stub.unscripted import is_to_be_summarised, says_no_more, unscripted, without_answered_calls
+from mochi_stub.responses import Error, Response, Vector, in_manner, in_pace, reply_to
+from mochi_stub.unscripted import is_to_be_summarised, unscripted
 
 logger = logging.getLogger("mochi_stub")
 
@@ -159,7 +159,10 @@ def _entries(plan: Mapping[str, Any], thinks: bool) -> list[list[Part]]:
     found: list[list[Part]] = []
     for entry in plan["messages"]:
         if "tool_call" in entry:
-            found.append([ToolCalls([_call(call) for call in entry["tool_call"]])])
+            calls = [ToolCall(call["name"], call.get("args", {})) for call in entry["tool_call"]]
+            if not all(isinstance(call.name, str) and isinstance(call.arguments, dict) for call in calls):
+                raise TypeError("a tool_call entry needs a name and an object of args")
+            found.append([ToolCalls(calls)])
         else:
             text = Text(_labelled(label, entry["text_message"]))
             found.append([Reasoning(thought), text] if thought is not None and thinks else [text])
@@ -178,13 +181,6 @@ def _in_turn(entries: list[list[Part]]) -> list[list[Part]]:
             found[-1].append(part)
             found.append([])
     return [parts for parts in found if parts]
-
-
-def _call(call: Mapping[str, Any]) -> ToolCall:
-    name, arguments = call["name"], call.get("args", {})
-    if not isinstance(name, str) or not isinstance(arguments, dict):
-        raise TypeError("a tool_call entry needs a name and an object of args")
-    return ToolCall(name, arguments)
 
 
 def _labelled(label: str, message: Mapping[str, Any]) -> str:
@@ -206,13 +202,15 @@ def _configured(prompt: Prompt, model: Configured | None, passed_over: list[str]
         if prompt.operation != "embed" and isinstance(response, Vector):
             passed_over.append(f"{rule}: is for embeddings only")
             continue
-        made = response.reply(prompt, model.model)
+        made = reply_to(prompt, response, model.model)
         reply = in_manner(made, response.manner.over(model.manner), model.model, prompt)
-        if says_no_more(reply, prompt):
-            passed_over.append(f"{rule}: its calls are answered")
-            continue
         reply = replace(reply, unasked=True, rule=rule, passed_over=tuple(passed_over))
-        return without_answered_calls(reply, prompt)
+        if not reply.tool_calls or not prompt.after_tools:
+            return reply
+        if reply.text:  # without the answered calls, or the client would call for ever
+            contents = [part for part in reply.parts if isinstance(part, (Reasoning, Text))]
+            return replace(reply, parts=contents, frames=None, rule=f"{rule}, its calls answered")
+        passed_over.append(f"{rule}: its calls are answered")
     return None
 
 

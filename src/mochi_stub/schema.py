@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import count
 from typing import Any, TypeGuard
 
@@ -55,13 +56,13 @@ def instance(schema: Any, seed: int = 0) -> Any:
         return {}
 
 
+@dataclass
 class _Maker:
     """Values of one schema. `path` is the place of a value, `refs` are the references that led to it."""
 
-    def __init__(self, root: Any, seed: int) -> None:
-        self.root = root
-        self.seed = seed
-        self.made = 0
+    root: Any
+    seed: int
+    made: int = 0
 
     def make(self, schema: Any, path: str, refs: tuple[str, ...]) -> Any:
         self.made += 1

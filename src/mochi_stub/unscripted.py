@@ -14,7 +14,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from mochi_stub.lorem import hash_sized, lorem, stable_hash
@@ -67,32 +66,15 @@ def _said(prompt: Prompt) -> tuple[str, list[Part]]:
         return "format", [Text(_json(_shaped(prompt, summary)))]
     if summary is not None:
         return "summary", [Text(f"{summary[0]}\n\nTopics: {', '.join(summary[1])}")]
-    if _after_tools(prompt):
+    if prompt.after_tools:
         return "tool result", _echoing(Text, prompt.messages[-1].content)
     return "lorem and echo", _echoing(Text, prompt.user_text)
-
-
-def says_no_more(reply: Reply, prompt: Prompt) -> bool:
-    """Return whether a scripted reply has only tool calls, and these are answered."""
-    return bool(reply.tool_calls) and not reply.text and _after_tools(prompt)
-
-
-def without_answered_calls(reply: Reply, prompt: Prompt) -> Reply:
-    """Return a scripted reply without its calls if these are answered; else it would call for ever."""
-    if not reply.tool_calls or not _after_tools(prompt):
-        return reply
-    contents = [part for part in reply.parts if isinstance(part, (Reasoning, Text))]
-    return replace(reply, parts=contents, frames=None, rule=f"{reply.rule}, its calls answered")
 
 
 def is_to_be_summarised(prompt: Prompt) -> bool:
     """Return whether a program hands over a conversation for a summary, so that it is not obeyed."""
     asked = (message.content for message in prompt.messages if message.role == "system")
     return (_wants_summary(prompt.format) or any(map(_ASKS.search, asked))) and bool(_turns(prompt))
-
-
-def _after_tools(prompt: Prompt) -> bool:
-    return bool(prompt.messages) and prompt.messages[-1].role == "tool"
 
 
 def _echoing(kind: type[Text] | type[Reasoning], message: str) -> list[Part]:
