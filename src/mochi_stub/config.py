@@ -1,12 +1,4 @@
-"""A configuration: models, their triggers, and what they answer, from a file of YAML.
-
-    models:
-      gpt-4:
-        - "hello": "Hi there!"
-        - _default: {type: echo}
-
-This module reads and checks. Which trigger answers is decided in `resolve.py`, what it answers in `responses.py`.
-"""
+"""Configuration of models, their triggers and their replies, read from a YAML file and checked."""
 
 from __future__ import annotations
 
@@ -27,8 +19,6 @@ from mochi_stub.responses import File, Manner, Response
 
 __all__ = ["Config", "ConfigError", "Configured", "Script", "check", "load", "packaged"]
 
-KEYS = ("_inherit", "_model", "_default")
-"""The entries of a model that are no triggers."""
 PACKAGED = Path(__file__).parent / "default.yaml"
 
 
@@ -45,8 +35,8 @@ class Script:
     manner: Manner = field(default_factory=Manner)
 
     @property
-    def responses(self) -> list[Response | None]:
-        return [*self.triggers.values(), self.default]
+    def files(self) -> list[File]:
+        return [one for one in (*self.triggers.values(), self.default) if isinstance(one, File)]
 
 
 @dataclass(frozen=True)
@@ -73,8 +63,7 @@ class Config:
     @cached_property
     def is_whole(self) -> bool:
         """Whether no answer depends on other files, which may change by themselves."""
-        scripts = [one.scripts[0] for one in self.by_name.values()]
-        return self.recordings is None and not any(isinstance(one, File) for s in scripts for one in s.responses)
+        return self.recordings is None and not any(one.scripts[0].files for one in self.by_name.values())
 
     def find(self, model: str) -> Configured | None:
         """Return the model of that name, in upper or lower case."""
@@ -97,8 +86,7 @@ def check(path: Path) -> list[str]:
         return [str(error)]
     found = [*map(str, problems), *(recordings_below(config.recordings, config.path)[1] if config.recordings else [])]
     for one in config.by_name.values():
-        files = [said for said in one.scripts[0].responses if isinstance(said, File)]
-        found += [problem for file in files if (problem := _recorded_problem(file)) is not None]
+        found += filter(None, map(_recorded_problem, one.scripts[0].files))
     return list(dict.fromkeys(found))
 
 
@@ -181,7 +169,7 @@ def _enter(script: Script, trigger: str, item: Item, folder: Path) -> None:
         script.properties, script.manner = reading.model(item)
     elif trigger == "_default":
         script.default = reading.response(item, folder)
-    elif trigger.startswith("_") and (meant := get_close_matches(trigger, KEYS, 1, 0.8)):
+    elif trigger.startswith("_") and (meant := get_close_matches(trigger, ("_inherit", "_model", "_default"), 1, 0.8)):
         raise item.misnamed(f"{meant[0]}, found {trigger!r}")
     else:
         script.triggers[trigger] = reading.response(item, folder)

@@ -1,7 +1,4 @@
-"""YAML and JSON files whose values know their line, so that a mistake can be reported with its place.
-
-Every mistake is a `ConfigError`: one line, `file:line: what was expected`.
-"""
+"""YAML and JSON files whose values have line numbers, so that a mistake is reported with its place."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -127,39 +124,38 @@ class Item:
         return value
 
 
+@dataclass
 class Watched(Generic[_T]):
     """The value that `made` makes of a file's bytes, made again when they change. Each read looks at the file."""
 
-    def __init__(self, path: Path, made: Callable[[bytes], _T]) -> None:
-        self.path = path
-        self._made = made
-        self._seen: tuple[int, int, int] | None = None
-        self._data: bytes | None = None
-        self._value: _T | ConfigError
+    path: Path
+    made: Callable[[bytes], _T]
+    seen: tuple[int, int, int] | None = field(default=None, init=False)
+    data: bytes | None = field(default=None, init=False)
+    value: _T | ConfigError = field(init=False)
 
     def current(self) -> _T:
         """Return the value of the file as it is now. Raises ConfigError."""
         try:
-            if self._seen != _stamp(os.stat(self.path)):  # noqa: PTH116  # at every request, and Path.stat is slower
+            if self.seen != _stamp(os.stat(self.path)):  # noqa: PTH116  # at every request, and Path.stat is slower
                 self._read()
         except OSError as error:
-            self._seen = self._data = None
-            self._value = unreadable(self.path, error)
-        if isinstance(self._value, ConfigError):
-            raise self._value
-        return self._value
+            self.seen = self.data = None
+            self.value = unreadable(self.path, error)
+        if isinstance(self.value, ConfigError):
+            raise self.value
+        return self.value
 
     def _read(self) -> None:
         with self.path.open("rb") as file:
             found, data = os.fstat(file.fileno()), file.read()
-        self._seen = _stamp(found) if time.time_ns() - found.st_mtime_ns > SETTLED else None
-        if data == self._data:
-            return
-        try:
-            self._value = self._made(data)
-        except ConfigError as error:
-            self._value = error
-        self._data = data
+        self.seen = _stamp(found) if time.time_ns() - found.st_mtime_ns > SETTLED else None
+        if data != self.data:
+            try:
+                self.value = self.made(data)
+            except ConfigError as error:
+                self.value = error
+            self.data = data
 
 
 def _stamp(found: os.stat_result) -> tuple[int, int, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -78,24 +78,19 @@ def _content(item: Item) -> Content:
     return item.strings("a list of texts") if isinstance(item.value, list) else item.string("a text or a list of texts")
 
 
-def _call(item: Item) -> ToolCall:
-    return ToolCall(**item.fields(_CALL, "a tool call", name="a name in a tool call"))
-
-
 def _arguments(item: Item) -> Any:
     item.mapping("arguments as a mapping")
     return item.plain()
 
 
 def _pause(item: Item) -> tuple[int, float]:
-    readers: Readers = {"after": _count, "seconds": lambda seconds: seconds.number(0, MAX_SECONDS)}
-    given = item.fields(readers, "a pause", seconds="a pause of so many seconds")
+    given = item.fields(_PAUSE, "a pause", seconds="a pause of so many seconds")
     return given.get("after", 0), given["seconds"]
 
 
 def _fail(item: Item) -> tuple[int, Failure]:
     given = item.fields({"after": _count, **_ERROR}, "an error")
-    return given.get("after", 0), _failure(given)
+    return given.pop("after", 0), _failure(given)
 
 
 def _failure(given: Mapping[str, Any]) -> Failure:
@@ -120,20 +115,16 @@ def _vector(item: Item) -> tuple[float, ...] | None:
     return numbers
 
 
-def _moment(item: Item) -> str:
-    text = item.string("a moment like 2026-01-15T09:00:00Z")
-    try:
-        datetime.strptime(text[:19], "%Y-%m-%dT%H:%M:%S")
-    except ValueError:
-        raise item.error(f"a moment like 2026-01-15T09:00:00Z, found {text!r}") from None
-    return text
+def _like(pattern: str, expected: str) -> Callable[[Item], str]:
+    """Return a reader for texts that match the pattern."""
 
+    def read(item: Item) -> str:
+        text = item.string(expected)
+        if not re.fullmatch(pattern, text):
+            raise item.error(f"{expected}, found {text!r}")
+        return text
 
-def _parameter_size(item: Item) -> str:
-    text = item.string("a size like 8.0B")
-    if not re.fullmatch(r"\d+(\.\d*)?[KMB]?", text):
-        raise item.error(f"a size like 8.0B, found {text!r}")
-    return text
+    return read
 
 
 def _parameter(name: str, item: Item) -> Any:
@@ -151,6 +142,7 @@ def _count(item: Item) -> int:
 
 
 _CALL: Readers = {"name": Item.string, "arguments": _arguments, "id": Item.string}
+_PAUSE: Readers = {"after": _count, "seconds": lambda item: item.number(0, MAX_SECONDS)}
 _USAGE: Readers = dict.fromkeys(("input", "output", "reasoning", "cache_read", "cache_creation"), _count)
 _ERROR: Readers = {
     "type": Item.string,
@@ -163,7 +155,10 @@ _SAID: Readers = {
     "type": Item.string,
     "content": _content,
     "reasoning": _content,
-    "tool_calls": lambda item: tuple(map(_call, item.items("a list of calls"))),
+    "tool_calls": lambda item: tuple(
+        ToolCall(**one.fields(_CALL, "a tool call", name="a name in a tool call"))
+        for one in item.items("a list of calls")
+    ),
     "usage": lambda item: Usage(**item.fields(_USAGE, "usage")),
     "finish": lambda item: item.choice("stop", "length", "content_filter"),
     "think_tags": Item.flag,
@@ -184,10 +179,10 @@ MODEL: Readers = {
     "chars_per_token": lambda item: item.number(0, 1000, above=True),
     "habit": lambda item: item.choice("native", "template", "builtin"),
     "family": Item.string,
-    "parameter_size": _parameter_size,
+    "parameter_size": _like(r"\d+(\.\d*)?[KMB]?", "a size like 8.0B"),
     "quantization": Item.string,
     "size": _count,
-    "modified_at": _moment,
+    "modified_at": _like(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d.*", "a moment like 2026-01-15T09:00:00Z"),
     "parameters": lambda item: {
         name: _parameter(name, value) for name, value in item.mapping("a mapping of options").items()
     },

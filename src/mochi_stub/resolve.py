@@ -1,7 +1,7 @@
 """Prompt to reply: an instruction block, else the model's triggers, else its `_default`, else the unscripted reply.
 
-Pure and deterministic. Every reply names the rule that made it, and why the rules before it did not. An instruction
-block is a part of a user message that says what the reply shall be:
+Every reply names the rule that made it, and why the rules before it did not. An instruction block is a part of a user
+message:
 
     <|instruction_start|>{"id_message": "A", "reasoning": {"length": 8}, "messages": [
         {"text_message": {"length": 20}}, {"tool_call": [{"name": "now", "args": {}}]}]}<|instruction_end|>
@@ -59,19 +59,19 @@ def resolver(
 
     def resolved(prompt: Prompt) -> Reply:
         try:
-            return (_scripted(script(prompt)) if script else None) or resolve(prompt, config())
+            reply = script(prompt) if script else None
+            if reply is None:
+                return resolve(prompt, config())
+            if isinstance(reply, str):
+                reply = Reply.of(reply)
+            elif not isinstance(reply, Reply):
+                raise TypeError(f"a script gives a Reply, a text or None, not {reply!r}")
+            return replace(reply, rule=reply.rule or "script")
         except Exception as error:
             logger.exception("no reply for %s", prompt.model)
             return Reply([Failure(f"the stub failed: {error!r}")], rule="script")
 
     return resolved
-
-
-def _scripted(said: Reply | str | None) -> Reply | None:
-    reply = Reply.of(said) if isinstance(said, str) else said
-    if reply is not None and not isinstance(reply, Reply):
-        raise TypeError(f"a script gives a Reply, a text or None, not {reply!r}")
-    return reply if reply is None or reply.rule else replace(reply, rule="script")
 
 
 def _instructed(prompt: Prompt, passed_over: list[str]) -> Reply | None:
@@ -173,12 +173,10 @@ def _in_turn(entries: list[list[Part]]) -> list[list[Part]]:
     """Join the entries up to each tool call. A second text or reasoning of a round is set off by a blank line."""
     found: list[list[Part]] = [[]]
     for part in (part for entry in entries for part in entry):
-        if isinstance(part, (Reasoning, Text)):
-            if any(type(earlier) is type(part) for earlier in found[-1]):
-                found[-1].append(type(part)("\n\n"))
-            found[-1].append(part)
-        else:
-            found[-1].append(part)
+        if isinstance(part, (Reasoning, Text)) and any(type(earlier) is type(part) for earlier in found[-1]):
+            found[-1].append(type(part)("\n\n"))
+        found[-1].append(part)
+        if isinstance(part, ToolCalls):
             found.append([])
     return [parts for parts in found if parts]
 
