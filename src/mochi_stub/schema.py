@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, TypeGuard
@@ -105,24 +106,17 @@ class _Maker:
         return merged, refs
 
     def _referenced(self, ref: str) -> Any:
-        found = self.root
-        for escaped in ref.removeprefix("#").split("/")[1:]:
-            step = escaped.replace("~1", "/").replace("~0", "~")
-            if isinstance(found, list) and step.isdecimal() and int(step) < len(found):
-                found = found[int(step)]
-            else:
-                found = _mapping(found).get(step, {})
-        return found if ref.startswith("#") else {}
+        found = self.root if ref.startswith("#") else {}
+        for step in ref.split("/")[1:]:
+            found = _mapping(found).get(step.replace("~1", "/").replace("~0", "~"), {})
+        return found
 
     def _alternative(self, schema: Mapping[str, Any], key: str, path: str, refs: tuple[str, ...]) -> Any:
         """Return a value of the first alternative that ends."""
         common = {name: value for name, value in schema.items() if name != key}
         for option in schema[key]:
-            try:
+            with suppress(_Impossible):
                 return self.make(option is not False and _merged(common, _mapping(option)), path, refs)
-            except _Impossible:
-                if self.made > MAX_VALUES:
-                    raise
         raise _Impossible
 
     def _object(self, schema: Mapping[str, Any], path: str, refs: tuple[str, ...]) -> dict[str, Any]:
