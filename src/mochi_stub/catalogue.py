@@ -41,6 +41,9 @@ class Remote:
 class Model:
     """One declared model.
 
+    `info`, `tensors` and `listed_quantization` replace what is made from the rest, `weights` and `manifest` are digests
+    that replace those made from the name. `parent` is the model that it was made from, `remote` where it really runs.
+
     Attributes:
         name: What clients call it.
         capabilities: What it can do, in the order `/api/show` lists it: `completion`, `tools`, `thinking`, `vision`,
@@ -50,27 +53,18 @@ class Model:
         family: As `/api/show` tells it.
         parameter_size: As `/api/show` tells it, like `8.0B`.
         quantization: As `/api/show` tells it.
-        listed_quantization: For models whose list entry and details differ.
-        format: As `/api/show` tells it.
         size: In bytes.
         modified_at: A moment like `2026-01-15T09:00:00Z`, as it is shown.
-        parent: The model that it was made from.
         habit: How Ollama came to run it, which decides where tool calls are put: `template` and `builtin` send them on
             a line of their own, `native` on the last one.
         chars_per_token: How many characters make a token.
         parameters: Options as a Modelfile sets them.
         system: The system prompt of its Modelfile.
         template: The template of its Modelfile.
-        chat_template: The template that its weights bring along.
         license: The text of its licence.
-        info: GGUF facts, in place of those made from the rest.
-        tensors: As `/api/show` tells them when it is asked to.
-        remote: Where a cloud model really runs.
         least_context: The smallest context that it is loaded with; 4 where it is not given, 2048 for a model that sees.
         load_time: How many seconds loading takes. 0: none, but a reload is said to have taken 100 ms.
         out_of_memory_above: With a context of more tokens than this, loading fails for want of memory.
-        weights: The digest of the weights of a model made from another one; "" has it made from the name.
-        manifest: The digest of the whole, likewise.
     """
 
     name: str
@@ -134,7 +128,6 @@ class Model:
 
 
 def _count(parameter_size: str) -> int:
-    """ "8.2B" is 8,200,000,000."""
     units = {"K": 10**3, "M": 10**6, "B": 10**9}
     number, unit = parameter_size[:-1], parameter_size[-1:]
     return round(float(number) * units[unit]) if unit in units else int(parameter_size or 0)

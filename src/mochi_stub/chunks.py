@@ -11,7 +11,7 @@ import asyncio
 import re
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
-from itertools import chain, repeat
+from itertools import chain, pairwise, repeat
 from typing import Any, NamedTuple
 
 from mochi_stub.jsontext import dumps
@@ -44,8 +44,7 @@ def pieces(reply: Reply) -> Iterator[Piece]:
 
 def planned_end(reply: Reply) -> int:
     """Return when the last piece is due, in nanoseconds, without cutting the text."""
-    tempo = _Tempo(reply.pace)
-    units, paused = 0, 0
+    tempo, units, paused = _Tempo(reply.pace), 0, 0
     for part in _played(reply):
         if isinstance(part, (Reasoning, Text)):
             units += tempo.length(part.content)
@@ -132,17 +131,13 @@ class _Tempo:
 
 def _jittered(planned: Iterator[Piece], pace: Pace, tempo: _Tempo) -> Iterator[Piece]:
     """Let chunks come early by a share of their own time, but never before the previous one; the last is on time."""
-    waiting: Piece | None = None
-    for index, piece in enumerate(planned):
-        if waiting:
-            early = 0.0
-            if waiting.kind in (Reasoning, Text):
-                share = stable_hash(f"{pace.seed}/{index}") % 1000 / 1000
-                early = len(waiting.value) * tempo.nanoseconds * pace.jitter * share
-            yield waiting._replace(due=waiting.due - int(early))
-        waiting = piece
-    if waiting:
-        yield waiting
+    end = Piece(Cut, None, 0)
+    for index, (piece, following) in enumerate(pairwise(chain(planned, [end])), 1):
+        early = 0.0
+        if following is not end and piece.kind in (Reasoning, Text):
+            share = stable_hash(f"{pace.seed}/{index}") % 1000 / 1000
+            early = len(piece.value) * tempo.nanoseconds * pace.jitter * share
+        yield piece._replace(due=piece.due - int(early))
 
 
 def _planned(reply: Reply, tempo: _Tempo) -> Iterator[Piece]:

@@ -105,15 +105,13 @@ def _reminded(prompt: Prompt) -> list[Part] | None:
     for asked in range(prompt.last_user - 1, -1, -1):
         message = prompt.messages[asked]
         planned = _rounds(message.content, thinks=prompt.thinks) if message.role == "user" else None
-        if planned is None:
-            continue
-        played = _played(prompt, asked)
-        answers = [said for said in prompt.messages[asked + 1 :] if said.role == "assistant"]
-        if played < len(planned) and (
-            not answers or answers[-1].tool_calls or (not played and _calls_offered(planned[0], prompt))
-        ):
-            return planned[played]
-        return None
+        if planned is not None:
+            played = _played(prompt, asked)
+            answers = [said for said in prompt.messages[asked + 1 :] if said.role == "assistant"]
+            if played >= len(planned):
+                return None
+            offered = not played and _calls_offered(planned[0], prompt)
+            return planned[played] if not answers or answers[-1].tool_calls or offered else None
     return None
 
 
@@ -189,7 +187,6 @@ def _labelled(label: str, message: Mapping[str, Any]) -> str:
 
 
 def _configured(prompt: Prompt, model: Configured | None, passed_over: list[str]) -> Reply | None:
-    """Return the reply of the first trigger or `_default` that applies."""
     if model is None:
         passed_over.append("configuration: says nothing of the model")
         return None

@@ -148,9 +148,8 @@ class Scheduler:
         shape = self._shape(need)
         loaded = self._serving(need, shape)
         if loaded is None and not (self._loading.locked() or self.queued or need.model.load_time):
-            reload = self._alive(need.model) is not None
-            if self._make_room(need):
-                loaded = self._put(need, shape, reload)
+            loaded = self._put(need, shape, reload=self._alive(need.model) is not None)
+            if loaded is not None:
                 loaded.ready.set()
         if loaded is None or not loaded.ready.is_set() or loaded.users >= loaded.places:
             return None
@@ -204,7 +203,6 @@ class Scheduler:
         return Lease(loaded, limit, reload, duration, partial(self._leave, loaded))
 
     def _leave(self, loaded: Loaded) -> None:
-        """Give the place to the next request in the queue, if there is one."""
         loaded.users -= 1
         if loaded.queue:
             loaded.queue.popleft().set()
@@ -220,7 +218,6 @@ class Scheduler:
         return loaded if loaded and loaded.shape.serves(shape) else None
 
     async def _load(self, need: Need, shape: Shape) -> Loaded:
-        """Load the model, one at a time. Raises NotLoaded."""
         if (self._loading.locked() or self.queued) and self.queued >= self.machine.max_queue:
             raise NotLoaded(503, BUSY)
         self.queued += 1
@@ -233,10 +230,9 @@ class Scheduler:
             if serving is not None:  # an earlier request in the queue has loaded it
                 return serving
             reload = self._alive(need.model) is not None
-            while not self._make_room(need):
+            while (loaded := self._put(need, shape, reload)) is None:
                 self._left.clear()
                 await self._left.wait()
-            loaded = self._put(need, shape, reload)
             try:
                 await self._wait(need.model.load_time)
             except BaseException:  # the client has disconnected
@@ -248,9 +244,11 @@ class Scheduler:
         finally:
             self._loading.release()
 
-    def _put(self, need: Need, shape: Shape, reload: bool) -> Loaded:
-        """Put the model into memory. Raises NotLoaded if it does not fit."""
+    def _put(self, need: Need, shape: Shape, reload: bool) -> Loaded | None:
+        """Put the model into memory, or return None while what is in the way has requests. Raises NotLoaded."""
         model, machine = need.model, self.machine
+        if not self._make_room(model):
+            return None
         largest = model.out_of_memory_above or sys.maxsize
         lower = [context for context in LOWERED_CONTEXTS if context < shape.context and shape.automatic]
         context = next((context for context in (shape.context, *lower) if context <= largest), None)
@@ -265,9 +263,8 @@ class Scheduler:
         self.reloads += reload
         return loaded
 
-    def _make_room(self, need: Need) -> bool:
-        """Unload what is in the way. Return False while that still has requests."""
-        mine = self._loaded.get(need.model.blob_digest)
+    def _make_room(self, model: Model) -> bool:
+        mine = self._loaded.get(model.blob_digest)
         if mine is not None and not self._evicted(mine):
             return False
         loaded = self.loaded()

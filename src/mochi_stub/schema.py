@@ -6,10 +6,10 @@ Objects get all their properties, optional ones too, except where a schema that 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import count
+from itertools import chain, count, cycle, islice
 from typing import Any, TypeGuard
 
 from mochi_stub.lorem import WORDS, stable_hash
@@ -112,7 +112,6 @@ class _Maker:
         return found
 
     def _alternative(self, schema: Mapping[str, Any], key: str, path: str, refs: tuple[str, ...]) -> Any:
-        """Return a value of the first alternative that ends."""
         common = {name: value for name, value in schema.items() if name != key}
         for option in schema[key]:
             with suppress(_Impossible):
@@ -163,26 +162,23 @@ class _Maker:
         least = min(_count(schema.get("minLength"), 0), MAX_LENGTH)
         most = _count(schema.get("maxLength"), MAX_LENGTH)
         pattern, form = schema.get("pattern"), schema.get("format")
-        texts = list(self._patterned(pattern, path, least, most)) if isinstance(pattern, str) else []
-        if texts:
-            return next((text for text in texts if least <= len(text) <= most), texts[0])
+        text = self._patterned(pattern, path, least, most) if isinstance(pattern, str) else None
+        if text is not None:
+            return text
         if isinstance(form, str) and form in FORMATS:
             return FORMATS[form]
         start, words = self._pick(path, len(WORDS)), max(2 + self._pick(f"{path}~", 4), least // 3)
-        text = " ".join(WORDS[(start + index) % len(WORDS)] for index in range(words))
-        return text.ljust(least, "m")[:most]
+        return " ".join(islice(cycle(WORDS), start, start + words)).ljust(least, "m")[:most]
 
-    def _patterned(self, pattern: str, path: str, least: int, most: int) -> Iterator[str]:
-        """Yield texts of a pattern until one has an allowed length: a usual and the shortest one, then longer ones."""
+    def _patterned(self, pattern: str, path: str, least: int, most: int) -> str | None:
+        """Return a text of the pattern, the first with an allowed length: usual, shortest, then longer ones."""
         longest = min(least, MAX_REPEATED)
-        for longer in (0, *range(longest, max(0, longest - MAX_TRIED), -1)):
-            for pick in (self._picker(path), lambda _below: 0):
-                text = matching(pattern, pick, longer)
-                if text is None:
-                    return
-                yield text
-                if least <= len(text) <= most:
-                    return
+        lengths = (0, *range(longest, max(0, longest - MAX_TRIED), -1))
+        texts = (matching(pattern, pick, n) for n in lengths for pick in (self._picker(path), lambda _below: 0))
+        usual = next(texts)
+        if usual is None:
+            return None
+        return next((text for text in chain([usual], texts) if text is not None and least <= len(text) <= most), usual)
 
     def _picker(self, path: str) -> Pick:
         turns = count()
