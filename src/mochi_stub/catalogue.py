@@ -139,31 +139,6 @@ def effective_context(model: Model, options: Mapping[str, Any], default: int = D
     return min(max(int(options.get("num_ctx") or default), least), model.context_length)
 
 
-@dataclass(frozen=True)
-class Shape:
-    """How a model is loaded: tokens of context, whether they are a default, and the other settings."""
-
-    context: int
-    automatic: bool
-    shift: bool
-    settings: Mapping[str, Any]
-
-    @classmethod
-    def wanted(cls, model: Model, options: Mapping[str, Any], shift: bool, default: int | None) -> Shape:
-        """Return the shape for a request. `default` is the context if it sets none; None is the machine's own."""
-        settings = {name: options.get(name, usual) for name, usual in LOAD_OPTIONS.items()}
-        context = effective_context(model, options, default or DEFAULT_CONTEXT)
-        return cls(context, not options.get("num_ctx") and default is None, shift, settings)
-
-    def serves(self, wanted: Shape) -> bool:
-        """Return whether a model that is loaded like this serves the request without a reload."""
-        contexts = (self.automatic and wanted.automatic) or self.context == wanted.context
-        if not contexts or self.shift != wanted.shift:
-            return False
-        given = wanted.settings.items()
-        return all(self.settings[name] == value or (name == "num_gpu" and value < 0) for name, value in given)
-
-
 DEFAULT_MODELS: tuple[Model, ...] = (
     Model(
         "mochi",

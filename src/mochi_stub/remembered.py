@@ -1,7 +1,4 @@
-"""Cache of replies: the same request gets the same bytes, so they need not be made twice.
-
-It has only replies that are sent at once, and only as long as the models and their configuration stay the same.
-"""
+"""Cache of replies that are sent at once, for as long as the models and their configuration stay the same."""
 
 from __future__ import annotations
 
@@ -18,10 +15,7 @@ OVERHEAD = 1024
 """Bytes that an entry takes besides its request and reply."""
 
 State = Callable[[], "tuple[object, int] | None"]
-"""Return what replies depend on: an object, compared by identity, and the number of its changes.
-
-None: the replies may change at any time, so nothing is cached.
-"""
+"""Return an object on which replies depend and the number of its changes, None if replies may change at any time."""
 
 
 @dataclass(frozen=True)

@@ -183,7 +183,8 @@ def _labelled(label: str, message: Mapping[str, Any]) -> str:
     length = message["length"]
     if not isinstance(length, (int, float)) or isinstance(length, bool):
         raise TypeError("a length is a number")
-    return " ".join(filter(None, [label, lorem(max(0, min(int(length), MAX_WORDS))), label]))
+    words = lorem(max(0, min(int(length), MAX_WORDS)))
+    return " ".join(filter(None, [label, words, label]))
 
 
 def _configured(prompt: Prompt, model: Configured | None, passed_over: list[str]) -> Reply | None:

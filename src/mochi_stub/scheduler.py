@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from mochi_stub.catalogue import LOWERED_CONTEXTS, Model, Shape
+from mochi_stub.catalogue import DEFAULT_CONTEXT, LOAD_OPTIONS, LOWERED_CONTEXTS, Model, effective_context
 from mochi_stub.plan import LOAD_DURATION, RELOAD_DURATION
 
 BUSY = "server busy, please try again.  maximum pending requests exceeded"
@@ -63,6 +63,22 @@ class Need:
     shift: bool = True
 
 
+@dataclass(frozen=True)
+class Shape:
+    """How a model is loaded: tokens of context, whether they are a default, and the other settings."""
+
+    context: int
+    automatic: bool
+    settings: Mapping[str, Any]
+
+    def serves(self, wanted: Shape) -> bool:
+        """Return whether a model that is loaded like this serves the request without a reload."""
+        if self.context != wanted.context and not (self.automatic and wanted.automatic):
+            return False
+        given = wanted.settings.items()
+        return all(self.settings[name] == value or (name == "num_gpu" and value < 0) for name, value in given)
+
+
 @dataclass
 class Loaded:
     """A model in memory.
@@ -102,19 +118,15 @@ class Loaded:
 class Lease:
     """A place on a loaded model, until `release` is called.
 
-    `limit` is the context to which the prompt is held: None where nobody has set one. `reload`: the model had been
-    loaded with other settings. `load_duration` in nanoseconds.
+    `limit` is the context to which the prompt is cut, None if none is set. `reload`: the model had been loaded with
+    other settings. `load_duration` in nanoseconds.
     """
 
-    loaded: Loaded
+    context: int
     limit: int | None
     reload: bool
     load_duration: int
     release: Callable[[], None]
-
-    @property
-    def context(self) -> int:
-        return self.loaded.context_length
 
 
 class Scheduler:
@@ -193,14 +205,17 @@ class Scheduler:
         return sorted(self._loaded.values(), key=lambda entry: entry.expires_at(now), reverse=True)
 
     def _shape(self, need: Need) -> Shape:
-        return Shape.wanted(need.model, need.options, need.shift, self.machine.context_length)
+        default, options = self.machine.context_length, need.options
+        context = effective_context(need.model, options, default or DEFAULT_CONTEXT)
+        settings = {name: options.get(name, usual) for name, usual in LOAD_OPTIONS.items()}
+        return Shape(context, not options.get("num_ctx") and default is None, {**settings, "shift": need.shift})
 
     def _leased(self, need: Need, shape: Shape, loaded: Loaded) -> Lease:
         if need.keep_alive is not None:
             loaded.keep_alive = need.keep_alive
         (reload, duration), loaded.first = loaded.first, (False, LOAD_DURATION)
-        limit = None if shape.automatic else loaded.context_length
-        return Lease(loaded, limit, reload, duration, partial(self._leave, loaded))
+        context = loaded.context_length
+        return Lease(context, None if shape.automatic else context, reload, duration, partial(self._leave, loaded))
 
     def _leave(self, loaded: Loaded) -> None:
         loaded.users -= 1
