@@ -50,7 +50,7 @@ class Configured:
 
 @dataclass(frozen=True)
 class Config:
-    """The content of a file. `by_name` has each model under its name and under its normalised name."""
+    """The content of a file, each model under its normalised name."""
 
     path: Path
     by_name: Mapping[str, Configured]
@@ -58,7 +58,7 @@ class Config:
 
     @cached_property
     def models(self) -> tuple[Model, ...]:
-        return tuple({one.model.name: one.model for one in self.by_name.values()}.values())
+        return tuple(one.model for one in self.by_name.values())
 
     @cached_property
     def is_whole(self) -> bool:
@@ -67,7 +67,7 @@ class Config:
 
     def find(self, model: str) -> Configured | None:
         """Return the model of that name, in upper or lower case."""
-        return self.by_name.get(model) or self.by_name.get(key(model))
+        return self.by_name.get(key(model))
 
 
 def load(path: Path, data: bytes | None = None) -> Config:
@@ -122,8 +122,7 @@ def _read(path: Path, data: bytes | None) -> tuple[Config, list[ConfigError]]:
             for one in reversed(chain):
                 given |= one.properties
                 manner = one.manner.over(manner)
-            made = Configured(reading.declared(name, given, position), manner, chain)
-            by_name[key(name)] = by_name[name] = made
+            by_name[key(name)] = Configured(reading.declared(name, given, position), manner, chain)
     if "recordings" not in top:
         return Config(path, by_name), problems
     folder = path.parent / top["recordings"].string("a folder of recordings")
@@ -184,13 +183,12 @@ def _collected(problems: list[ConfigError]) -> Iterator[None]:
 
 
 def _recorded_problem(file: File) -> str | None:
-    """Return what is wrong with a recorded file. A missing file is a mistake of the configuration."""
+    if not file.path.exists():
+        return str(file.place.error(f"a recorded file, found none at {file.path}"))
     try:
         recording = recorded(file.path)
     except ConfigError as error:
-        if file.path.exists():
-            return str(error)
-        return str(file.place.error(f"a recorded file, found none at {file.path}"))
+        return str(error)
     if recording.status >= 400 or wire_of(recording.path):
         return None
     return str(file.place.error(f"the recorded reply of a model, found what is at {recording.url}"))

@@ -40,12 +40,9 @@ def response(item: Item, folder: Path) -> Response:
         return File(folder / given["path"], _manner(given), item.value["path"])
     if kind not in KINDS:
         raise item.value["type"].error(f"a type: {', '.join(TYPES)}; found {kind!r}")
-    readers = {**_SAID, **STREAM}
-    if kind != "message":
-        del readers["content"]
-    given = item.fields(readers, f"a response of type {kind}")
-    del given["type"]
-    return Message(kind, manner=_manner(given), **given)
+    content: Readers = {"content": _content} if kind == "message" else {}
+    given = item.fields({"type": Item.string, **content, **_SAID, **STREAM}, f"a response of type {kind}")
+    return Message(given.pop("type"), manner=_manner(given), **given)
 
 
 def model(item: Item) -> tuple[dict[str, Any], Manner]:
@@ -109,10 +106,9 @@ def _headers(item: Item) -> tuple[tuple[str, str], ...]:
 def _vector(item: Item) -> tuple[float, ...] | None:
     if item.value in ("zero", None):
         return None
-    numbers = tuple(number.number() for number in item.items("zero or a list of numbers"))
-    if not numbers:
+    if not item.items("zero or a list of numbers"):
         raise item.error("zero or a list of numbers, found none")
-    return numbers
+    return tuple(number.number() for number in item.value)
 
 
 def _like(pattern: str, expected: str) -> Callable[[Item], str]:
@@ -132,8 +128,7 @@ def _parameter(name: str, item: Item) -> Any:
         return list(item.strings("a list of texts")) if isinstance(item.value, list) else item.string()
     if name in ("num_ctx", "num_predict", "seed", "top_k"):
         return item.whole(-(2**31))
-    if isinstance(item.value, (dict, list)) or item.value is None:
-        raise item.error("a number, a text, true or false")
+    item.string("a number, a text, true or false")
     return item.value
 
 
@@ -152,8 +147,6 @@ _ERROR: Readers = {
 }
 _FILE: Readers = {"type": Item.string, "path": lambda item: item.string("a path to a recorded file")}
 _SAID: Readers = {
-    "type": Item.string,
-    "content": _content,
     "reasoning": _content,
     "tool_calls": lambda item: tuple(
         ToolCall(**one.fields(_CALL, "a tool call", name="a name in a tool call"))
