@@ -1,8 +1,6 @@
-"""Reply to pieces: what is sent at a time, and when it is due on the planned clock.
+"""Pieces of a reply, each with its absolute deadline, so that one late piece does not delay those behind it.
 
-Text is cut into chunks of five words, white space kept exactly, and 50 words make a second; a reply with a `Pace` of
-its own is cut and timed by characters. What a script gives in pieces stays in those pieces. Each piece has an absolute
-deadline, so that one late piece does not delay those behind it.
+Text is cut into chunks of five words, 50 words a second; a reply with a `Pace` is cut and timed by characters.
 """
 
 from __future__ import annotations

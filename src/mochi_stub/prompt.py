@@ -1,7 +1,4 @@
-"""What a model is asked, whatever wire the request came in on.
-
-Pure values. This module knows no wire, no model catalogue and no reply.
-"""
+"""Prompt of a request on any wire."""
 
 from __future__ import annotations
 

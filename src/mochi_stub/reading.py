@@ -65,7 +65,6 @@ def declared(name: str, given: Mapping[str, Any], position: int) -> Model:
 
 
 def _manner(given: dict[str, Any]) -> Manner:
-    """Take the fields of a manner out of the values that have been read."""
     return Manner(**{name: given.pop(name) for name in STREAM if name in given})
 
 
@@ -112,7 +111,6 @@ def _vector(item: Item) -> tuple[float, ...] | None:
 
 
 def _like(pattern: str, expected: str) -> Callable[[Item], str]:
-    """Return a reader for texts that match the pattern."""
 
     def read(item: Item) -> str:
         text = item.string(expected)

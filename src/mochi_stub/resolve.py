@@ -1,13 +1,7 @@
-"""Prompt to reply: an instruction block, else the model's triggers, else its `_default`, else the unscripted reply.
+"""Resolution of a prompt to a reply: instruction block, triggers, `_default`, then the unscripted reply.
 
-Every reply names the rule that made it, and why the rules before it did not. An instruction block is a part of a user
-message:
-
-    <|instruction_start|>{"id_message": "A", "reasoning": {"length": 8}, "messages": [
-        {"text_message": {"length": 20}}, {"tool_call": [{"name": "now", "args": {}}]}]}<|instruction_end|>
-
-It becomes a list of rounds. A round is one reply; it ends after a `tool_call` entry, because a real model stops there
-and waits for the results. On a wire with choices there is one round, and each entry is a choice.
+Every reply names its rule, and why the rules before it did not apply. An instruction block becomes a list of rounds.
+A round is one reply and ends after its tool calls. On a wire with choices the only round has one choice for each entry.
 """
 
 from __future__ import annotations
@@ -96,11 +90,10 @@ def _played(prompt: Prompt, asked: int) -> int:
 
 
 def _reminded(prompt: Prompt) -> list[Part] | None:
-    """Return the next round of the latest instruction block if the latest user message is only a reminder of it.
+    """Return the next round of the latest instruction block if the latest user message only repeats instructions.
 
-    Agent programs repeat their instructions as a user message behind the history. A message is such a reminder if
-    there was no answer in between, if tool results have just come back, or if the round calls tools that are offered
-    and none was called yet. The next message of a person is none of these.
+    Agent programs send such reminders behind the history. A message is a reminder if there was no answer in between,
+    if tool results have just come back, or if the first round calls only offered tools and was not played.
     """
     for asked in range(prompt.last_user - 1, -1, -1):
         message = prompt.messages[asked]
@@ -116,7 +109,6 @@ def _reminded(prompt: Prompt) -> list[Part] | None:
 
 
 def _calls_offered(parts: list[Part], prompt: Prompt) -> bool:
-    """Return whether a round calls tools, and only tools that the request offers."""
     functions = [tool.get("function", tool) for tool in prompt.tools]
     offered = [function.get("name") for function in functions if isinstance(function, Mapping)]
     called = [call.name for part in parts if isinstance(part, ToolCalls) for call in part.calls]

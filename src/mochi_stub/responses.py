@@ -1,7 +1,4 @@
-"""What a trigger of a configuration answers: each type of response, and the reply that it makes of a prompt.
-
-Pure values. How they are written in YAML is known to `reading.py`, recorded files to `recordings.py`.
-"""
+"""Types of response in a configuration, and the reply that each makes of a prompt."""
 
 from __future__ import annotations
 

@@ -1,11 +1,7 @@
-"""Which models are loaded, with what, until when, and who has to wait. Nothing is really loaded.
+"""Scheduler with Ollama's rules for loading models. Nothing is really loaded.
 
-Ollama's rules. A request that asks for other settings than those a model is loaded with has it loaded anew, once the
-model's running requests have ended. Only what needs a load queues for it, in one queue of a bounded length; what finds
-its model loaded waits for one of the model's places. A request that names `keep_alive` sets it for the model, one that
-does not keeps what was set, a load goes back to the default; the time runs from the end of the last request.
-
-Used from the event loop only. It knows neither wires nor replies; the clock is handed in.
+Only requests that need a load queue for it, in one queue of a bounded length. Other requests wait for a place on their
+model. Used from the event loop only.
 """
 
 from __future__ import annotations
@@ -171,10 +167,8 @@ class Scheduler:
     async def acquire(self, need: Need) -> Lease:
         """Wait for a place. Raises NotLoaded."""
         shape = self._shape(need)
-        loaded = self._serving(need, shape)
-        while loaded is not None and not loaded.ready.is_set():
+        while (loaded := self._serving(need, shape)) and not loaded.ready.is_set():
             await loaded.ready.wait()
-            loaded = self._serving(need, shape)
         if loaded is None:
             loaded = await self._load(need, shape)
         loaded.users += 1
@@ -194,8 +188,7 @@ class Scheduler:
 
     def unload(self, model: Model) -> None:
         """Let the model go, now or when its running requests have ended."""
-        loaded = self._loaded.get(model.blob_digest)
-        if loaded is not None:
+        if loaded := self._loaded.get(model.blob_digest):
             loaded.keep_alive = 0.0
 
     def loaded(self) -> list[Loaded]:
@@ -241,8 +234,7 @@ class Scheduler:
         finally:
             self.queued -= 1
         try:
-            serving = self._serving(need, shape)
-            if serving is not None:  # an earlier request in the queue has loaded it
+            if serving := self._serving(need, shape):  # an earlier request in the queue has loaded it
                 return serving
             reload = self._alive(need.model) is not None
             while (loaded := self._put(need, shape, reload)) is None:

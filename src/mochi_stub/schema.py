@@ -91,7 +91,6 @@ class _Maker:
         return None if kind == "null" else self._string(schema, path)
 
     def _resolved(self, schema: Mapping[str, Any], refs: tuple[str, ...]) -> tuple[dict[str, Any], tuple[str, ...]]:
-        """Merge a schema with its `$ref` and its `allOf`."""
         merged = {key: value for key, value in schema.items() if key not in ("$ref", "allOf")}
         ref = schema.get("$ref")
         parts = [*_list(schema.get("allOf"))]

@@ -1,11 +1,6 @@
-"""The reply of a model for which nothing is scripted. Pure and deterministic.
+"""Reply of a model without a script: a filled-in `format`, a summary, a tool result, or filler text and the echo.
 
-A `format` is filled in, a conversation is summarised on request, the result of a tool is repeated. Otherwise the model
-answers with filler text, whose length depends on the hash of the message, and repeats the message. A `Reason:` line in
-the message makes it think first. Summaries have the first sentence of each turn, and the most frequent words.
-
-A task of a chat UI is a title, tags, queries, follow-ups, an image prompt, an emoji, a function call or a completion.
-Open WebUI's prompts name the JSON that they want (`JSON format: {…}`); the answer is that object, filled in.
+A task of a chat UI names the JSON that it wants (`JSON format: {…}`); its answer is that object, filled in.
 """
 
 from __future__ import annotations
@@ -80,7 +75,6 @@ def _echoing(kind: type[Text] | type[Reasoning], message: str) -> list[Part]:
 
 
 def _shaped(prompt: Prompt, summary: tuple[str, list[str]] | None) -> Any:
-    """Return a value that the format allows."""
     if not isinstance(prompt.format, dict):
         return {"response": f"{hash_sized(prompt.user_text)} {prompt.user_text}".rstrip()}
     made = instance(prompt.format, stable_hash(prompt.user_text))
@@ -105,7 +99,6 @@ def _wants_summary(prompt: Prompt, instructions: list[str]) -> bool:
 
 
 def _has_summary(schema: Any) -> bool:
-    """Return whether the schema has a string `summary` and an array `topics`."""
     properties = schema.get("properties") if isinstance(schema, dict) else None
     wanted = [properties.get(name) for name in ("summary", "topics")] if isinstance(properties, dict) else []
     return [one.get("type") for one in wanted if isinstance(one, dict)] == ["string", "array"]
@@ -199,7 +192,6 @@ def _topic(text: str) -> str:
 
 
 def _calls(tools: Any, topic: str) -> list[dict[str, Any]]:
-    """Return calls of the tools that the user names."""
     found = []
     for tool in tools if isinstance(tools, list) else ():
         function = tool.get("function", tool) if isinstance(tool, dict) else None
