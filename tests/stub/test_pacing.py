@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import pytest
+from anyio.lowlevel import checkpoint
+
 from mochi_stub import Failure, Gate, Reasoning, Reply, Text, ToolCall, ToolCalls
 from mochi_stub.chunks import MAX_BATCH, Piece, paced, pieces
 from mochi_stub.lorem import lorem
@@ -78,6 +83,22 @@ async def test_gate_delays_the_chunks_after_it() -> None:
         return moments
 
     assert await play() == [0.1, 60.1]
+
+
+def test_gate_can_be_opened_after_its_server_has_ended(caplog: pytest.LogCaptureFixture) -> None:
+    gate = Gate()
+
+    async def leave() -> None:
+        waiting = asyncio.ensure_future(gate.wait())
+        await checkpoint()
+        waiting.cancel()
+        await asyncio.wait({waiting})
+
+    asyncio.run(leave())
+    gate.open()
+    gate.open()
+    asyncio.run(gate.wait())
+    assert caplog.records == []
 
 
 async def test_stream_lasts_until_its_planned_end() -> None:
