@@ -172,11 +172,8 @@ def parse(data: bytes, file: str) -> Item:
         text = data.decode("utf-8-sig")
         _check_depth(text, file)
         loader = _LOADER(text)
-        try:
-            node = loader.get_single_node()
-            return Item(None, "", file, 1) if node is None else _Reader(loader, file).item(node, ())
-        finally:
-            loader.dispose()
+        node = loader.get_single_node()
+        return Item(None, "", file, 1) if node is None else _Reader(loader, file).item(node, ())
     except ConfigError:
         raise
     except UnicodeDecodeError as error:

@@ -61,8 +61,7 @@ class Prompt:
     @cached_property
     def last_user(self) -> int:
         """The index of the latest user message, -1 where there is none."""
-        roles = [message.role for message in self.messages]
-        return len(roles) - 1 - roles[::-1].index("user") if "user" in roles else -1
+        return max((index for index, message in enumerate(self.messages) if message.role == "user"), default=-1)
 
     @property
     def after_tools(self) -> bool:

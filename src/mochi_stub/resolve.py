@@ -203,9 +203,9 @@ def _configured(prompt: Prompt, model: Configured | None, passed_over: list[str]
 
 
 def _candidates(text: str, model: Configured, passed_over: list[str]) -> Iterator[tuple[str, Response]]:
+    shown = text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
     for script in model.scripts:
         if text in script.triggers:
-            shown = text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
             yield f"trigger {shown!r} of {script.name}", script.triggers[text]
         else:
             passed_over.append(f"{script.name}: the message is none of its {len(script.triggers)} triggers")
