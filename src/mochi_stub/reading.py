@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -110,15 +110,20 @@ def _vector(item: Item) -> tuple[float, ...] | None:
     return tuple(number.number() for number in item.value)
 
 
-def _like(pattern: str, expected: str) -> Callable[[Item], str]:
+def _moment(item: Item) -> str:
+    text = item.string("a moment like 2026-01-15T09:00:00Z")
+    try:
+        datetime.strptime(text[:19], "%Y-%m-%dT%H:%M:%S")
+    except ValueError:
+        raise item.error(f"a moment like 2026-01-15T09:00:00Z, found {text!r}") from None
+    return text
 
-    def read(item: Item) -> str:
-        text = item.string(expected)
-        if not re.fullmatch(pattern, text):
-            raise item.error(f"{expected}, found {text!r}")
-        return text
 
-    return read
+def _parameter_size(item: Item) -> str:
+    text = item.string("a size like 8.0B")
+    if not re.fullmatch(r"\d+(\.\d*)?[KMB]?", text):
+        raise item.error(f"a size like 8.0B, found {text!r}")
+    return text
 
 
 def _parameter(name: str, item: Item) -> Any:
@@ -170,10 +175,10 @@ MODEL: Readers = {
     "chars_per_token": lambda item: item.number(0, 1000, above=True),
     "habit": lambda item: item.choice("native", "template", "builtin"),
     "family": Item.string,
-    "parameter_size": _like(r"\d+(\.\d*)?[KMB]?", "a size like 8.0B"),
+    "parameter_size": _parameter_size,
     "quantization": Item.string,
     "size": _count,
-    "modified_at": _like(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d.*", "a moment like 2026-01-15T09:00:00Z"),
+    "modified_at": _moment,
     "parameters": lambda item: {
         name: _parameter(name, value) for name, value in item.mapping("a mapping of options").items()
     },
