@@ -38,31 +38,9 @@ _MODULES = {
 }
 """The modules of the names that are not in `reply`."""
 
-__all__ = [
-    "DEFAULT_MODELS",
-    "Choice",
-    "ConfigError",
-    "Cut",
-    "Durations",
-    "Exchange",
-    "Failure",
-    "Gate",
-    "Logprob",
-    "Machine",
-    "Message",
-    "Model",
-    "Pace",
-    "Pause",
-    "Prompt",
-    "Reasoning",
-    "Remote",
-    "Reply",
-    "StubServer",
-    "Text",
-    "ToolCall",
-    "ToolCalls",
-    "Usage",
-]
+__all__ = ["DEFAULT_MODELS", "ConfigError", "Exchange", "Machine", "Message", "Model", "Prompt", "Remote", "StubServer"]
+__all__ += ["Choice", "Cut", "Durations", "Failure", "Gate", "Logprob", "Pace", "Pause", "Reasoning", "Reply", "Text"]
+__all__ += ["ToolCall", "ToolCalls", "Usage"]
 
 
 def __getattr__(name: str) -> Any:

@@ -12,7 +12,7 @@ from contextlib import aclosing
 from typing import Any, TypeVar
 
 from mochi_stub.answer import Answer, Encoder, Generation, Request, Result, Routes, Scheduled, Stub, crashed
-from mochi_stub.chunks import Piece, RealClock, interrupted, paced, pieces, planned_end
+from mochi_stub.chunks import Piece, interrupted, paced, pieces, planned_end
 from mochi_stub.journal import Journal, Outcome, Record
 from mochi_stub.remembered import Memory, Remembered, Said
 from mochi_stub.replay import verbatim
@@ -34,7 +34,6 @@ MOST_PARTS = 7
 """Number of parts of a stream that is cached. Parts grow, so these are hundreds of pieces."""
 DECLARED_UP_TO = 2048
 """Bytes. Go's server declares the length of bodies that fit its buffer, and sends longer ones in chunks."""
-_CLOCK = RealClock()
 
 
 class App:
@@ -177,7 +176,7 @@ class Conversation:
         """Play the reply over time; a whole reply is waited for and then sent in one piece."""
         encoder, stream = generation.encoder, generation.stream
         end = planned_end(generation.reply) if self.speed else 0
-        async with aclosing(paced(pieces(generation.reply), _CLOCK, self.speed, end)) as batches:
+        async with aclosing(paced(pieces(generation.reply), self.speed, end)) as batches:
             async for batch in batches:
                 last = batch[-1].value
                 if isinstance(last, Failure) and (not stream or (len(batch) == 1 and not self.record.status)):

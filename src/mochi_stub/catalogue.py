@@ -9,11 +9,6 @@ from functools import cached_property
 from typing import Any, Literal
 
 Habit = Literal["native", "template", "builtin"]
-"""How Ollama came to run the model, which decides how its chunks look.
-
-"template" and "builtin" send tool calls on a line of their own, "native" puts them on the last one. They also differ in
-what `/api/generate` does with thinking.
-"""
 
 DEFAULT_CONTEXT = 4096
 MIN_CONTEXT = 4
@@ -46,6 +41,9 @@ class Remote:
 class Model:
     """One declared model.
 
+    `info`, `tensors` and `listed_quantization` replace what is made from the rest, `weights` and `manifest` are digests
+    that replace those made from the name. `parent` is the model that it was made from, `remote` where it really runs.
+
     Attributes:
         name: What clients call it.
         capabilities: What it can do, in the order `/api/show` lists it: `completion`, `tools`, `thinking`, `vision`,
@@ -55,27 +53,18 @@ class Model:
         family: As `/api/show` tells it.
         parameter_size: As `/api/show` tells it, like `8.0B`.
         quantization: As `/api/show` tells it.
-        listed_quantization: For models whose list entry and details differ.
-        format: As `/api/show` tells it.
         size: In bytes.
         modified_at: A moment like `2026-01-15T09:00:00Z`, as it is shown.
-        parent: The model that it was made from.
         habit: How Ollama came to run it, which decides where tool calls are put: `template` and `builtin` send them on
             a line of their own, `native` on the last one.
         chars_per_token: How many characters make a token.
         parameters: Options as a Modelfile sets them.
         system: The system prompt of its Modelfile.
         template: The template of its Modelfile.
-        chat_template: The template that its weights bring along.
         license: The text of its licence.
-        info: GGUF facts, in place of those made from the rest.
-        tensors: As `/api/show` tells them when it is asked to.
-        remote: Where a cloud model really runs.
         least_context: The smallest context that it is loaded with; 4 where it is not given, 2048 for a model that sees.
         load_time: How many seconds loading takes. 0: none, but a reload is said to have taken 100 ms.
         out_of_memory_above: With a context of more tokens than this, loading fails for want of memory.
-        weights: The digest of the weights of a model made from another one; "" has it made from the name.
-        manifest: The digest of the whole, likewise.
     """
 
     name: str
@@ -122,11 +111,7 @@ class Model:
     @cached_property
     def model_info(self) -> Mapping[str, Any]:
         """GGUF facts, keys sorted."""
-        return dict(sorted((self._facts() if self.info is None else self.info).items()))
-
-    def _facts(self) -> dict[str, Any]:
-        pooling = {} if self.can("completion") else {f"{self.family}.pooling_type": 1}
-        return {
+        made = {
             "general.architecture": self.family,
             "general.file_type": 15,
             "general.parameter_count": _count(self.parameter_size),
@@ -135,16 +120,14 @@ class Model:
             f"{self.family}.block_count": 32,
             f"{self.family}.context_length": self.context_length,
             f"{self.family}.embedding_length": self.embedding_length,
-            **pooling,
+            **({} if self.can("completion") else {f"{self.family}.pooling_type": 1}),
             "tokenizer.ggml.model": "gpt2",
-            "tokenizer.ggml.scores": None,
-            "tokenizer.ggml.token_type": None,
-            "tokenizer.ggml.tokens": None,
+            **dict.fromkeys(("tokenizer.ggml.scores", "tokenizer.ggml.token_type", "tokenizer.ggml.tokens")),
         }
+        return dict(sorted((made if self.info is None else self.info).items()))
 
 
 def _count(parameter_size: str) -> int:
-    """ "8.2B" is 8,200,000,000."""
     units = {"K": 10**3, "M": 10**6, "B": 10**9}
     number, unit = parameter_size[:-1], parameter_size[-1:]
     return round(float(number) * units[unit]) if unit in units else int(parameter_size or 0)
@@ -154,40 +137,6 @@ def effective_context(model: Model, options: Mapping[str, Any], default: int = D
     """Return the requested context, at most what the model was trained for. `options` are those in effect."""
     least = model.least_context or (MIN_VISION_CONTEXT if model.can("vision") else MIN_CONTEXT)
     return min(max(int(options.get("num_ctx") or default), least), model.context_length)
-
-
-@dataclass(frozen=True)
-class Shape:
-    """How a model is loaded: tokens of context, whether they are a default, and the other settings."""
-
-    context: int
-    automatic: bool
-    shift: bool
-    settings: Mapping[str, Any]
-
-    @classmethod
-    def wanted(cls, model: Model, options: Mapping[str, Any], shift: bool, default: int | None) -> Shape:
-        """Return the shape for a request. `default` is the context if it sets none; None is the machine's own."""
-        given = options.keys() & LOAD_OPTIONS.keys()
-        settings = {**LOAD_OPTIONS, **{name: options[name] for name in given}} if given else LOAD_OPTIONS
-        context = effective_context(model, options, default or DEFAULT_CONTEXT)
-        return cls(context, not options.get("num_ctx") and default is None, shift, settings)
-
-    def serves(self, wanted: Shape) -> bool:
-        """Return whether a model that is loaded like this serves the request without a reload."""
-        contexts = (self.automatic and wanted.automatic) or self.context == wanted.context
-        if not contexts or self.shift != wanted.shift:
-            return False
-        return self.settings is wanted.settings or all(map(self._same, wanted.settings.items()))
-
-    def _same(self, setting: tuple[str, Any]) -> bool:
-        name, value = setting
-        return bool(self.settings[name] == value or (name == "num_gpu" and value < 0))
-
-    def contexts(self) -> list[int]:
-        """Return the contexts to try in turn until one fits into memory."""
-        lower = [context for context in LOWERED_CONTEXTS if context < self.context]
-        return [self.context, *(lower if self.automatic else ())]
 
 
 DEFAULT_MODELS: tuple[Model, ...] = (

@@ -1,8 +1,6 @@
-"""Reply to pieces: what is sent at a time, and when it is due on the planned clock.
+"""Pieces of a reply, each with its absolute deadline, so that one late piece does not delay those behind it.
 
-Text is cut into chunks of five words, white space kept exactly, and 50 words make a second; a reply with a `Pace` of
-its own is cut and timed by characters. What a script gives in pieces stays in those pieces. Each piece has an absolute
-deadline, so that one late piece does not delay those behind it.
+Text is cut into chunks of five words, 50 words a second; a reply with a `Pace` is cut and timed by characters.
 """
 
 from __future__ import annotations
@@ -10,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import AsyncGenerator, Iterable, Iterator
-from itertools import chain, repeat
-from typing import Any, NamedTuple, Protocol
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
+from itertools import chain, pairwise, repeat
+from typing import Any, NamedTuple
 
 from mochi_stub.jsontext import dumps
 from mochi_stub.lorem import stable_hash
@@ -20,7 +18,6 @@ from mochi_stub.prompt import ToolCall
 from mochi_stub.reply import Content, Cut, Failure, Gate, Logprob, Pace, Part, Pause, Reasoning, Reply, Text, ToolCalls
 
 NANOSECONDS_PER_WORD = 1_000_000_000 // 50
-WORDS_PER_CHUNK = 5
 WORDS_PER_CALL = 5
 MAX_BATCH = 512
 
@@ -45,8 +42,7 @@ def pieces(reply: Reply) -> Iterator[Piece]:
 
 def planned_end(reply: Reply) -> int:
     """Return when the last piece is due, in nanoseconds, without cutting the text."""
-    tempo = _Tempo(reply.pace)
-    units, paused = 0, 0
+    tempo, units, paused = _Tempo(reply.pace), 0, 0
     for part in _played(reply):
         if isinstance(part, (Reasoning, Text)):
             units += tempo.length(part.content)
@@ -67,52 +63,41 @@ def chunked(content: Content, pace: Pace | None) -> list[str]:
     return [chunk for chunk, _ in _Tempo(pace).cut(content)]
 
 
-class Clock(Protocol):
-    """Seconds since any fixed moment, and a way to let them pass."""
-
-    def now(self) -> float: ...
-
-    async def sleep(self, seconds: float) -> None: ...
-
-
-class RealClock:
-    """The monotonic clock of the system."""
-
-    def now(self) -> float:
-        return time.monotonic()
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-
-
-async def paced(pieces: Iterable[Piece], clock: Clock, speed: float, end: int = 0) -> AsyncGenerator[list[Piece], None]:
+async def paced(
+    pieces: Iterable[Piece],
+    speed: float,
+    end: int = 0,
+    *,
+    now: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> AsyncGenerator[list[Piece], None]:
     """Yield the pieces when they are due, `speed` times as fast as planned, those due together in one list.
 
     It lasts until `end`, in nanoseconds after the start, even if the last piece is due earlier. Speed 0 never waits.
     The lists grow from one piece to `MAX_BATCH`, so that the first piece is sent at once. A gate is waited for at any
     speed, and moves the deadlines behind it.
     """
-    start = clock.now()
+    start = now()
     batch: list[Piece] = []
     limit = 1
     for piece in pieces:
-        wait = start + piece.due / 1e9 / speed - clock.now() if speed else 0.0
+        wait = start + piece.due / 1e9 / speed - now() if speed else 0.0
         if batch and (wait > 0 or len(batch) >= limit or piece.kind is Gate):
             yield batch
             batch, limit = [], min(limit * 4, MAX_BATCH)
         if wait > 0:
-            await clock.sleep(wait)
+            await sleep(wait)
         if piece.kind is Gate:
-            closed = clock.now()
+            closed = now()
             await piece.value.wait()
-            start += clock.now() - closed
+            start += now() - closed
         else:
             batch.append(piece)
     if batch:
         yield batch
-    left = start + end / 1e9 / speed - clock.now() if speed else 0.0
+    left = start + end / 1e9 / speed - now() if speed else 0.0
     if left > 0:
-        await clock.sleep(left)
+        await sleep(left)
 
 
 class _Tempo:
@@ -125,54 +110,39 @@ class _Tempo:
 
     def cut(self, content: Content) -> Iterator[tuple[str, int]]:
         """Yield the chunks of a text, each with its units of time."""
-        if self.by_words:
-            return (
-                _cut_into_words(content) if isinstance(content, str) else ((one, len(one.split())) for one in content)
-            )
-        if not isinstance(content, str):
-            return ((one, len(one)) for one in content)
-        if self.per_chunk is None:
-            return ((chunk, len(chunk)) for chunk, _ in _cut_into_words(content))
-        starts = range(0, len(content), self.per_chunk)
-        return ((chunk, len(chunk)) for chunk in (content[at : at + self.per_chunk] for at in starts))
+        chunks: Iterable[str] = content
+        size = self.per_chunk
+        if isinstance(content, str) and size is None:
+            chunks = (match[0] for match in _CHUNK.finditer(content))
+        elif isinstance(content, str) and size:
+            chunks = (content[at : at + size] for at in range(0, len(content), size))
+        return ((chunk, self.length(chunk)) for chunk in chunks)
 
     def length(self, content: Content) -> int:
-        if self.by_words:
-            return len((content if isinstance(content, str) else " ".join(content)).split())
-        return len(content) if isinstance(content, str) else sum(map(len, content))
+        if not isinstance(content, str):
+            return sum(map(self.length, content))
+        return len(content.split()) if self.by_words else len(content)
 
     def call(self, call: ToolCall) -> int:
         return WORDS_PER_CALL if self.by_words else len(call.name) + len(dumps(dict(call.arguments)).encode())
 
 
-def _cut_into_words(content: str) -> Iterator[tuple[str, int]]:
-    length = len(content)
-    for match in _CHUNK.finditer(content):
-        # only the last chunk can be short, and counting the words of each would double the cost of a long reply
-        yield match[0], WORDS_PER_CHUNK if match.end() < length else len(match[0].split())
-
-
 def _jittered(planned: Iterator[Piece], pace: Pace, tempo: _Tempo) -> Iterator[Piece]:
     """Let chunks come early by a share of their own time, but never before the previous one; the last is on time."""
-    waiting: Piece | None = None
-    for index, piece in enumerate(planned):
-        if waiting is not None:
-            early = 0.0
-            if waiting.kind in (Reasoning, Text):
-                share = stable_hash(f"{pace.seed}/{index}") % 1000 / 1000
-                early = len(waiting.value) * tempo.nanoseconds * pace.jitter * share
-            yield waiting._replace(due=waiting.due - int(early))
-        waiting = piece
-    if waiting is not None:
-        yield waiting
+    end = Piece(Cut, None, 0)
+    for index, (piece, following) in enumerate(pairwise(chain(planned, [end])), 1):
+        early = 0.0
+        if following is not end and piece.kind in (Reasoning, Text):
+            share = stable_hash(f"{pace.seed}/{index}") % 1000 / 1000
+            early = len(piece.value) * tempo.nanoseconds * pace.jitter * share
+        yield piece._replace(due=piece.due - int(early))
 
 
 def _planned(reply: Reply, tempo: _Tempo) -> Iterator[Piece]:
     units, paused, rate = 0, 0, tempo.nanoseconds
     for part in _played(reply):
         if isinstance(part, (Reasoning, Text)):
-            logprobs = chain(part.logprobs if isinstance(part, Text) else (), repeat(None))
-            kind = type(part)
+            kind, logprobs = type(part), chain(part.logprobs if isinstance(part, Text) else (), repeat(None))
             for (chunk, size), logprob in zip(tempo.cut(part.content), logprobs, strict=False):
                 units += size
                 yield Piece(kind, chunk, int(units * rate) + paused, logprob)

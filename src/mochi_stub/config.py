@@ -1,12 +1,4 @@
-"""A configuration: models, their triggers, and what they answer, from a file of YAML.
-
-    models:
-      gpt-4:
-        - "hello": "Hi there!"
-        - _default: {type: echo}
-
-This module reads and checks. Which trigger answers is decided in `resolve.py`, what it answers in `responses.py`.
-"""
+"""Configuration of models, their triggers and their replies, read from a YAML file and checked."""
 
 from __future__ import annotations
 
@@ -23,12 +15,10 @@ from mochi_stub.catalogue import Model
 from mochi_stub.document import ConfigError, Item, parse, unreadable
 from mochi_stub.recorded import wire_of
 from mochi_stub.recordings import recorded, recordings_below
-from mochi_stub.responses import NOTHING, File, Manner, Response
+from mochi_stub.responses import File, Manner, Response
 
 __all__ = ["Config", "ConfigError", "Configured", "Script", "check", "load", "packaged"]
 
-KEYS = ("_inherit", "_model", "_default")
-"""The entries of a model that are no triggers."""
 PACKAGED = Path(__file__).parent / "default.yaml"
 
 
@@ -42,11 +32,11 @@ class Script:
     default: Response | None = None
     parent: Item | None = None
     properties: dict[str, Any] = field(default_factory=dict)
-    manner: Manner = NOTHING
+    manner: Manner = field(default_factory=Manner)
 
     @property
-    def responses(self) -> list[Response | None]:
-        return [*self.triggers.values(), self.default]
+    def files(self) -> list[File]:
+        return [one for one in (*self.triggers.values(), self.default) if isinstance(one, File)]
 
 
 @dataclass(frozen=True)
@@ -60,7 +50,7 @@ class Configured:
 
 @dataclass(frozen=True)
 class Config:
-    """The content of a file. `by_name` has each model under its name and under its normalised name."""
+    """The content of a file, each model under its normalised name."""
 
     path: Path
     by_name: Mapping[str, Configured]
@@ -68,17 +58,16 @@ class Config:
 
     @cached_property
     def models(self) -> tuple[Model, ...]:
-        return tuple({one.model.name: one.model for one in self.by_name.values()}.values())
+        return tuple(one.model for one in self.by_name.values())
 
     @cached_property
     def is_whole(self) -> bool:
         """Whether no answer depends on other files, which may change by themselves."""
-        scripts = [one.scripts[0] for one in self.by_name.values()]
-        return self.recordings is None and not any(isinstance(one, File) for s in scripts for one in s.responses)
+        return self.recordings is None and not any(one.scripts[0].files for one in self.by_name.values())
 
     def find(self, model: str) -> Configured | None:
         """Return the model of that name, in upper or lower case."""
-        return self.by_name.get(model) or self.by_name.get(key(model))
+        return self.by_name.get(key(model))
 
 
 def load(path: Path, data: bytes | None = None) -> Config:
@@ -97,8 +86,7 @@ def check(path: Path) -> list[str]:
         return [str(error)]
     found = [*map(str, problems), *(recordings_below(config.recordings, config.path)[1] if config.recordings else [])]
     for one in config.by_name.values():
-        files = [said for said in one.scripts[0].responses if isinstance(said, File)]
-        found += [problem for file in files if (problem := _recorded_problem(file)) is not None]
+        found += filter(None, map(_recorded_problem, one.scripts[0].files))
     return list(dict.fromkeys(found))
 
 
@@ -130,12 +118,11 @@ def _read(path: Path, data: bytes | None) -> tuple[Config, list[ConfigError]]:
             if key(name) in by_name:
                 raise script.place.error(f"every model once, found {name!r} again")
             given: dict[str, Any] = {}
-            manner = NOTHING
+            manner = Manner()
             for one in reversed(chain):
                 given |= one.properties
                 manner = one.manner.over(manner)
-            made = Configured(reading.declared(name, given, position), manner, chain)
-            by_name[key(name)] = by_name[name] = made
+            by_name[key(name)] = Configured(reading.declared(name, given, position), manner, chain)
     if "recordings" not in top:
         return Config(path, by_name), problems
     folder = path.parent / top["recordings"].string("a folder of recordings")
@@ -181,7 +168,7 @@ def _enter(script: Script, trigger: str, item: Item, folder: Path) -> None:
         script.properties, script.manner = reading.model(item)
     elif trigger == "_default":
         script.default = reading.response(item, folder)
-    elif trigger.startswith("_") and (meant := get_close_matches(trigger, KEYS, 1, 0.8)):
+    elif trigger.startswith("_") and (meant := get_close_matches(trigger, ("_inherit", "_model", "_default"), 1, 0.8)):
         raise item.misnamed(f"{meant[0]}, found {trigger!r}")
     else:
         script.triggers[trigger] = reading.response(item, folder)
@@ -196,13 +183,12 @@ def _collected(problems: list[ConfigError]) -> Iterator[None]:
 
 
 def _recorded_problem(file: File) -> str | None:
-    """Return what is wrong with a recorded file. A missing file is a mistake of the configuration."""
+    if not file.path.exists():
+        return str(file.place.error(f"a recorded file, found none at {file.path}"))
     try:
         recording = recorded(file.path)
     except ConfigError as error:
-        if file.path.exists():
-            return str(error)
-        return str(file.place.error(f"a recorded file, found none at {file.path}"))
+        return str(error)
     if recording.status >= 400 or wire_of(recording.path):
         return None
     return str(file.place.error(f"the recorded reply of a model, found what is at {recording.url}"))

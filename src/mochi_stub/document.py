@@ -1,7 +1,4 @@
-"""YAML and JSON files whose values know their line, so that a mistake can be reported with its place.
-
-Every mistake is a `ConfigError`: one line, `file:line: what was expected`.
-"""
+"""YAML and JSON files whose values have line numbers, so that a mistake is reported with its place."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -127,39 +124,38 @@ class Item:
         return value
 
 
+@dataclass
 class Watched(Generic[_T]):
     """The value that `made` makes of a file's bytes, made again when they change. Each read looks at the file."""
 
-    def __init__(self, path: Path, made: Callable[[bytes], _T]) -> None:
-        self.path = path
-        self._made = made
-        self._seen: tuple[int, int, int] | None = None
-        self._data: bytes | None = None
-        self._value: _T | ConfigError
+    path: Path
+    made: Callable[[bytes], _T]
+    seen: tuple[int, int, int] | None = field(default=None, init=False)
+    data: bytes | None = field(default=None, init=False)
+    value: _T | ConfigError = field(init=False)
 
     def current(self) -> _T:
         """Return the value of the file as it is now. Raises ConfigError."""
         try:
-            if self._seen != _stamp(os.stat(self.path)):  # noqa: PTH116  # at every request, and Path.stat is slower
+            if self.seen != _stamp(os.stat(self.path)):  # noqa: PTH116  # at every request, and Path.stat is slower
                 self._read()
         except OSError as error:
-            self._seen = self._data = None
-            self._value = unreadable(self.path, error)
-        if isinstance(self._value, ConfigError):
-            raise self._value
-        return self._value
+            self.seen = self.data = None
+            self.value = unreadable(self.path, error)
+        if isinstance(self.value, ConfigError):
+            raise self.value
+        return self.value
 
     def _read(self) -> None:
         with self.path.open("rb") as file:
             found, data = os.fstat(file.fileno()), file.read()
-        self._seen = _stamp(found) if time.time_ns() - found.st_mtime_ns > SETTLED else None
-        if data == self._data:
-            return
-        try:
-            self._value = self._made(data)
-        except ConfigError as error:
-            self._value = error
-        self._data = data
+        self.seen = _stamp(found) if time.time_ns() - found.st_mtime_ns > SETTLED else None
+        if data != self.data:
+            try:
+                self.value = self.made(data)
+            except ConfigError as error:
+                self.value = error
+            self.data = data
 
 
 def _stamp(found: os.stat_result) -> tuple[int, int, int]:
@@ -176,11 +172,8 @@ def parse(data: bytes, file: str) -> Item:
         text = data.decode("utf-8-sig")
         _check_depth(text, file)
         loader = _LOADER(text)
-        try:
-            node = loader.get_single_node()
-            return Item(None, "", file, 1) if node is None else _Reader(loader, file).item(node, ())
-        finally:
-            loader.dispose()
+        node = loader.get_single_node()
+        return Item(None, "", file, 1) if node is None else _Reader(loader, file).item(node, ())
     except ConfigError:
         raise
     except UnicodeDecodeError as error:
@@ -207,13 +200,13 @@ def _check_depth(text: str, file: str) -> None:
             raise ConfigError(f"{file}:{line}: expected fewer values inside values")
 
 
+@dataclass
 class _Reader:
     """Conversion of YAML nodes to items. `inside` are the ids of the nodes around a node."""
 
-    def __init__(self, loader: Any, file: str) -> None:
-        self.loader = loader
-        self.file = file
-        self.made = 0
+    loader: Any
+    file: str
+    made: int = 0
 
     def item(self, node: Any, inside: tuple[int, ...]) -> Item:
         line = node.start_mark.line + 1
@@ -227,9 +220,7 @@ class _Reader:
         if isinstance(node, yaml.SequenceNode):
             return Item([self.item(one, (*inside, id(node))) for one in node.value], "", self.file, line)
         value = self.loader.construct_object(node)
-        plain = (
-            value is None or isinstance(value, (str, bool, int)) or (isinstance(value, float) and math.isfinite(value))
-        )
+        plain = value is None or isinstance(value, (str, int)) or (isinstance(value, float) and math.isfinite(value))
         return Item(value if plain else node.value, node.value, self.file, line)  # dates and bytes stay texts
 
     def _mapping(self, node: Any, inside: tuple[int, ...]) -> dict[str, Item]:

@@ -13,7 +13,10 @@ def dumps(value: Any) -> str:
     try:
         return orjson.dumps(value).decode()
     except (TypeError, orjson.JSONEncodeError):
-        return json.dumps(value, separators=(",", ":"), default=_plain)
+        # mappings and sequences of other classes than Python's own
+        return json.dumps(
+            value, separators=(",", ":"), default=lambda one: dict(one) if hasattr(one, "keys") else list(one)
+        )
 
 
 def event(value: Any, name: str = "") -> str:
@@ -27,8 +30,3 @@ def one_line(value: Any) -> str:
 
 
 _SEPARATORS = {code: f"\\u{code:04x}" for code in (0x85, 0x2028, 0x2029)}
-
-
-def _plain(value: Any) -> Any:
-    """Mappings and sequences of other classes than Python's own."""
-    return dict(value) if hasattr(value, "keys") else list(value)

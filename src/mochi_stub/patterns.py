@@ -1,7 +1,4 @@
-"""Texts for regular expressions, as far as Ollama's grammars support them.
-
-That is literals, classes, groups, alternatives, repeats and anchors. Back-references and lookarounds have no text.
-"""
+"""Texts for regular expressions, as far as Ollama's grammars support them: no back-references and no lookarounds."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What a reply's accidental facts are made of: its moment, its ids. All of them come from the seed and the request.
-
-Nothing here looks at a clock, a port or a counter, so that the same request gets the same bytes from every server.
-"""
+"""Times and ids of a reply, made from the seed and the request, so that equal requests get equal bytes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What a model is asked, whatever wire the request came in on.
-
-Pure values. This module knows no wire, no model catalogue and no reply.
-"""
+"""Prompt of a request on any wire."""
 
 from __future__ import annotations
 
@@ -64,8 +61,12 @@ class Prompt:
     @cached_property
     def last_user(self) -> int:
         """The index of the latest user message, -1 where there is none."""
-        roles = [message.role for message in self.messages]
-        return len(roles) - 1 - roles[::-1].index("user") if "user" in roles else -1
+        return max((index for index, message in enumerate(self.messages) if message.role == "user"), default=-1)
+
+    @property
+    def after_tools(self) -> bool:
+        """Whether the last message is the result of a tool."""
+        return bool(self.messages) and self.messages[-1].role == "tool"
 
     @property
     def user_text(self) -> str:

@@ -12,7 +12,7 @@ from mochi_stub.catalogue import MIN_CONTEXT, Model
 from mochi_stub.document import Item, Readers
 from mochi_stub.prompt import ToolCall
 from mochi_stub.reply import Content, Failure, Usage
-from mochi_stub.responses import CHARACTERS, KINDS, NOTHING, Error, File, Manner, Message, Response, Vector
+from mochi_stub.responses import CHARACTERS, KINDS, Error, File, Manner, Message, Response, Vector
 
 CAPABILITIES = ("completion", "tools", "thinking", "vision", "insert", "embedding", "audio", "image")
 EVERYTHING = CAPABILITIES[:6]
@@ -40,20 +40,15 @@ def response(item: Item, folder: Path) -> Response:
         return File(folder / given["path"], _manner(given), item.value["path"])
     if kind not in KINDS:
         raise item.value["type"].error(f"a type: {', '.join(TYPES)}; found {kind!r}")
-    readers = {**_SAID, **STREAM}
-    if kind != "message":
-        del readers["content"]
-    given = item.fields(readers, f"a response of type {kind}")
-    del given["type"]
-    manner = _manner(given)
-    return Message(kind, **given, manner=manner)
+    content: Readers = {"content": _content} if kind == "message" else {}
+    given = item.fields({"type": Item.string, **content, **_SAID, **STREAM}, f"a response of type {kind}")
+    return Message(given.pop("type"), manner=_manner(given), **given)
 
 
 def model(item: Item) -> tuple[dict[str, Any], Manner]:
     """Read `_model`: the declared fields of `Model`, and how the model streams. Raises ConfigError."""
     given = item.fields({**MODEL, **STREAM}, "_model")
-    manner = _manner(given)
-    return given, manner
+    return given, _manner(given)
 
 
 def declared(name: str, given: Mapping[str, Any], position: int) -> Model:
@@ -70,9 +65,7 @@ def declared(name: str, given: Mapping[str, Any], position: int) -> Model:
 
 
 def _manner(given: dict[str, Any]) -> Manner:
-    """Take the fields of a manner out of the values that have been read."""
-    taken = {name: given.pop(name) for name in STREAM if name in given}
-    return Manner(**taken) if taken else NOTHING
+    return Manner(**{name: given.pop(name) for name in STREAM if name in given})
 
 
 def _content(item: Item) -> Content:
@@ -81,24 +74,19 @@ def _content(item: Item) -> Content:
     return item.strings("a list of texts") if isinstance(item.value, list) else item.string("a text or a list of texts")
 
 
-def _call(item: Item) -> ToolCall:
-    return ToolCall(**item.fields(_CALL, "a tool call", name="a name in a tool call"))
-
-
 def _arguments(item: Item) -> Any:
     item.mapping("arguments as a mapping")
     return item.plain()
 
 
 def _pause(item: Item) -> tuple[int, float]:
-    readers: Readers = {"after": _count, "seconds": lambda seconds: seconds.number(0, MAX_SECONDS)}
-    given = item.fields(readers, "a pause", seconds="a pause of so many seconds")
+    given = item.fields(_PAUSE, "a pause", seconds="a pause of so many seconds")
     return given.get("after", 0), given["seconds"]
 
 
 def _fail(item: Item) -> tuple[int, Failure]:
     given = item.fields({"after": _count, **_ERROR}, "an error")
-    return given.get("after", 0), _failure(given)
+    return given.pop("after", 0), _failure(given)
 
 
 def _failure(given: Mapping[str, Any]) -> Failure:
@@ -117,10 +105,9 @@ def _headers(item: Item) -> tuple[tuple[str, str], ...]:
 def _vector(item: Item) -> tuple[float, ...] | None:
     if item.value in ("zero", None):
         return None
-    numbers = tuple(number.number() for number in item.items("zero or a list of numbers"))
-    if not numbers:
+    if not item.items("zero or a list of numbers"):
         raise item.error("zero or a list of numbers, found none")
-    return numbers
+    return tuple(number.number() for number in item.value)
 
 
 def _moment(item: Item) -> str:
@@ -144,8 +131,7 @@ def _parameter(name: str, item: Item) -> Any:
         return list(item.strings("a list of texts")) if isinstance(item.value, list) else item.string()
     if name in ("num_ctx", "num_predict", "seed", "top_k"):
         return item.whole(-(2**31))
-    if isinstance(item.value, (dict, list)) or item.value is None:
-        raise item.error("a number, a text, true or false")
+    item.string("a number, a text, true or false")
     return item.value
 
 
@@ -154,6 +140,7 @@ def _count(item: Item) -> int:
 
 
 _CALL: Readers = {"name": Item.string, "arguments": _arguments, "id": Item.string}
+_PAUSE: Readers = {"after": _count, "seconds": lambda item: item.number(0, MAX_SECONDS)}
 _USAGE: Readers = dict.fromkeys(("input", "output", "reasoning", "cache_read", "cache_creation"), _count)
 _ERROR: Readers = {
     "type": Item.string,
@@ -163,10 +150,11 @@ _ERROR: Readers = {
 }
 _FILE: Readers = {"type": Item.string, "path": lambda item: item.string("a path to a recorded file")}
 _SAID: Readers = {
-    "type": Item.string,
-    "content": _content,
     "reasoning": _content,
-    "tool_calls": lambda item: tuple(map(_call, item.items("a list of calls"))),
+    "tool_calls": lambda item: tuple(
+        ToolCall(**one.fields(_CALL, "a tool call", name="a name in a tool call"))
+        for one in item.items("a list of calls")
+    ),
     "usage": lambda item: Usage(**item.fields(_USAGE, "usage")),
     "finish": lambda item: item.choice("stop", "length", "content_filter"),
     "think_tags": Item.flag,

@@ -1,7 +1,4 @@
-"""Cache of replies: the same request gets the same bytes, so they need not be made twice.
-
-It has only replies that are sent at once, and only as long as the models and their configuration stay the same.
-"""
+"""Cache of replies that are sent at once, for as long as the models and their configuration stay the same."""
 
 from __future__ import annotations
 
@@ -18,10 +15,7 @@ OVERHEAD = 1024
 """Bytes that an entry takes besides its request and reply."""
 
 State = Callable[[], "tuple[object, int] | None"]
-"""Return what replies depend on: an object, compared by identity, and the number of its changes.
-
-None: the replies may change at any time, so nothing is cached.
-"""
+"""Return an object on which replies depend and the number of its changes, None if replies may change at any time."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +44,8 @@ class Remembered:
         if state[0] is not self._of[0] or state[1] != self._of[1]:
             self._of = state
             self.clear()
-        return Memory(self, request)
+        key = (request.method, request.path, request.query_string, request.raw_headers, request.body)
+        return Memory(self, self.known, key, len(request.body) + OVERHEAD)
 
     def clear(self) -> None:
         """Start a new dictionary, so that requests that still run do not add to it."""
@@ -58,25 +53,25 @@ class Remembered:
         self.size = 0
 
 
+@dataclass(frozen=True)
 class Memory:
     """The entries of one request; `facts` are how its model is loaded, on which the reply depends."""
 
-    def __init__(self, remembered: Remembered, request: Request) -> None:
-        self._remembered = remembered
-        self._known = remembered.known
-        self._key = (request.method, request.path, request.query_string, request.raw_headers, request.body)
-        self._size = len(request.body) + OVERHEAD
+    cache: Remembered
+    known: Mapping[Hashable, Said | Scheduled]
+    request: tuple[Hashable, ...]
+    size: int
 
     def recall(self, *facts: Hashable) -> Said | Scheduled | None:
-        return self._known.get((*self._key, *facts))
+        return self.known.get((*self.request, *facts))
 
     def keep(self, known: Said | Scheduled, *facts: Hashable) -> None:
         """Add an entry if it is short. If the cache is full, it is emptied first."""
-        remembered, key = self._remembered, (*self._key, *facts)
-        size = self._size + (len(known.answer.body) if isinstance(known, Said) else 0)
-        if self._known is not remembered.known or size > MAX_BYTES or key in self._known:
+        cache, key = self.cache, (*self.request, *facts)
+        size = self.size + (len(known.answer.body) if isinstance(known, Said) else 0)
+        if self.known is not cache.known or size > MAX_BYTES or key in self.known:
             return
-        if remembered.size + size > MAX_BYTES_IN_ALL:
-            remembered.clear()
-        remembered.size += size
-        remembered.known[key] = known
+        if cache.size + size > MAX_BYTES_IN_ALL:
+            cache.clear()
+        cache.size += size
+        cache.known[key] = known

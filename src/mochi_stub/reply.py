@@ -1,15 +1,11 @@
-"""What a model answers, whatever wire carries it.
-
-A reply is a sequence of parts, played in order. `Reasoning`, `Text` and `ToolCalls` are contents; `Gate`, `Failure`
-and `Cut` say what happens between or after them. Pure values, save `Gate`, which joins the thread of a script and that
-of the server.
-"""
+"""Reply of a model on any wire: a sequence of parts, played in order."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -82,29 +78,16 @@ class Gate:
     """The reply waits here until `open()` is called, from any thread; once open it stays open."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._opened = False
-        self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+        self._opened: Future[None] = Future()
 
     def open(self) -> None:
-        with self._lock:
-            self._opened = True
-            for loop, event in self._waiting:
-                loop.call_soon_threadsafe(event.set)
-            self._waiting.clear()
+        with suppress(InvalidStateError):  # it is open
+            self._opened.set_result(None)
 
     async def wait(self) -> None:
-        entry = asyncio.get_running_loop(), asyncio.Event()
-        with self._lock:
-            if self._opened:
-                return
-            self._waiting.append(entry)
-        try:
-            await entry[1].wait()
-        finally:
-            with self._lock:
-                if entry in self._waiting:
-                    self._waiting.remove(entry)
+        loop, event = asyncio.get_running_loop(), asyncio.Event()
+        self._opened.add_done_callback(lambda _: loop.is_closed() or loop.call_soon_threadsafe(event.set))
+        await event.wait()
 
 
 Part: TypeAlias = "Reasoning | Text | ToolCalls | Choice | Pause | Gate | Failure | Cut"

@@ -1,13 +1,7 @@
-"""Prompt to reply: an instruction block, else the model's triggers, else its `_default`, else the unscripted reply.
+"""Resolution of a prompt to a reply: instruction block, triggers, `_default`, then the unscripted reply.
 
-Pure and deterministic. Every reply names the rule that made it, and why the rules before it did not. An instruction
-block is a part of a user message that says what the reply shall be:
-
-    <|instruction_start|>{"id_message": "A", "reasoning": {"length": 8}, "messages": [
-        {"text_message": {"length": 20}}, {"tool_call": [{"name": "now", "args": {}}]}]}<|instruction_end|>
-
-It becomes a list of rounds. A round is one reply; it ends after a `tool_call` entry, because a real model stops there
-and waits for the results. On a wire with choices there is one round, and each entry is a choice.
+Every reply names its rule, and why the rules before it did not apply. An instruction block becomes a list of rounds.
+A round is one reply and ends after its tool calls. On a wire with choices the only round has one choice for each entry.
 """
 
 from __future__ import annotations
@@ -23,8 +17,8 @@ from mochi_stub.config import Config, Configured
 from mochi_stub.lorem import lorem
 from mochi_stub.prompt import Prompt, ToolCall
 from mochi_stub.reply import Choice, Failure, Part, Reasoning, Reply, Text, ToolCalls
-from mochi_stub.responses import Error, Response, Vector, in_manner, in_pace
-from mochi_stub.unscripted import is_to_be_summarised, says_no_more, unscripted, without_answered_calls
+from mochi_stub.responses import Error, Response, Vector, in_manner, in_pace, reply_to
+from mochi_stub.unscripted import is_to_be_summarised, unscripted
 
 logger = logging.getLogger("mochi_stub")
 
@@ -59,19 +53,19 @@ def resolver(
 
     def resolved(prompt: Prompt) -> Reply:
         try:
-            return (_scripted(script(prompt)) if script else None) or resolve(prompt, config())
+            reply = script(prompt) if script else None
+            if reply is None:
+                return resolve(prompt, config())
+            if isinstance(reply, str):
+                reply = Reply.of(reply)
+            elif not isinstance(reply, Reply):
+                raise TypeError(f"a script gives a Reply, a text or None, not {reply!r}")
+            return replace(reply, rule=reply.rule or "script")
         except Exception as error:
             logger.exception("no reply for %s", prompt.model)
             return Reply([Failure(f"the stub failed: {error!r}")], rule="script")
 
     return resolved
-
-
-def _scripted(said: Reply | str | None) -> Reply | None:
-    reply = Reply.of(said) if isinstance(said, str) else said
-    if reply is not None and not isinstance(reply, Reply):
-        raise TypeError(f"a script gives a Reply, a text or None, not {reply!r}")
-    return reply if reply is None or reply.rule else replace(reply, rule="script")
 
 
 def _instructed(prompt: Prompt, passed_over: list[str]) -> Reply | None:
@@ -96,29 +90,25 @@ def _played(prompt: Prompt, asked: int) -> int:
 
 
 def _reminded(prompt: Prompt) -> list[Part] | None:
-    """Return the next round of the latest instruction block if the latest user message is only a reminder of it.
+    """Return the next round of the latest instruction block if the latest user message only repeats instructions.
 
-    Agent programs repeat their instructions as a user message behind the history. A message is such a reminder if
-    there was no answer in between, if tool results have just come back, or if the round calls tools that are offered
-    and none was called yet. The next message of a person is none of these.
+    Agent programs send such reminders behind the history. A message is a reminder if there was no answer in between,
+    if tool results have just come back, or if the first round calls only offered tools and was not played.
     """
     for asked in range(prompt.last_user - 1, -1, -1):
         message = prompt.messages[asked]
         planned = _rounds(message.content, thinks=prompt.thinks) if message.role == "user" else None
-        if planned is None:
-            continue
-        played = _played(prompt, asked)
-        answers = [said for said in prompt.messages[asked + 1 :] if said.role == "assistant"]
-        if played < len(planned) and (
-            not answers or answers[-1].tool_calls or (not played and _calls_offered(planned[0], prompt))
-        ):
-            return planned[played]
-        return None
+        if planned is not None:
+            played = _played(prompt, asked)
+            answers = [said for said in prompt.messages[asked + 1 :] if said.role == "assistant"]
+            if played >= len(planned):
+                return None
+            offered = not played and _calls_offered(planned[0], prompt)
+            return planned[played] if not answers or answers[-1].tool_calls or offered else None
     return None
 
 
 def _calls_offered(parts: list[Part], prompt: Prompt) -> bool:
-    """Return whether a round calls tools, and only tools that the request offers."""
     functions = [tool.get("function", tool) for tool in prompt.tools]
     offered = [function.get("name") for function in functions if isinstance(function, Mapping)]
     called = [call.name for part in parts if isinstance(part, ToolCalls) for call in part.calls]
@@ -159,7 +149,10 @@ def _entries(plan: Mapping[str, Any], thinks: bool) -> list[list[Part]]:
     found: list[list[Part]] = []
     for entry in plan["messages"]:
         if "tool_call" in entry:
-            found.append([ToolCalls([_call(call) for call in entry["tool_call"]])])
+            calls = [ToolCall(call["name"], call.get("args", {})) for call in entry["tool_call"]]
+            if not all(isinstance(call.name, str) and isinstance(call.arguments, dict) for call in calls):
+                raise TypeError("a tool_call entry needs a name and an object of args")
+            found.append([ToolCalls(calls)])
         else:
             text = Text(_labelled(label, entry["text_message"]))
             found.append([Reasoning(thought), text] if thought is not None and thinks else [text])
@@ -170,32 +163,23 @@ def _in_turn(entries: list[list[Part]]) -> list[list[Part]]:
     """Join the entries up to each tool call. A second text or reasoning of a round is set off by a blank line."""
     found: list[list[Part]] = [[]]
     for part in (part for entry in entries for part in entry):
-        if isinstance(part, (Reasoning, Text)):
-            if any(type(earlier) is type(part) for earlier in found[-1]):
-                found[-1].append(type(part)("\n\n"))
-            found[-1].append(part)
-        else:
-            found[-1].append(part)
+        if isinstance(part, (Reasoning, Text)) and any(type(earlier) is type(part) for earlier in found[-1]):
+            found[-1].append(type(part)("\n\n"))
+        found[-1].append(part)
+        if isinstance(part, ToolCalls):
             found.append([])
     return [parts for parts in found if parts]
-
-
-def _call(call: Mapping[str, Any]) -> ToolCall:
-    name, arguments = call["name"], call.get("args", {})
-    if not isinstance(name, str) or not isinstance(arguments, dict):
-        raise TypeError("a tool_call entry needs a name and an object of args")
-    return ToolCall(name, arguments)
 
 
 def _labelled(label: str, message: Mapping[str, Any]) -> str:
     length = message["length"]
     if not isinstance(length, (int, float)) or isinstance(length, bool):
         raise TypeError("a length is a number")
-    return " ".join(filter(None, [label, lorem(max(0, min(int(length), MAX_WORDS))), label]))
+    words = lorem(max(0, min(int(length), MAX_WORDS)))
+    return " ".join(filter(None, [label, words, label]))
 
 
 def _configured(prompt: Prompt, model: Configured | None, passed_over: list[str]) -> Reply | None:
-    """Return the reply of the first trigger or `_default` that applies."""
     if model is None:
         passed_over.append("configuration: says nothing of the model")
         return None
@@ -206,20 +190,22 @@ def _configured(prompt: Prompt, model: Configured | None, passed_over: list[str]
         if prompt.operation != "embed" and isinstance(response, Vector):
             passed_over.append(f"{rule}: is for embeddings only")
             continue
-        made = response.reply(prompt, model.model)
+        made = reply_to(prompt, response, model.model)
         reply = in_manner(made, response.manner.over(model.manner), model.model, prompt)
-        if says_no_more(reply, prompt):
-            passed_over.append(f"{rule}: its calls are answered")
-            continue
         reply = replace(reply, unasked=True, rule=rule, passed_over=tuple(passed_over))
-        return without_answered_calls(reply, prompt)
+        if not reply.tool_calls or not prompt.after_tools:
+            return reply
+        if reply.text:  # without the answered calls, or the client would call for ever
+            contents = [part for part in reply.parts if isinstance(part, (Reasoning, Text))]
+            return replace(reply, parts=contents, frames=None, rule=f"{rule}, its calls answered")
+        passed_over.append(f"{rule}: its calls are answered")
     return None
 
 
 def _candidates(text: str, model: Configured, passed_over: list[str]) -> Iterator[tuple[str, Response]]:
+    shown = text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
     for script in model.scripts:
         if text in script.triggers:
-            shown = text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
             yield f"trigger {shown!r} of {script.name}", script.triggers[text]
         else:
             passed_over.append(f"{script.name}: the message is none of its {len(script.triggers)} triggers")

@@ -1,7 +1,4 @@
-"""What a trigger of a configuration answers: each type of response, and the reply that it makes of a prompt.
-
-Pure values. How they are written in YAML is known to `reading.py`, recorded files to `recordings.py`.
-"""
+"""Types of response in a configuration, and the reply that each makes of a prompt."""
 
 from __future__ import annotations
 
@@ -45,14 +42,7 @@ class Manner:
 
     def over(self, other: Manner) -> Manner:
         """What is said here, and of the rest what is said there."""
-        if self is NOTHING or other is NOTHING:
-            return other if self is NOTHING else self
-        said = {name: value for name, value in vars(self).items() if value is not None}
-        return replace(other, **said)
-
-
-NOTHING = Manner()
-"""The one manner that says nothing, so that it is quickly told."""
+        return replace(other, **{name: value for name, value in vars(self).items() if value is not None})
 
 
 KINDS = {
@@ -87,25 +77,7 @@ class Message:
     usage: Usage = field(default_factory=Usage)
     finish: Finish = "stop"
     think_tags: bool = False
-    manner: Manner = NOTHING
-
-    def reply(self, prompt: Prompt, model: Model) -> Reply:  # noqa: ARG002  # all responses have it
-        if self.kind == "lorem":
-            return replace(unscripted(prompt), finish=self.finish, usage=self.usage)
-        content = self._content(prompt)
-        if content is None:
-            return unscripted(prompt)
-        reasoning = self.reasoning
-        if self.think_tags and reasoning:
-            content, reasoning = f"<think>{joined(reasoning)}</think>\n\n{joined(content)}", ""
-        return Reply.of(content, reasoning=reasoning, tool_calls=self.tool_calls, finish=self.finish, usage=self.usage)
-
-    def _content(self, prompt: Prompt) -> Content | None:
-        if self.kind == "task":
-            return task_answer(prompt)
-        if self.kind == "mirror":
-            return prompt.request.decode(errors="replace")
-        return prompt.user_text if self.kind == "echo" else self.content
+    manner: Manner = Manner()
 
 
 @dataclass(frozen=True)
@@ -117,10 +89,7 @@ class Vector:
     """
 
     numbers: tuple[float, ...] | None = None
-    manner: Manner = NOTHING
-
-    def reply(self, prompt: Prompt, model: Model) -> Reply:  # noqa: ARG002
-        return Reply(embedding=self.numbers or (0.0,) * model.embedding_length)
+    manner: Manner = Manner()
 
 
 @dataclass(frozen=True)
@@ -135,10 +104,7 @@ class Error:
     """
 
     failure: Failure
-    manner: Manner = NOTHING
-
-    def reply(self, prompt: Prompt, model: Model) -> Reply:  # noqa: ARG002
-        return Reply([self.failure])
+    manner: Manner = Manner()
 
 
 @dataclass(frozen=True)
@@ -153,19 +119,46 @@ class File:
     manner: Manner
     place: Item
 
-    def reply(self, prompt: Prompt, model: Model) -> Reply:  # noqa: ARG002
-        try:
-            return reply_of(self.path)
-        except ConfigError as error:
-            return Reply([Failure(str(error), 500)])
-
 
 Response: TypeAlias = "Message | Vector | Error | File"
 
 
+def reply_to(prompt: Prompt, response: Response, model: Model) -> Reply:
+    """Return the reply that a response makes of a prompt."""
+    if isinstance(response, Vector):
+        return Reply(embedding=response.numbers or (0.0,) * model.embedding_length)
+    if isinstance(response, Error):
+        return Reply([response.failure])
+    if isinstance(response, Message):
+        return _said(prompt, response)
+    try:
+        return reply_of(response.path)
+    except ConfigError as error:
+        return Reply([Failure(str(error))])
+
+
+def _said(prompt: Prompt, message: Message) -> Reply:
+    if message.kind == "lorem":
+        return replace(unscripted(prompt), finish=message.finish, usage=message.usage)
+    content: Content | None = message.content
+    if message.kind == "task":
+        content = task_answer(prompt)
+    elif message.kind == "mirror":
+        content = prompt.request.decode(errors="replace")
+    elif message.kind == "echo":
+        content = prompt.user_text
+    if content is None:
+        return unscripted(prompt)
+    reasoning = message.reasoning
+    if message.think_tags and reasoning:
+        content, reasoning = f"<think>{joined(reasoning)}</think>\n\n{joined(content)}", ""
+    calls, finish, usage = message.tool_calls, message.finish, message.usage
+    return Reply.of(content, reasoning=reasoning, tool_calls=calls, finish=finish, usage=usage)
+
+
 def in_manner(reply: Reply, manner: Manner, model: Model, prompt: Prompt) -> Reply:
     """Return the reply, cut, timed and interrupted as the manner says."""
-    if manner is NOTHING:
+    if manner == Manner():
         return reply
     made = replace(in_pace(reply, manner, model, prompt), frames=None)
     if manner.pause:

@@ -1,11 +1,7 @@
-"""Which models are loaded, with what, until when, and who has to wait. Nothing is really loaded.
+"""Scheduler with Ollama's rules for loading models. Nothing is really loaded.
 
-Ollama's rules. A request that asks for other settings than those a model is loaded with has it loaded anew, once the
-model's running requests have ended. Only what needs a load queues for it, in one queue of a bounded length; what finds
-its model loaded waits for one of the model's places. A request that names `keep_alive` sets it for the model, one that
-does not keeps what was set, a load goes back to the default; the time runs from the end of the last request.
-
-Used from the event loop only. It knows neither wires nor replies; the clock is handed in.
+Only requests that need a load queue for it, in one queue of a bounded length. Other requests wait for a place on their
+model. Used from the event loop only.
 """
 
 from __future__ import annotations
@@ -13,25 +9,25 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
-from anyio import Semaphore, WouldBlock
-
-from mochi_stub.catalogue import Model, Shape
+from mochi_stub.catalogue import DEFAULT_CONTEXT, LOAD_OPTIONS, LOWERED_CONTEXTS, Model, effective_context
 from mochi_stub.plan import LOAD_DURATION, RELOAD_DURATION
 
 BUSY = "server busy, please try again.  maximum pending requests exceeded"
 OUT_OF_MEMORY = "llama-server process has terminated: cudaMalloc failed: out of memory"
 
 
+@dataclass(eq=False)
 class NotLoaded(Exception):
-    """The model could not be had: an HTTP status, and the text for the client."""
+    """The model could not be loaded: an HTTP status, and the text for the client."""
 
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(status, message)
-        self.status, self.message = status, message
+    status: int
+    message: str
 
 
 @dataclass(frozen=True)
@@ -63,22 +59,40 @@ class Need:
     shift: bool = True
 
 
+@dataclass(frozen=True)
+class Shape:
+    """How a model is loaded: tokens of context, whether they are a default, and the other settings."""
+
+    context: int
+    automatic: bool
+    settings: Mapping[str, Any]
+
+    def serves(self, wanted: Shape) -> bool:
+        """Return whether a model that is loaded like this serves the request without a reload."""
+        if self.context != wanted.context and not (self.automatic and wanted.automatic):
+            return False
+        given = wanted.settings.items()
+        return all(self.settings[name] == value or (name == "num_gpu" and value < 0) for name, value in given)
+
+
 @dataclass
 class Loaded:
     """A model in memory.
 
-    `users` is the number of requests that run or wait for a place; `ready` is set when the model is loaded. `first` is
-    what the first lease reports: whether the load was a reload, and its duration in nanoseconds.
+    `users` is the number of requests that run or wait, `queue` has one event for each that waits for one of the
+    `places`. `ready` is set when the model is loaded. `first` is what the first lease reports: whether the load was a
+    reload, and its duration in nanoseconds.
     """
 
     model: Model
     shape: Shape
     keep_alive: float
-    places: Semaphore
+    places: int
     first: tuple[bool, int]
     users: int = 0
     idle_since: float = 0.0
     ready: asyncio.Event = field(default_factory=asyncio.Event)
+    queue: deque[asyncio.Event] = field(default_factory=deque)
 
     @property
     def context_length(self) -> int:
@@ -100,23 +114,22 @@ class Loaded:
 class Lease:
     """A place on a loaded model, until `release` is called.
 
-    `limit` is the context to which the prompt is held: None where nobody has set one. `reload`: the model had been
-    loaded with other settings. `load_duration` in nanoseconds.
+    `limit` is the context to which the prompt is cut, None if none is set. `reload`: the model had been loaded with
+    other settings. `load_duration` in nanoseconds.
     """
 
-    loaded: Loaded
+    context: int
     limit: int | None
     reload: bool
     load_duration: int
     release: Callable[[], None]
 
-    @property
-    def context(self) -> int:
-        return self.loaded.context_length
-
 
 class Scheduler:
-    """The loaded models. `now` returns the seconds since 1970, `wait` passes the time of a load."""
+    """The loaded models. `now` returns the seconds since 1970, `wait` passes the time of a load.
+
+    `queued` is the number of requests that wait for a load.
+    """
 
     def __init__(
         self,
@@ -127,39 +140,26 @@ class Scheduler:
     ) -> None:
         self.machine = machine or Machine()
         self.now = now
-        self.loads = self.reloads = self.truncations = 0
+        self.loads = self.reloads = self.truncations = self.queued = 0
         self._wait = wait
         self._loaded: dict[str, Loaded] = {}
-        self._loading = Semaphore(1, fast_acquire=True)
+        self._loading = asyncio.Lock()
         self._left = asyncio.Event()
 
     @property
-    def queued(self) -> int:
-        """How many requests wait for a load."""
-        return self._loading.statistics().tasks_waiting
-
-    @property
     def waiting(self) -> int:
-        """How many requests wait for a place on a loaded model."""
-        return sum(loaded.places.statistics().tasks_waiting for loaded in self._loaded.values())
+        """The number of requests that wait for a place on a loaded model."""
+        return sum(len(loaded.queue) for loaded in self._loaded.values())
 
     def take(self, need: Need) -> Lease | None:
         """Return a place if there is one at once, else None; then use `acquire`. Raises NotLoaded."""
         shape = self._shape(need)
         loaded = self._serving(need, shape)
-        if loaded is None:
-            if not self._loading.value or need.model.load_time:
-                return None
-            reload = self._alive(need.model) is not None
-            if not self._make_room(need):
-                return None
-            loaded = self._put(need, shape, reload)
-            loaded.ready.set()
-        if not loaded.ready.is_set():
-            return None
-        try:
-            loaded.places.acquire_nowait()
-        except WouldBlock:
+        if loaded is None and not (self._loading.locked() or self.queued or need.model.load_time):
+            loaded = self._put(need, shape, reload=self._alive(need.model) is not None)
+            if loaded is not None:
+                loaded.ready.set()
+        if loaded is None or not loaded.ready.is_set() or loaded.users >= loaded.places:
             return None
         loaded.users += 1
         return self._leased(need, shape, loaded)
@@ -167,24 +167,28 @@ class Scheduler:
     async def acquire(self, need: Need) -> Lease:
         """Wait for a place. Raises NotLoaded."""
         shape = self._shape(need)
-        loaded = self._serving(need, shape)
-        while loaded is not None and not loaded.ready.is_set():
+        while (loaded := self._serving(need, shape)) and not loaded.ready.is_set():
             await loaded.ready.wait()
-            loaded = self._serving(need, shape)
         if loaded is None:
             loaded = await self._load(need, shape)
         loaded.users += 1
-        try:
-            await loaded.places.acquire()
-        except BaseException:
-            self._leave(loaded)
-            raise
+        if loaded.users > loaded.places:
+            turn = asyncio.Event()
+            loaded.queue.append(turn)
+            try:
+                await turn.wait()
+            except BaseException:  # the client has disconnected
+                if turn.is_set():
+                    self._leave(loaded)
+                else:
+                    loaded.queue.remove(turn)
+                    loaded.users -= 1
+                raise
         return self._leased(need, shape, loaded)
 
     def unload(self, model: Model) -> None:
         """Let the model go, now or when its running requests have ended."""
-        loaded = self._loaded.get(model.blob_digest)
-        if loaded is not None:
+        if loaded := self._loaded.get(model.blob_digest):
             loaded.keep_alive = 0.0
 
     def loaded(self) -> list[Loaded]:
@@ -194,21 +198,22 @@ class Scheduler:
         return sorted(self._loaded.values(), key=lambda entry: entry.expires_at(now), reverse=True)
 
     def _shape(self, need: Need) -> Shape:
-        return Shape.wanted(need.model, need.options, need.shift, self.machine.context_length)
+        default, options = self.machine.context_length, need.options
+        context = effective_context(need.model, options, default or DEFAULT_CONTEXT)
+        settings = {name: options.get(name, usual) for name, usual in LOAD_OPTIONS.items()}
+        return Shape(context, not options.get("num_ctx") and default is None, {**settings, "shift": need.shift})
 
     def _leased(self, need: Need, shape: Shape, loaded: Loaded) -> Lease:
         if need.keep_alive is not None:
             loaded.keep_alive = need.keep_alive
         (reload, duration), loaded.first = loaded.first, (False, LOAD_DURATION)
-
-        def release() -> None:
-            loaded.places.release()
-            self._leave(loaded)
-
-        return Lease(loaded, None if shape.automatic else loaded.context_length, reload, duration, release)
+        context = loaded.context_length
+        return Lease(context, None if shape.automatic else context, reload, duration, partial(self._leave, loaded))
 
     def _leave(self, loaded: Loaded) -> None:
         loaded.users -= 1
+        if loaded.queue:
+            loaded.queue.popleft().set()
         loaded.idle_since = self.now()
         self._left.set()
 
@@ -221,18 +226,20 @@ class Scheduler:
         return loaded if loaded and loaded.shape.serves(shape) else None
 
     async def _load(self, need: Need, shape: Shape) -> Loaded:
-        """Load the model, one at a time. Raises NotLoaded."""
-        if not self._loading.value and self.queued >= self.machine.max_queue:
+        if (self._loading.locked() or self.queued) and self.queued >= self.machine.max_queue:
             raise NotLoaded(503, BUSY)
-        async with self._loading:
-            serving = self._serving(need, shape)
-            if serving is not None:  # an earlier request in the queue has loaded it
+        self.queued += 1
+        try:
+            await self._loading.acquire()
+        finally:
+            self.queued -= 1
+        try:
+            if serving := self._serving(need, shape):  # an earlier request in the queue has loaded it
                 return serving
             reload = self._alive(need.model) is not None
-            while not self._make_room(need):
+            while (loaded := self._put(need, shape, reload)) is None:
                 self._left.clear()
                 await self._left.wait()
-            loaded = self._put(need, shape, reload)
             try:
                 await self._wait(need.model.load_time)
             except BaseException:  # the client has disconnected
@@ -241,27 +248,30 @@ class Scheduler:
             finally:
                 loaded.ready.set()
             return loaded
+        finally:
+            self._loading.release()
 
-    def _put(self, need: Need, shape: Shape, reload: bool) -> Loaded:
-        """Put the model into memory. Raises NotLoaded if it does not fit."""
+    def _put(self, need: Need, shape: Shape, reload: bool) -> Loaded | None:
+        """Put the model into memory, or return None while what is in the way has requests. Raises NotLoaded."""
         model, machine = need.model, self.machine
-        largest = model.out_of_memory_above
-        fitting = [context for context in shape.contexts() if largest is None or context <= largest]
-        if not fitting:
+        if not self._make_room(model):
+            return None
+        largest = model.out_of_memory_above or sys.maxsize
+        lower = [context for context in LOWERED_CONTEXTS if context < shape.context and shape.automatic]
+        context = next((context for context in (shape.context, *lower) if context <= largest), None)
+        if context is None:
             raise NotLoaded(500, OUT_OF_MEMORY)
-        parallel = 1 if machine.parallel and not model.can("completion") else machine.parallel or sys.maxsize
-        places = Semaphore(parallel, fast_acquire=True)
+        places = 1 if machine.parallel and not model.can("completion") else machine.parallel or sys.maxsize
         # a load that takes no time is not reported, or replies would depend on which request came first
         duration = LOAD_DURATION + (round(model.load_time * 1e9) or reload * RELOAD_DURATION)
-        loaded = Loaded(model, replace(shape, context=fitting[0]), machine.keep_alive, places, (reload, duration))
+        loaded = Loaded(model, replace(shape, context=context), machine.keep_alive, places, (reload, duration))
         self._loaded[model.blob_digest] = loaded
         self.loads += 1
         self.reloads += reload
         return loaded
 
-    def _make_room(self, need: Need) -> bool:
-        """Unload what is in the way. Return False while that still has requests."""
-        mine = self._loaded.get(need.model.blob_digest)
+    def _make_room(self, model: Model) -> bool:
+        mine = self._loaded.get(model.blob_digest)
         if mine is not None and not self._evicted(mine):
             return False
         loaded = self.loaded()

@@ -6,8 +6,10 @@ Objects get all their properties, optional ones too, except where a schema that 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from itertools import count
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import chain, count, cycle, islice
 from typing import Any, TypeGuard
 
 from mochi_stub.lorem import WORDS, stable_hash
@@ -55,13 +57,13 @@ def instance(schema: Any, seed: int = 0) -> Any:
         return {}
 
 
+@dataclass
 class _Maker:
     """Values of one schema. `path` is the place of a value, `refs` are the references that led to it."""
 
-    def __init__(self, root: Any, seed: int) -> None:
-        self.root = root
-        self.seed = seed
-        self.made = 0
+    root: Any
+    seed: int
+    made: int = 0
 
     def make(self, schema: Any, path: str, refs: tuple[str, ...]) -> Any:
         self.made += 1
@@ -89,7 +91,6 @@ class _Maker:
         return None if kind == "null" else self._string(schema, path)
 
     def _resolved(self, schema: Mapping[str, Any], refs: tuple[str, ...]) -> tuple[dict[str, Any], tuple[str, ...]]:
-        """Merge a schema with its `$ref` and its `allOf`."""
         merged = {key: value for key, value in schema.items() if key not in ("$ref", "allOf")}
         ref = schema.get("$ref")
         parts = [*_list(schema.get("allOf"))]
@@ -104,24 +105,16 @@ class _Maker:
         return merged, refs
 
     def _referenced(self, ref: str) -> Any:
-        found = self.root
-        for escaped in ref.removeprefix("#").split("/")[1:]:
-            step = escaped.replace("~1", "/").replace("~0", "~")
-            if isinstance(found, list) and step.isdecimal() and int(step) < len(found):
-                found = found[int(step)]
-            else:
-                found = _mapping(found).get(step, {})
-        return found if ref.startswith("#") else {}
+        found = self.root if ref.startswith("#") else {}
+        for step in ref.split("/")[1:]:
+            found = _mapping(found).get(step.replace("~1", "/").replace("~0", "~"), {})
+        return found
 
     def _alternative(self, schema: Mapping[str, Any], key: str, path: str, refs: tuple[str, ...]) -> Any:
-        """Return a value of the first alternative that ends."""
         common = {name: value for name, value in schema.items() if name != key}
         for option in schema[key]:
-            try:
+            with suppress(_Impossible):
                 return self.make(option is not False and _merged(common, _mapping(option)), path, refs)
-            except _Impossible:
-                if self.made > MAX_VALUES:
-                    raise
         raise _Impossible
 
     def _object(self, schema: Mapping[str, Any], path: str, refs: tuple[str, ...]) -> dict[str, Any]:
@@ -168,26 +161,23 @@ class _Maker:
         least = min(_count(schema.get("minLength"), 0), MAX_LENGTH)
         most = _count(schema.get("maxLength"), MAX_LENGTH)
         pattern, form = schema.get("pattern"), schema.get("format")
-        texts = list(self._patterned(pattern, path, least, most)) if isinstance(pattern, str) else []
-        if texts:
-            return next((text for text in texts if least <= len(text) <= most), texts[0])
+        text = self._patterned(pattern, path, least, most) if isinstance(pattern, str) else None
+        if text is not None:
+            return text
         if isinstance(form, str) and form in FORMATS:
             return FORMATS[form]
         start, words = self._pick(path, len(WORDS)), max(2 + self._pick(f"{path}~", 4), least // 3)
-        text = " ".join(WORDS[(start + index) % len(WORDS)] for index in range(words))
-        return text.ljust(least, "m")[:most]
+        return " ".join(islice(cycle(WORDS), start, start + words)).ljust(least, "m")[:most]
 
-    def _patterned(self, pattern: str, path: str, least: int, most: int) -> Iterator[str]:
-        """Yield texts of a pattern until one has an allowed length: a usual and the shortest one, then longer ones."""
+    def _patterned(self, pattern: str, path: str, least: int, most: int) -> str | None:
+        """Return a text of the pattern, the first with an allowed length: usual, shortest, then longer ones."""
         longest = min(least, MAX_REPEATED)
-        for longer in (0, *range(longest, max(0, longest - MAX_TRIED), -1)):
-            for pick in (self._picker(path), lambda _below: 0):
-                text = matching(pattern, pick, longer)
-                if text is None:
-                    return
-                yield text
-                if least <= len(text) <= most:
-                    return
+        lengths = (0, *range(longest, max(0, longest - MAX_TRIED), -1))
+        texts = (matching(pattern, pick, n) for n in lengths for pick in (self._picker(path), lambda _below: 0))
+        usual = next(texts)
+        if usual is None:
+            return None
+        return next((text for text in chain([usual], texts) if text is not None and least <= len(text) <= most), usual)
 
     def _picker(self, path: str) -> Pick:
         turns = count()

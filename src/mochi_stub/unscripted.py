@@ -1,11 +1,6 @@
-"""The reply of a model for which nothing is scripted. Pure and deterministic.
+"""Reply of a model without a script: a filled-in `format`, a summary, a tool result, or filler text and the echo.
 
-A `format` is filled in, a conversation is summarised on request, the result of a tool is repeated. Otherwise the model
-answers with filler text, whose length depends on the hash of the message, and repeats the message. A `Reason:` line in
-the message makes it think first. Summaries have the first sentence of each turn, and the most frequent words.
-
-A task of a chat UI is a title, tags, queries, follow-ups, an image prompt, an emoji, a function call or a completion.
-Open WebUI's prompts name the JSON that they want (`JSON format: {…}`); the answer is that object, filled in.
+A task of a chat UI names the JSON that it wants (`JSON format: {…}`); its answer is that object, filled in.
 """
 
 from __future__ import annotations
@@ -13,12 +8,10 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from mochi_stub.lorem import hash_sized, lorem, stable_hash
-from mochi_stub.prompt import Message, Prompt
+from mochi_stub.prompt import Prompt
 from mochi_stub.reply import Part, Reasoning, Reply, Text
 from mochi_stub.schema import instance
 
@@ -67,32 +60,14 @@ def _said(prompt: Prompt) -> tuple[str, list[Part]]:
         return "format", [Text(_json(_shaped(prompt, summary)))]
     if summary is not None:
         return "summary", [Text(f"{summary[0]}\n\nTopics: {', '.join(summary[1])}")]
-    if _after_tools(prompt):
+    if prompt.after_tools:
         return "tool result", _echoing(Text, prompt.messages[-1].content)
     return "lorem and echo", _echoing(Text, prompt.user_text)
 
 
-def says_no_more(reply: Reply, prompt: Prompt) -> bool:
-    """Return whether a scripted reply has only tool calls, and these are answered."""
-    return bool(reply.tool_calls) and not reply.text and _after_tools(prompt)
-
-
-def without_answered_calls(reply: Reply, prompt: Prompt) -> Reply:
-    """Return a scripted reply without its calls if these are answered; else it would call for ever."""
-    if not reply.tool_calls or not _after_tools(prompt):
-        return reply
-    contents = [part for part in reply.parts if isinstance(part, (Reasoning, Text))]
-    return replace(reply, parts=contents, frames=None, rule=f"{reply.rule}, its calls answered")
-
-
 def is_to_be_summarised(prompt: Prompt) -> bool:
     """Return whether a program hands over a conversation for a summary, so that it is not obeyed."""
-    asked = (message.content for message in prompt.messages if message.role == "system")
-    return (_wants_summary(prompt.format) or any(map(_ASKS.search, asked))) and bool(_turns(prompt))
-
-
-def _after_tools(prompt: Prompt) -> bool:
-    return bool(prompt.messages) and prompt.messages[-1].role == "tool"
+    return _wants_summary(prompt, _system(prompt)) and bool(_turns(prompt))
 
 
 def _echoing(kind: type[Text] | type[Reasoning], message: str) -> list[Part]:
@@ -100,19 +75,17 @@ def _echoing(kind: type[Text] | type[Reasoning], message: str) -> list[Part]:
 
 
 def _shaped(prompt: Prompt, summary: tuple[str, list[str]] | None) -> Any:
-    """Return a value that the format allows."""
     if not isinstance(prompt.format, dict):
         return {"response": f"{hash_sized(prompt.user_text)} {prompt.user_text}".rstrip()}
     made = instance(prompt.format, stable_hash(prompt.user_text))
-    if summary is None or not _wants_summary(prompt.format) or not isinstance(made, dict):
+    if summary is None or not _has_summary(prompt.format) or not isinstance(made, dict):
         return made
     return {**made, "summary": summary[0], "topics": summary[1]}
 
 
 def _summarised(prompt: Prompt) -> tuple[str, list[str]] | None:
     """Return a summary and its topics; None if the prompt wants none or has no conversation."""
-    wanted = _wants_summary(prompt.format) or any(map(_asks, _instructions(prompt)))
-    turns = _turns(prompt) if wanted else []
+    turns = _turns(prompt) if _wants_summary(prompt, _instructions(prompt)) else []
     if not turns:
         return None
     words = [word for _, text in turns for word in _WORD.findall(text.lower()) if word not in _COMMON]
@@ -120,27 +93,29 @@ def _summarised(prompt: Prompt) -> tuple[str, list[str]] | None:
     return " ".join(f"{speaker.capitalize()}: {_first_sentence(text)}" for speaker, text in turns), topics
 
 
-def _wants_summary(schema: Any) -> bool:
-    """Return whether the schema has a string `summary` and an array `topics`."""
-    properties = schema.get("properties") if isinstance(schema, Mapping) else None
-    wanted = [properties.get(name) for name in ("summary", "topics")] if isinstance(properties, Mapping) else []
-    return [one.get("type") for one in wanted if isinstance(one, Mapping)] == ["string", "array"]
+def _wants_summary(prompt: Prompt, instructions: list[str]) -> bool:
+    """Return whether the format or an instruction asks for a summary. Few contain the word, and the search is slow."""
+    return _has_summary(prompt.format) or any("ummar" in one.lower() and _ASKS.search(one) for one in instructions)
 
 
-def _asks(message: Message) -> bool:
-    """Return whether the message asks for a summary. Few contain the word, and the search is slow."""
-    return "ummar" in message.content.lower() and _ASKS.search(message.content) is not None
+def _has_summary(schema: Any) -> bool:
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    wanted = [properties.get(name) for name in ("summary", "topics")] if isinstance(properties, dict) else []
+    return [one.get("type") for one in wanted if isinstance(one, dict)] == ["string", "array"]
 
 
-def _instructions(prompt: Prompt) -> list[Message]:
-    last = [prompt.messages[prompt.last_user]] if prompt.last_user >= 0 else []
-    return [message for message in prompt.messages if message.role == "system"] + last
+def _system(prompt: Prompt) -> list[str]:
+    return [message.content for message in prompt.messages if message.role == "system"]
+
+
+def _instructions(prompt: Prompt) -> list[str]:
+    return [*_system(prompt), prompt.user_text]
 
 
 def _turns(prompt: Prompt) -> list[tuple[str, str]]:
     """Return speakers and texts: those that an instruction quotes, else those of the messages before the last one."""
-    for message in reversed(_instructions(prompt)):
-        quoted = [(speaker, text.strip()) for speaker, text in _TURN.findall(message.content) if text.strip()]
+    for instruction in reversed(_instructions(prompt)):
+        quoted = [(speaker, text.strip()) for speaker, text in _TURN.findall(instruction) if text.strip()]
         if quoted:
             return quoted
     before = prompt.messages[: max(prompt.last_user, 0)]
@@ -188,10 +163,12 @@ def _emoji(topic: str) -> str:
 
 def _filled(key: str, example: Any, text: str) -> Any:
     topic = _topic(text)
-    words = re.findall(r"[^\W\d_]{3,}", topic) or ["Chat"]
     if key == "text":
-        return _completion(text)
+        texts = _TEXT.findall(text)
+        begun = texts[-1].strip() if texts else ""
+        return next((phrase for start, phrase in AUTOCOMPLETE.items() if begun.endswith(start)), lorem(TITLE_WORDS))
     if isinstance(example, list):
+        words = re.findall(r"[^\W\d_]{3,}", topic) or ["Chat"]
         return [_one_of(key, index, topic, words) for index in range(len(example) or 1)]
     if not isinstance(example, str):
         return example
@@ -199,17 +176,12 @@ def _filled(key: str, example: Any, text: str) -> Any:
 
 
 def _one_of(key: str, index: int, topic: str, words: list[str]) -> str:
+    word = words[index % len(words)]
     if key == "tags":
-        return words[index % len(words)].capitalize() if index < len(words) else f"{words[0].capitalize()} {index + 1}"
+        return word.capitalize() if index < len(words) else f"{words[0].capitalize()} {index + 1}"
     if key == "follow_ups":
-        return f"What else about {words[index % len(words)]} ({index + 1})?"
-    return topic if index == 0 else f"{topic} {words[index % len(words)]}"
-
-
-def _completion(text: str) -> str:
-    texts = _TEXT.findall(text)
-    begun = texts[-1].strip() if texts else ""
-    return next((phrase for start, phrase in AUTOCOMPLETE.items() if begun.endswith(start)), lorem(TITLE_WORDS))
+        return f"What else about {word} ({index + 1})?"
+    return f"{topic} {word}" if index else topic
 
 
 def _topic(text: str) -> str:
@@ -220,7 +192,6 @@ def _topic(text: str) -> str:
 
 
 def _calls(tools: Any, topic: str) -> list[dict[str, Any]]:
-    """Return calls of the tools that the user names."""
     found = []
     for tool in tools if isinstance(tools, list) else ():
         function = tool.get("function", tool) if isinstance(tool, dict) else None

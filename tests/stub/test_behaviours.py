@@ -123,7 +123,11 @@ class Clock:
 
 async def played(reply: Reply) -> list[tuple[float, Piece]]:
     clock = Clock()
-    return [(clock.time, piece) async for batch in paced(pieces(reply), clock, 1) for piece in batch]
+    return [
+        (clock.time, piece)
+        async for batch in paced(pieces(reply), 1, now=clock.now, sleep=clock.sleep)
+        for piece in batch
+    ]
 
 
 @pytest.mark.parametrize("model", ["token-stream", "chunky-stream", "slow-stream"])

@@ -61,6 +61,8 @@ ENTRY = "models:\n  a:\n    - _default: "
         ("models:\n  a:\n    - _model: {capabilities: [fly]}", 3, "completion or tools"),
         ("models:\n  a:\n    - _model: {parameters: {num_ctx: lots}}", 3, "a whole number"),
         ("models:\n  a:\n    - _model: {modified_at: yesterday}", 3, "a moment like 2026-01-15T09:00:00Z"),
+        ("models:\n  a:\n    - _model: {modified_at: '2026-13-01T09:00:00Z'}", 3, "a moment like 2026-01-15T09:00:00Z"),
+        ("models:\n  a:\n    - _model: {parameter_size: big}", 3, "a size like 8.0B, found 'big'"),
         ("recordings: nowhere", 1, "a folder of recordings, found none at"),
         ("models:\n  a: [", 2, "YAML"),
         ("models:\n  a:\n    - é\x01", 3, "YAML"),

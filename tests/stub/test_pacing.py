@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import pytest
+from anyio.lowlevel import checkpoint
+
 from mochi_stub import Failure, Gate, Reasoning, Reply, Text, ToolCall, ToolCalls
 from mochi_stub.chunks import MAX_BATCH, Piece, paced, pieces
 from mochi_stub.lorem import lorem
@@ -23,7 +28,10 @@ class Clock:
 
 async def played(reply: Reply, clock: Clock, speed: float = 1.0) -> list[tuple[float, list[Piece]]]:
     """When each batch came, in seconds after the start, and what was in it."""
-    return [(round(clock.time - 100, 6), batch) async for batch in paced(pieces(reply), clock, speed)]
+    return [
+        (round(clock.time - 100, 6), batch)
+        async for batch in paced(pieces(reply), speed, now=clock.now, sleep=clock.sleep)
+    ]
 
 
 async def test_five_words_are_sent_every_tenth_of_a_second() -> None:
@@ -67,7 +75,8 @@ async def test_gate_delays_the_chunks_after_it() -> None:
 
     async def play() -> list[float]:
         moments = []
-        async for _ in paced(pieces(Reply([Text(lorem(5)), gate, Text(lorem(5))])), clock, 1):
+        gated = pieces(Reply([Text(lorem(5)), gate, Text(lorem(5))]))
+        async for _ in paced(gated, 1, now=clock.now, sleep=clock.sleep):
             moments.append(round(clock.time - 100, 6))
             clock.time += 60 if len(moments) == 1 else 0
             gate.open()
@@ -76,13 +85,29 @@ async def test_gate_delays_the_chunks_after_it() -> None:
     assert await play() == [0.1, 60.1]
 
 
+def test_gate_can_be_opened_after_its_server_has_ended(caplog: pytest.LogCaptureFixture) -> None:
+    gate = Gate()
+
+    async def leave() -> None:
+        waiting = asyncio.ensure_future(gate.wait())
+        await checkpoint()
+        waiting.cancel()
+        await asyncio.wait({waiting})
+
+    asyncio.run(leave())
+    gate.open()
+    gate.open()
+    asyncio.run(gate.wait())
+    assert caplog.records == []
+
+
 async def test_stream_lasts_until_its_planned_end() -> None:
     clock = Clock()
 
     async def play(speed: float) -> list[float]:
         begun = clock.time
-        end = 3_000_000_000
-        return [round(clock.time - begun, 6) async for _ in paced(pieces(Reply([Text(lorem(5))])), clock, speed, end)]
+        batches = paced(pieces(Reply.of(lorem(5))), speed, 3_000_000_000, now=clock.now, sleep=clock.sleep)
+        return [round(clock.time - begun, 6) async for _ in batches]
 
     assert await play(2) == [0.05]
     assert clock.time == 101.5

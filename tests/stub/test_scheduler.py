@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from http.client import HTTPConnection
 from typing import Any
 
 import pytest
+from anyio.lowlevel import checkpoint
 
 from mochi_stub import Gate, Machine, Model, Prompt, Reply, StubServer, Text
 from mochi_stub.scheduler import Need, Scheduler
@@ -204,6 +206,19 @@ def test_disconnect_leaves_the_slot_queue_at_once(parallel: int) -> None:
         assert state(stub)["waiting"] == 0
         held.gate.open()
         assert send_message(stub, "now", "a").status == 200
+
+
+async def test_place_given_to_a_cancelled_request_goes_to_the_next_one() -> None:
+    scheduler = Scheduler(Machine(parallel=1))
+    running = scheduler.take(Need(A))
+    assert running is not None
+    first, second = (asyncio.ensure_future(scheduler.acquire(Need(A))) for _ in range(2))
+    await checkpoint()
+    assert scheduler.waiting == 2
+    running.release()
+    first.cancel()
+    (await second).release()
+    assert scheduler.take(Need(A)) is not None
 
 
 @pytest.mark.parametrize("stream", [True, False])
