@@ -1,15 +1,13 @@
 """The synchronous client of Ollama."""
 
 import asyncio
-import queue
 from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import aclosing
 from functools import wraps
 from typing import Concatenate, TypeVar
 
 from typing_extensions import ParamSpec
 
-from mochi_server.blocking import BlockingClient, blocking
+from mochi_server.blocking import BlockingClient, blocking, run
 from mochi_server.ollama.async_client import AsyncOllamaClient
 
 P = ParamSpec("P")
@@ -21,21 +19,16 @@ def _iterating(
 ) -> Callable[Concatenate["OllamaClient", P], Generator[T, None, None]]:
     @wraps(method)
     def iterate(self: "OllamaClient", /, *args: P.args, **kwargs: P.kwargs) -> Generator[T, None, None]:
-        items: queue.SimpleQueue[tuple[T] | None] = queue.SimpleQueue()
+        items = method(self._client, *args, **kwargs)
 
-        async def receive() -> None:
-            async with aclosing(method(self._client, *args, **kwargs)) as received:
-                async for item in received:
-                    items.put((item,))
+        async def following() -> T | None:
+            return await anext(items, None)
 
-        receiving = asyncio.run_coroutine_threadsafe(receive(), self._loop)
-        receiving.add_done_callback(lambda _: items.put(None))
         try:
-            while (item := items.get()) is not None:
-                yield item[0]
-            receiving.result()
-        finally:
-            receiving.cancel()
+            while (item := run(following(), self._loop)) is not None:
+                yield item
+        finally:  # not waited for, because the garbage collector may run this in the thread of the loop
+            asyncio.run_coroutine_threadsafe(items.aclose(), self._loop)
 
     return iterate
 

@@ -6,13 +6,7 @@ from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
 
-from mochi_server.errors import (
-    AgentNotFound,
-    ContextOverflow,
-    MochiError,
-    Unauthorized,
-    ValidationFailed,
-)
+from mochi_server.errors import AgentNotFound, ContextOverflow, MochiError, Unauthorized, ValidationFailed
 
 _CODES = {
     Unauthorized.code: "invalid_api_key",

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -16,30 +15,13 @@ from mochi_server.openai.telling import Kind, Telling, besides, finish_reason, t
 DONE = b"[DONE]"
 
 
-@dataclass(frozen=True)
-class Head:
-    """What every chunk of a completion begins with. ``created`` is in seconds since 1970."""
-
-    id: str
-    model: str
-    created: int
-
-    @classmethod
-    def of(cls, run: Run, model: str) -> "Head":
-        """``model`` is the name that the client knows."""
-        return cls(f"chatcmpl-{run.run_id}", model, int(time.time()))
-
-    def shown(self, kind: str) -> dict[str, Any]:
-        return {"id": self.id, "object": kind, "created": self.created, "model": self.model}
-
-
-@dataclass
 class Chunks:
-    """A run as chunks, each as JSON. With ``wants_usage`` the last of them tells the tokens."""
+    """A run as chunks, each as JSON. With ``wants_usage`` the last of them counts the tokens."""
 
-    head: Head
-    telling: Telling
-    wants_usage: bool
+    def __init__(self, run: Run, model: str, *, wants_usage: bool) -> None:
+        self._head = _head(run, model, "chat.completion.chunk") | ({"usage": None} if wants_usage else {})
+        self._telling = Telling.of(run)
+        self._wants_usage = wants_usage
 
     def opening(self) -> Iterator[bytes]:
         """Before anything is said."""
@@ -47,7 +29,7 @@ class Chunks:
 
     def of(self, batch: Batch) -> Iterator[bytes]:
         """What a batch of events says."""
-        for kind, text in self.telling.pieces(batch):
+        for kind, text in self._telling.pieces(batch):
             yield self._chunk(_delta(kind, text))
 
     def closing(self, run: Run) -> Iterator[bytes]:
@@ -57,22 +39,19 @@ class Chunks:
         else:
             for index, call in enumerate(tool_calls(run.result)):
                 yield self._chunk({"tool_calls": [{"index": index, **call}]})
-            yield self._chunk({}, finish_reason(run.result), mochi=besides(run.result, self.telling))
-            if self.wants_usage:
-                yield orjson.dumps(self._shown([]) | {"usage": usage(run.result)})
+            yield self._chunk({}, finish_reason(run.result), mochi=besides(run.result, self._telling))
+            if self._wants_usage:
+                yield orjson.dumps(self._head | {"choices": [], "usage": usage(run.result)})
         yield DONE
 
     def _chunk(self, delta: dict[str, Any], finish: str | None = None, **more: Any) -> bytes:
-        return orjson.dumps(self._shown([{"index": 0, "delta": delta, "finish_reason": finish}]) | more)
-
-    def _shown(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
-        shown = self.head.shown("chat.completion.chunk") | {"choices": choices}
-        return shown | {"usage": None} if self.wants_usage else shown
+        choices = [{"index": 0, "delta": delta, "finish_reason": finish}]
+        return orjson.dumps(self._head | {"choices": choices} | more)
 
 
-async def whole(run: Run, head: Head) -> bytes:
+async def whole(run: Run, model: str) -> bytes:
     """Wait for a run's end; the completion as JSON. Raises the error that ended the run, if one did."""
-    telling = Telling.of(run)
+    head, telling = _head(run, model, "chat.completion"), Telling.of(run)
     said: dict[Kind, list[str]] = {"content": [], "reasoning": []}
     async for batch in run.listen():
         for kind, text in telling.pieces(batch) if batch is not None else ():
@@ -86,7 +65,12 @@ async def whole(run: Run, head: Head) -> bytes:
         "finish_reason": finish_reason(run.result),
     }
     ending = {"choices": [choice], "usage": usage(run.result), "mochi": besides(run.result, telling)}
-    return orjson.dumps(head.shown("chat.completion") | ending)
+    return orjson.dumps(head | ending)
+
+
+def _head(run: Run, model: str, kind: str) -> dict[str, Any]:
+    """Return the fields that every response begins with. ``model`` is the name that the client knows."""
+    return {"id": f"chatcmpl-{run.run_id}", "object": kind, "created": int(time.time()), "model": model}
 
 
 def _message(turn: TurnResult, content: str, reasoning: str) -> dict[str, Any]:
