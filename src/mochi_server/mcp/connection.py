@@ -4,27 +4,30 @@ Importing this takes a second and needs the extra ``mcp``.
 """
 
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
+import httpx2
 import mcp_types
 from mcp import Client, MCPError
 from mcp.client import Transport
+from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
 from pydantic_core import to_json
 
 from mochi_server import __version__
-from mochi_server.mcp.config import LocalServer, ServerConfig
+from mochi_server.mcp.config import MAX_MESSAGE_BYTES, LocalServer, RemoteServer, ServerConfig, TooLarge
 from mochi_server.mcp.described import Described, describe
-from mochi_server.mcp.http import http
 from mochi_server.mcp.stdio import stdio
+from mochi_server.ollama.requests import is_loopback
 from mochi_server.tools.execution import Raised
 
 if TYPE_CHECKING:
     from mochi_server.mcp.server import McpSession
 
+_CONNECT_SECONDS = 10
 _MAX_TOOLS = 1000
 _ENDED = frozenset({mcp_types.CONNECTION_CLOSED, mcp_types.INVALID_REQUEST})
 """Codes after which no call succeeds: to a server that lost the session, each request is invalid."""
@@ -94,9 +97,7 @@ async def connect(server: ServerConfig, cwd: str | None, session: "McpSession") 
 
     is_remote = not isinstance(server, LocalServer)
     streams: AbstractAsyncContextManager[object] = (
-        stdio(server, cwd, session.log, session.end)
-        if isinstance(server, LocalServer)
-        else http(server, session.refuse)
+        stdio(server, cwd, session.log, session.end) if isinstance(server, LocalServer) else _http(server, session)
     )
     client = Client(
         cast("Transport", streams),
@@ -111,6 +112,52 @@ async def connect(server: ServerConfig, cwd: str | None, session: "McpSession") 
             tasks.start_soon(connection.watch_tools)
         yield connection
         tasks.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def _http(server: RemoteServer, session: "McpSession") -> AsyncGenerator[object, None]:
+    """Yield the streams to a server over HTTP, with limits that the transport of the SDK does not have.
+
+    Raises ``httpx2.HTTPError``, and ``ValueError`` for an invalid URL or header.
+    """
+
+    async def check(response: httpx2.Response) -> None:
+        if response.is_error:
+            session.refused_status = response.status_code
+        if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
+            assert isinstance(response.stream, httpx2.AsyncByteStream)  # noqa: S101 - of an asynchronous client
+            response.stream = _Limited(response.stream)
+
+    async with (
+        httpx2.AsyncClient(
+            # A compressed response could have any size.
+            headers={"Accept-Encoding": "identity", **server.headers},
+            # The caller limits the time of a response.
+            timeout=httpx2.Timeout(_CONNECT_SECONDS, read=None),
+            trust_env=not is_loopback(httpx2.URL(server.url).host),
+            event_hooks={"response": [check]},
+        ) as client,
+        streamable_http_client(server.url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES) as streams,
+    ):
+        yield streams
+
+
+class _Limited(httpx2.AsyncByteStream):
+    """A response body with a size limit. The SDK limits only the events of a stream."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
+        self._stream = stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for chunk in self._stream:
+            size += len(chunk)
+            if size > MAX_MESSAGE_BYTES:
+                raise httpx2.StreamError(str(TooLarge()))
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
 
 
 def _text_of(result: mcp_types.CallToolResult) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -74,7 +73,7 @@ class McpServers:
                 told.append("there is a group of that name; its tools are to be enabled one by one")
             tools |= found
             problems += [Problem(name, f"MCP server: {message}") for message in told]
-        return ToolCatalogue(MappingProxyType(tools), MappingProxyType(groups), tuple(problems))
+        return ToolCatalogue(tools, groups, tuple(problems))
 
     async def aclose(self) -> None:
         """Close all connections, and end the servers that were started here."""

@@ -1,6 +1,6 @@
 """What a run says, as a client of OpenAI's API hears it: pieces of text and of reasoning, then how it ended."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -30,6 +30,7 @@ _SAID: dict[bytes, Kind] = {ContentDelta.type.encode(): "content", ThinkingDelta
 _PLANNING, _EXECUTION = AgentPlanning.type.encode(), AgentExecution.type.encode()
 _NEXT_ROUNDS = {ToolContinuationStart.type.encode(), AgentStart.type.encode(), AgentToolResult.type.encode()}
 _SNAPSHOT = Snapshot.type.encode()
+_SNAPSHOT_FIELDS: dict[Kind, str] = {"reasoning": "thinking", "content": "content"}
 _NOTICES = {TurnWarning.type.encode(): "warning", ContextCompacted.type.encode(): "context_compacted"}
 _NOBODY = b""
 
@@ -58,30 +59,26 @@ class Telling:
         """What the batch says."""
         for _, event, payload in batch.events():
             if (kind := _SAID.get(event)) is not None:
-                yield from self._say(kind, event, self._new(kind, orjson.loads(payload)["content"]))
+                yield from self._say_new(kind, event, orjson.loads(payload)["content"])
             elif event in (_PLANNING, _EXECUTION):
-                yield from self._said_by_agent(event, orjson.loads(payload)["content"])
+                text = orjson.loads(payload)["content"]
+                if not text:
+                    self._end_round()
+                is_answer = self.agent_answers and event == _EXECUTION
+                yield from self._say("content" if is_answer else "reasoning", event, text)
             elif event in _NEXT_ROUNDS:
                 self._end_round()
             elif event == _SNAPSHOT:
-                yield from self._all(orjson.loads(payload))
+                snapshot = orjson.loads(payload)
+                for kind, name in _SNAPSHOT_FIELDS.items():
+                    speaker, new = self._speakers.get(kind, _NOBODY), snapshot[name][self._told[kind] :]
+                    yield from self._say_new(kind, speaker, new)
             elif event in _NOTICES:
                 self.notices.append({"type": _NOTICES[event], **orjson.loads(payload)})
 
-    def _said_by_agent(self, event: bytes, text: str) -> Iterator[Piece]:
-        if not text:
-            self._end_round()
-        yield from self._say("content" if self.agent_answers and event == _EXECUTION else "reasoning", event, text)
-
-    def _all(self, snapshot: Mapping[str, str]) -> Iterator[Piece]:
-        kinds: tuple[tuple[Kind, str], ...] = (("reasoning", "thinking"), ("content", "content"))
-        for kind, said in kinds:
-            new = self._new(kind, snapshot[said][self._told[kind] :])
-            yield from self._say(kind, self._speakers.get(kind, _NOBODY), new)
-
-    def _new(self, kind: Kind, text: str) -> str:
+    def _say_new(self, kind: Kind, speaker: bytes, text: str) -> Iterator[Piece]:
         self._told[kind] += len(text)
-        return text
+        yield from self._say(kind, speaker, text)
 
     def _end_round(self) -> None:
         self._speakers = dict.fromkeys(self._speakers, _NOBODY)

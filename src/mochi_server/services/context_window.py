@@ -34,9 +34,6 @@ IMAGE_TOKENS = 768
 """What Ollama itself takes an image for when it fits a prompt; models take from 256 to some thousands."""
 _HISTORY_KEPT = 10
 
-LoadedWindows = Callable[[], Awaitable[Mapping[str, int]]]
-"""Windows that models are loaded with now, by qualified name."""
-
 
 @dataclass(frozen=True, slots=True)
 class WindowDecision:
@@ -83,12 +80,13 @@ async def nothing_loaded() -> Mapping[str, int]:
 class WindowRegistry:
     """The windows of one Ollama's models. With ``dynamic`` false only users choose any.
 
+    ``loaded`` returns the windows that models are loaded with now, by qualified name.
     ``on_adjusted`` is called with the reason when a session gets another window.
     """
 
     def __init__(
         self,
-        loaded: LoadedWindows = nothing_loaded,
+        loaded: Callable[[], Awaitable[Mapping[str, int]]] = nothing_loaded,
         *,
         dynamic: bool = True,
         on_adjusted: Callable[[str], object] = lambda _: None,
