@@ -1,7 +1,4 @@
-"""One connection by the official SDK, opened and closed by the task that uses it as a context manager.
-
-Importing this takes a second and needs the extra ``mcp``.
-"""
+"""One connection by the official SDK. Importing this takes a second and needs the extra ``mcp``."""
 
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator

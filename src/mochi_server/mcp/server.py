@@ -1,7 +1,4 @@
-"""One MCP server. A task opens, uses and closes each of its connections.
-
-Every error in that task is a problem of this server and does not affect others.
-"""
+"""One MCP server. A task opens, uses and closes each of its connections; its errors are problems of the server."""
 
 import asyncio
 import logging
@@ -105,7 +102,7 @@ class McpServer:
         self._config = config
         self._cwd = str(directory / config.cwd) if isinstance(config, LocalServer) and config.cwd else None
         self._secrets = Secrets(value for value in config.secrets() if len(value) >= _SHORTEST_SECRET)
-        self._session = McpSession(name, self._secrets)
+        self.session = McpSession(name, self._secrets)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._calls = 0
         self._is_retired = False
@@ -113,25 +110,20 @@ class McpServer:
     @property
     def problems(self) -> list[str]:
         """The current problems, without secrets."""
-        return [*filter(None, [self._session.problem]), *self._tool_problems]
-
-    @property
-    def opened(self) -> "asyncio.Future[Connection | None]":
-        """Done when the newest attempt to connect has succeeded or failed."""
-        return self._session.opened
+        return [*filter(None, [self.session.problem]), *self._tool_problems]
 
     def start(self) -> None:
         """Begin to connect. Later calls reconnect if necessary."""
-        self._spawn(self._run(self._session))
+        self._spawn(self._run(self.session))
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> str:
         """Call a tool, over a new connection if the last one has ended. Raises ``Raised``."""
         self._calls += 1
         try:
-            if self._session.ended:
-                self._session = McpSession(self.name, self._secrets)
+            if self.session.ended:
+                self.session = McpSession(self.name, self._secrets)
                 self.start()
-            session = self._session
+            session = self.session
             connection = await asyncio.shield(session.opened)
             if connection is None:
                 raise Raised(f"the MCP server {self.name} cannot be reached: {session.problem}")

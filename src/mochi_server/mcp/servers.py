@@ -35,21 +35,18 @@ class McpServers:
     def __init__(self, directory: Path, reserved: Iterable[str] = ()) -> None:
         self._directory = directory
         self._reserved = RESERVED_NAMES | set(reserved)
-        self._config: McpConfig | None = None
+        self.config = McpConfig()
+        """The content of the file when it was last read."""
+        self._is_open = False
         self._servers: dict[str, McpServer] = {}
         self._retired: list[McpServer] = []
         self._patient_until = 0.0
         self._changing = asyncio.Lock()
 
-    @property
-    def config(self) -> McpConfig:
-        """The content of the file when it was last read."""
-        return self._config or McpConfig()
-
     async def open(self) -> None:
         """Begin to connect, unless this was already done. Does not wait for the servers."""
         async with self._changing:
-            if self._config is None:
+            if not self._is_open:
                 await self._start()
 
     async def reload(self) -> None:
@@ -60,7 +57,7 @@ class McpServers:
     async def joined(self, own: ToolCatalogue) -> ToolCatalogue:
         """Return a catalogue with the tools, groups and problems of the servers; its own names take precedence."""
         await self.open()
-        pending = [server.opened for server in self._servers.values() if not server.opened.done()]
+        pending = [opened for server in self._servers.values() if not (opened := server.session.opened).done()]
         left = self._patient_until - asyncio.get_running_loop().time()
         if pending and left > 0:
             await asyncio.wait(pending, timeout=left)
@@ -79,14 +76,13 @@ class McpServers:
         """Close all connections, and end the servers that were started here."""
         async with self._changing:
             servers = [*self._servers.values(), *self._retired]
-            self._servers, self._retired, self._config = {}, [], McpConfig()
+            self._servers, self._retired, self.config, self._is_open = {}, [], McpConfig(), True
             await asyncio.gather(*(server.aclose() for server in servers))
 
     async def _start(self) -> None:
-        config = await anyio.to_thread.run_sync(read_config, self._directory)
-        old = self._servers
+        self.config = config = await anyio.to_thread.run_sync(read_config, self._directory)
+        self._is_open, old = True, self._servers
         self._servers = {name: McpServer(name, server, self._directory) for name, server in config.servers.items()}
-        self._config = config
         for problem in config.problems:
             logger.warning("%s in %s: %s", problem.name, self._directory, problem.message)
         self._patient_until = asyncio.get_running_loop().time() + PATIENCE_SECONDS

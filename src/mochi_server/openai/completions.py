@@ -10,7 +10,7 @@ from mochi_server.agents.library import AgentLibrary
 from mochi_server.agents.task import AgentTask
 from mochi_server.chat.run import Run
 from mochi_server.chat.runs import RunRegistry
-from mochi_server.chat.turn import Responder, TurnRequest, TurnResult
+from mochi_server.chat.turn import TurnRequest, TurnResult
 from mochi_server.errors import (
     AgentNotFound,
     ModelNotFound,
@@ -138,7 +138,10 @@ class Completions:
         if ask.session_id is None:
             await place.agent_chats.create(_conversation_with(agent, ask, session.session_id))
         else:
-            await _check_conversation(place.agent_chats, agent, ask.session_id)
+            if (await place.agent_chats.load(ask.session_id)).metadata.extra.get(OWNER) != agent.name:
+                raise SessionNotFound(ask.session_id)
+            async with place.agent_chats.hold(ask.session_id, run_id=new_id()):
+                pass  # raises SessionBusy
         task = AgentTask(
             agent,
             instruction,
@@ -146,7 +149,12 @@ class Completions:
             session_id=ask.session_id or session.session_id,
             policy=ask.policy or ToolExecutionPolicy.CONFIRM_DESTRUCTIVE,
         )
-        turn = TurnRequest(interactive=False, continues=True, responder=_responder_of(place.agents, task))
+
+        async def respond(publish: Publish) -> TurnResult:
+            result = await place.agents.execute(task, publish)
+            return TurnResult(stored=result.messages, failure=result.failure)
+
+        turn = TurnRequest(interactive=False, continues=True, responder=respond)
         return await self._begin(session, turn)
 
     async def _begin(
@@ -213,21 +221,3 @@ def _conversation_with(agent: AgentDefinition, ask: Ask, session_id: str) -> Cha
     session.metadata.extra[OWNER] = agent.name
     session.messages = [message for message in ask.messages[:-1] if message["role"] != "system"]
     return session
-
-
-async def _check_conversation(chats: SessionStore, agent: AgentDefinition, session_id: str) -> None:
-    """Raise ``SessionNotFound`` unless the session is a conversation with this agent, and ``SessionBusy``."""
-    if (await chats.load(session_id)).metadata.extra.get(OWNER) != agent.name:
-        raise SessionNotFound(session_id)
-    async with chats.hold(session_id, run_id=new_id()):
-        pass
-
-
-def _responder_of(service: AgentExecutionService, task: AgentTask) -> Responder:
-    """Return the agent as the responder of a turn."""
-
-    async def respond(publish: Publish) -> TurnResult:
-        result = await service.execute(task, publish)
-        return TurnResult(stored=result.messages, failure=result.failure)
-
-    return respond

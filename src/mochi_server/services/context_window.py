@@ -1,8 +1,6 @@
-"""How large a model's context window is: one answer per model, for whoever talks to it.
+"""Context windows, one for each model: Ollama reloads a model whenever two requests differ in ``num_ctx``.
 
-Ollama reloads a model whenever two callers disagree about ``num_ctx``, up or down, so nobody else may choose one.
-A window grows by doubling and never shrinks; a larger one that Ollama has loaded already is taken over. All sizes are
-in tokens, which only Ollama can count: how many characters a token has is learned from its counts, model by model.
+A window grows by doubling and never shrinks. All sizes are in tokens, estimated from Ollama's counts for the model.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -130,7 +128,12 @@ class WindowRegistry:
             window, reason = larger, "usage_threshold"
         entry.window = window
         if reason == "no_adjustment":
-            reason = _quiet_reason(model, previous_model, changed=stored not in (None, window))
+            if previous_model is None:
+                reason = "initial_setup"
+            elif qualified(previous_model) != qualified(model.name):
+                reason = "model_change"
+            elif stored not in (None, window):
+                reason = "adopted_loaded"
         return WindowDecision(window, reason, model.context_length, loaded)
 
     async def borrow(self, model: ModelInfo, need: int) -> int | None:
@@ -274,12 +277,3 @@ def _safe(model: ModelInfo) -> int:
 
 def _within(window: int, ceiling: int | None) -> int:
     return window if ceiling is None else min(window, ceiling)
-
-
-def _quiet_reason(model: ModelInfo, previous_model: str | None, *, changed: bool) -> str:
-    """Why a window is what it is when this request has not changed it."""
-    if previous_model is None:
-        return "initial_setup"
-    if qualified(previous_model) != qualified(model.name):
-        return "model_change"
-    return "adopted_loaded" if changed else "no_adjustment"

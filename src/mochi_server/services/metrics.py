@@ -1,8 +1,4 @@
-"""Metrics of a server, in the format of Prometheus.
-
-The methods are called when something has ended, never per token. The number of names from outside that become labels
-is limited.
-"""
+"""Metrics of a server, in the format of Prometheus. They are counted when something has ended, never per token."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar

@@ -1,8 +1,7 @@
-"""Execution of tools, apart from the server and with a timeout.
+"""Execution of tools with a timeout, each synchronous call in its own daemon thread.
 
-Each synchronous call has its own daemon thread. A hung tool therefore occupies one thread; it blocks neither file I/O
-nor the exit of the server. The thread of a call that timed out or was cancelled is lost until it returns. Other threads
-replace lost ones, up to a maximum in all.
+A hung tool therefore blocks neither file I/O nor the exit of the server. The thread of a call that timed out or was
+cancelled is lost until it returns; other threads replace it, up to a maximum in all.
 """
 
 import asyncio
