@@ -14,19 +14,9 @@ import httpx
 from typing_extensions import ParamSpec, Self, Unpack
 
 from mochi_server.blocking import BlockingClient, blocking
+from mochi_server.client import types
 from mochi_server.client.errors import error_of
 from mochi_server.client.streams import DELAYS, LOST, READ_SECONDS, AsyncStream, Backoff, Stream
-from mochi_server.client.types import (
-    ChatAnswer,
-    Confirmation,
-    Decided,
-    Picture,
-    RunStatus,
-    Session,
-    SessionDetail,
-    SessionOptions,
-    TurnOptions,
-)
 from mochi_server.constants import API_PREFIX
 from mochi_server.events import ToolConfirmationRequired
 
@@ -53,45 +43,54 @@ class AsyncMochiClient:
         delays: Sequence[float] = DELAYS,
         http: httpx.AsyncClient | None = None,
     ) -> None:
-        self._http = http or httpx.AsyncClient(**_settings(url, api_key))
+        if not url.startswith(("http://", "https://")):
+            raise ValueError(f"{url!r} is not an http:// or https:// URL")
+        self._http = http or httpx.AsyncClient(
+            base_url=url.rstrip("/") + API_PREFIX,
+            headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
+            trust_env=urlsplit(url).hostname not in ("localhost", "127.0.0.1", "::1"),  # no proxy for this machine
+            limits=httpx.Limits(),  # each stream uses a connection until it ends
+        )
         self._owned = http is None
         self._delays = delays
 
-    async def create_session(self, model: str, **options: Unpack[SessionOptions]) -> Session:
+    async def create_session(self, model: str, **options: Unpack[types.SessionOptions]) -> types.Session:
         """Create a session. ``MODEL_NOT_FOUND`` when Ollama does not have the model."""
-        return await self._send(Session, "POST", "/sessions", json={"model": model, **options})
+        return await self._send(types.Session, "POST", "/sessions", json={"model": model, **options})
 
-    async def list_sessions(self, q: str | None = None, *, limit: int | None = None, offset: int = 0) -> list[Session]:
+    async def list_sessions(
+        self, q: str | None = None, *, limit: int | None = None, offset: int = 0
+    ) -> list[types.Session]:
         """List sessions, the last changed first: all, or those whose title and messages contain every word of ``q``."""
         params = _given(q=q, limit=limit, offset=offset or None)
-        return (await self._send(dict[str, list[Session]], "GET", "/sessions", params=params))["sessions"]
+        return (await self._send(dict[str, list[types.Session]], "GET", "/sessions", params=params))["sessions"]
 
-    async def get_session(self, session_id: str) -> SessionDetail:
+    async def get_session(self, session_id: str) -> types.SessionDetail:
         """Get a session with its messages."""
-        return await self._send(SessionDetail, "GET", _session(session_id))
+        return await self._send(types.SessionDetail, "GET", _session(session_id))
 
-    async def set_title(self, session_id: str, title: str | None) -> Session:
+    async def set_title(self, session_id: str, title: str | None) -> types.Session:
         """Set the title of a session; None returns to the generated one."""
-        return await self._send(Session, "PATCH", _session(session_id), json={"title": title})
+        return await self._send(types.Session, "PATCH", _session(session_id), json={"title": title})
 
     async def fork_session(
         self, session_id: str, message_index: int | None = None, *, message_id: str | None = None
-    ) -> SessionDetail:
+    ) -> types.SessionDetail:
         """Create a session with the messages up to one of this session, by default the last.
 
         ``INVALID_MESSAGE_INDEX`` when there is no such message, or when it is inside a round of tool calls.
         """
         body = _given(message_index=message_index, message_id=message_id)
-        return await self._send(SessionDetail, "POST", f"{_session(session_id)}/fork", json=body)
+        return await self._send(types.SessionDetail, "POST", f"{_session(session_id)}/fork", json=body)
 
     async def export_session(self, session_id: str, format: Literal["json", "markdown"] = "json") -> bytes:
         """Export a session as a file: JSON, which can be imported, or Markdown."""
         return await self._send(bytes, "GET", f"{_session(session_id)}/export", params={"format": format})
 
-    async def import_sessions(self, data: bytes) -> list[Session]:
+    async def import_sessions(self, data: bytes) -> list[types.Session]:
         """Store the sessions of an exported file, of this server or of Open WebUI, under new IDs: all or none."""
         headers = {"Content-Type": "application/json"}
-        kind, path = dict[str, list[Session]], "/sessions/import"
+        kind, path = dict[str, list[types.Session]], "/sessions/import"
         return (await self._send(kind, "POST", path, content=data, headers=headers, read_seconds=None))["sessions"]
 
     async def delete_session(self, session_id: str) -> None:
@@ -105,15 +104,17 @@ class AsyncMochiClient:
         *,
         wait_for_confirmation: bool = False,
         idempotency_key: str | None = None,
-        **options: Unpack[TurnOptions],
-    ) -> ChatAnswer:
+        **options: Unpack[types.TurnOptions],
+    ) -> types.ChatAnswer:
         """Send a message and return the complete answer. Without a message, regenerate the last answer.
 
         Tool calls that need approval are denied, unless ``wait_for_confirmation`` is set and a client approves them.
         """
         body = {**_turn(message, options), "wait_for_confirmation": wait_for_confirmation}
         headers = _key(idempotency_key)
-        return await self._send(ChatAnswer, "POST", _chat(session_id), json=body, headers=headers, read_seconds=None)
+        return await self._send(
+            types.ChatAnswer, "POST", _chat(session_id), json=body, headers=headers, read_seconds=None
+        )
 
     def stream(
         self,
@@ -121,7 +122,7 @@ class AsyncMochiClient:
         message: str | None = None,
         *,
         idempotency_key: str | None = None,
-        **options: Unpack[TurnOptions],
+        **options: Unpack[types.TurnOptions],
     ) -> AsyncStream:
         """Send a message and iterate over the events of the answer, ``Done`` the last.
 
@@ -148,7 +149,7 @@ class AsyncMochiClient:
         arguments: dict[str, Any] | None = None,
         reason: str | None = None,
         remember: Literal["once", "session"] = "once",
-    ) -> Decided:
+    ) -> types.Decided:
         """Approve or deny a call. ``call`` is the event that requires approval, or its ``confirmation_id``.
 
         ``arguments`` replace those of the model, the model receives the ``reason``, ``remember="session"`` decides for
@@ -157,20 +158,20 @@ class AsyncMochiClient:
         confirmation_id = call if isinstance(call, str) else call.confirmation_id
         body = {"confirmation_id": confirmation_id, "approved": approved, "remember": remember}
         body |= _given(arguments=arguments, reason=reason)
-        return await self._send(Decided, "POST", f"{_chat(session_id)}/confirm-tool", json=body)
+        return await self._send(types.Decided, "POST", f"{_chat(session_id)}/confirm-tool", json=body)
 
-    async def list_confirmations(self, session_id: str) -> list[Confirmation]:
+    async def list_confirmations(self, session_id: str) -> list[types.Confirmation]:
         """List the calls that wait for approval, oldest first."""
         path = f"{_chat(session_id)}/confirmations"
-        return (await self._send(dict[str, list[Confirmation]], "GET", path))["confirmations"]
+        return (await self._send(dict[str, list[types.Confirmation]], "GET", path))["confirmations"]
 
-    async def stop(self, session_id: str) -> RunStatus:
+    async def stop(self, session_id: str) -> types.RunStatus:
         """Stop the running turn, if there is one, and keep its text."""
-        return await self._send(RunStatus, "POST", f"{_chat(session_id)}/stop")
+        return await self._send(types.RunStatus, "POST", f"{_chat(session_id)}/stop")
 
-    async def get_run(self, session_id: str) -> RunStatus:
+    async def get_run(self, session_id: str) -> types.RunStatus:
         """Get the state of the running or latest turn."""
-        return await self._send(RunStatus, "GET", f"{_chat(session_id)}/run")
+        return await self._send(types.RunStatus, "GET", f"{_chat(session_id)}/run")
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -249,26 +250,14 @@ def _result(kind: type[T], response: httpx.Response) -> T:
         raise error_of(response.status_code, response.content) from error
 
 
-def _settings(url: str, api_key: str | None) -> dict[str, Any]:
-    """Return the arguments of an ``httpx`` client of a server. Raises ``ValueError`` for an invalid URL."""
-    if not url.startswith(("http://", "https://")):
-        raise ValueError(f"{url!r} is not an http:// or https:// URL")
-    return {
-        "base_url": url.rstrip("/") + API_PREFIX,
-        "headers": {"Authorization": f"Bearer {api_key}"} if api_key else {},
-        "trust_env": urlsplit(url).hostname not in ("localhost", "127.0.0.1", "::1"),  # no proxy for this machine
-        "limits": httpx.Limits(),  # each stream uses a connection until it ends
-    }
-
-
-def _turn(message: str | None, options: TurnOptions) -> dict[str, Any]:
+def _turn(message: str | None, options: types.TurnOptions) -> dict[str, Any]:
     body = {"on_disconnect": "continue", **options, **_given(message=message)}
     if images := options.get("images"):
         body["images"] = [_encoded(image) for image in images]
     return body
 
 
-def _encoded(image: Picture) -> str:
+def _encoded(image: types.Picture) -> str:
     """Encode an image as base64. Raises OSError for a file that cannot be read."""
     data = Path(image).read_bytes() if isinstance(image, os.PathLike) else image
     return data if isinstance(data, str) else b64encode(data).decode()

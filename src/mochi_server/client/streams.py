@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import anyio
@@ -24,13 +25,13 @@ LOST = (httpx.TransportError, Unavailable)
 _UNKNOWN_TURN = "The server no longer knows the turn; the session has what was stored of it."
 
 
+@dataclass
 class Backoff:
     """Delays after successive failures."""
 
-    def __init__(self, delays: Sequence[float]) -> None:
-        self._delays = delays
-        self._failures = 0
-        self._was_connected = False
+    delays: Sequence[float]
+    _failures: int = 0
+    _was_connected: bool = False
 
     def reset(self) -> None:
         """Start over after a success."""
@@ -40,10 +41,10 @@ class Backoff:
         """Return seconds. Raises ``ConnectionFailed`` after the last delay, or if there never was a connection."""
         if not isinstance(error, httpx.ConnectError):
             self._was_connected = True
-        if not self._was_connected or self._failures >= len(self._delays):
+        if not self._was_connected or self._failures >= len(self.delays):
             raise ConnectionFailed(f"The connection to the server is lost: {error or 'it was closed'}") from error
         self._failures += 1
-        return self._delays[self._failures - 1]
+        return self.delays[self._failures - 1]
 
 
 class AsyncStream(AsyncIterator[StreamEvent]):
@@ -99,7 +100,8 @@ class AsyncStream(AsyncIterator[StreamEvent]):
             lost = None
             try:
                 async with http.stream(url=url, timeout=READ_SECONDS, **self._request()) as response:
-                    if not _has_events(response):
+                    kind = response.headers.get("Content-Type", "")
+                    if response.status_code != 200 or not kind.startswith("text/event-stream"):
                         self._end(response.status_code, await response.aread())
                     parser = Parser()
                     async for data in response.aiter_bytes():
@@ -183,7 +185,3 @@ class Stream(Iterator[StreamEvent]):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _has_events(response: httpx.Response) -> bool:
-    return response.status_code == 200 and response.headers.get("Content-Type", "").startswith("text/event-stream")

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 import anyio
@@ -17,9 +17,6 @@ from mochi_server.mcp.server import McpServer
 from mochi_server.tools.discovery import RESERVED_NAMES, Tool, ToolCatalogue
 from mochi_server.tools.execution import Raised, shortened
 from mochi_server.tools.loader import Problem
-
-if TYPE_CHECKING:
-    from mochi_server.mcp.described import Described
 
 logger = logging.getLogger(__name__)
 
@@ -103,17 +100,14 @@ class McpServers:
             if name is None:
                 problems.append(f"its tool {shortened(described.name, 100)!r} can have no name here")
             else:
-                found[name] = self._tool(name, server.name, described)
+                found[name] = Tool(
+                    name,
+                    partial(self._call, server.name, described.name),
+                    replace(described.schema, name=name),
+                    read_only=described.read_only,
+                    source=f"mcp:{quote(server.name, safe='')}/{described.name}",
+                )
         return found, problems
-
-    def _tool(self, name: str, server: str, described: "Described") -> Tool:
-        return Tool(
-            name,
-            partial(self._call, server, described.name),
-            replace(described.schema, name=name),
-            read_only=described.read_only,
-            source=f"mcp:{quote(server, safe='')}/{described.name}",
-        )
 
     async def _call(self, server: str, tool: str, arguments: dict[str, Any]) -> str:
         if server not in self._servers:

@@ -33,11 +33,6 @@ class Ask:
     session_id: str | None = None
 
     @property
-    def instructions(self) -> str | None:
-        """The text of the system messages."""
-        return "\n\n".join(m["content"] for m in self.messages if m["role"] == "system") or None
-
-    @property
     def shown(self) -> list[Message]:
         """The messages with references to their images."""
         return [
@@ -81,7 +76,7 @@ def turn_in(session: ChatSession, ask: Ask) -> TurnRequest:
     turn = replace(
         turn_of(ask),
         results=_results(session, ask.news),
-        instructions=ask.instructions,
+        instructions="\n\n".join(m["content"] for m in ask.messages if m["role"] == "system") or None,
         tools=ask.tools,
         revision=session.revision,
     )

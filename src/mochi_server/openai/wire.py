@@ -7,21 +7,10 @@ from typing import Any, Literal
 
 import orjson
 
+from mochi_server import events
 from mochi_server.chat.eventlog import Batch
 from mochi_server.chat.run import Run
 from mochi_server.chat.turn import TurnResult
-from mochi_server.events import (
-    AgentExecution,
-    AgentPlanning,
-    AgentStart,
-    AgentToolResult,
-    ContentDelta,
-    ContextCompacted,
-    Snapshot,
-    ThinkingDelta,
-    ToolContinuationStart,
-    TurnWarning,
-)
 from mochi_server.openai.errors import openai_error
 from mochi_server.sessions.session import last_answer
 
@@ -30,13 +19,11 @@ DONE = b"[DONE]"
 Kind = Literal["content", "reasoning"]
 Piece = tuple[Kind, str]
 
-_SAID: dict[bytes, Kind] = {ContentDelta.type.encode(): "content", ThinkingDelta.type.encode(): "reasoning"}
-_PLANNING, _EXECUTION = AgentPlanning.type.encode(), AgentExecution.type.encode()
-_NEXT_ROUNDS = {ToolContinuationStart.type.encode(), AgentStart.type.encode(), AgentToolResult.type.encode()}
-_SNAPSHOT = Snapshot.type.encode()
+_SAID: dict[str, Kind] = {events.ContentDelta.type: "content", events.ThinkingDelta.type: "reasoning"}
+_NEXT_ROUNDS = {events.ToolContinuationStart.type, events.AgentStart.type, events.AgentToolResult.type}
 _SNAPSHOT_FIELDS: dict[Kind, str] = {"reasoning": "thinking", "content": "content"}
-_NOTICES = {TurnWarning.type.encode(): "warning", ContextCompacted.type.encode(): "context_compacted"}
-_NOBODY = b""
+_NOTICES = {events.TurnWarning.type: "warning", events.ContextCompacted.type: "context_compacted"}
+_NOBODY = ""
 
 
 @dataclass
@@ -51,43 +38,39 @@ class Telling:
     """Warnings, and what was left out of the history, for the end."""
     _told: dict[Kind, int] = field(default_factory=lambda: {"content": 0, "reasoning": 0})
     """Characters of the model's, so that a snapshot is told from where it is new."""
-    _speakers: dict[Kind, bytes] = field(default_factory=dict)
+    _speakers: dict[Kind, str] = field(default_factory=dict)
     """Whose text was the last of its kind, by the type of the event; nobody's behind the end of a round."""
-
-    @classmethod
-    def of(cls, run: Run) -> "Telling":
-        """For a run."""
-        return cls(agent_answers=run.request.responder is not None)
 
     def pieces(self, batch: Batch) -> Iterator[Piece]:
         """What the batch says."""
-        for _, event, payload in batch.events():
+        for _, name, payload in batch.events():
+            event = name.decode()
             if (kind := _SAID.get(event)) is not None:
                 yield from self._say_new(kind, event, orjson.loads(payload)["content"])
-            elif event in (_PLANNING, _EXECUTION):
+            elif event in (events.AgentPlanning.type, events.AgentExecution.type):
                 text = orjson.loads(payload)["content"]
                 if not text:
                     self._end_round()
-                is_answer = self.agent_answers and event == _EXECUTION
+                is_answer = self.agent_answers and event == events.AgentExecution.type
                 yield from self._say("content" if is_answer else "reasoning", event, text)
             elif event in _NEXT_ROUNDS:
                 self._end_round()
-            elif event == _SNAPSHOT:
+            elif event == events.Snapshot.type:
                 snapshot = orjson.loads(payload)
-                for kind, name in _SNAPSHOT_FIELDS.items():
-                    speaker, new = self._speakers.get(kind, _NOBODY), snapshot[name][self._told[kind] :]
+                for kind, said in _SNAPSHOT_FIELDS.items():
+                    speaker, new = self._speakers.get(kind, _NOBODY), snapshot[said][self._told[kind] :]
                     yield from self._say_new(kind, speaker, new)
             elif event in _NOTICES:
                 self.notices.append({"type": _NOTICES[event], **orjson.loads(payload)})
 
-    def _say_new(self, kind: Kind, speaker: bytes, text: str) -> Iterator[Piece]:
+    def _say_new(self, kind: Kind, speaker: str, text: str) -> Iterator[Piece]:
         self._told[kind] += len(text)
         yield from self._say(kind, speaker, text)
 
     def _end_round(self) -> None:
         self._speakers = dict.fromkeys(self._speakers, _NOBODY)
 
-    def _say(self, kind: Kind, speaker: bytes, text: str) -> Iterator[Piece]:
+    def _say(self, kind: Kind, speaker: str, text: str) -> Iterator[Piece]:
         if not text:
             return
         apart = self._speakers.setdefault(kind, speaker) != speaker
@@ -100,7 +83,7 @@ class Chunks:
 
     def __init__(self, run: Run, model: str, *, wants_usage: bool) -> None:
         self._head = _head(run, model, "chat.completion.chunk") | ({"usage": None} if wants_usage else {})
-        self._telling = Telling.of(run)
+        self._telling = Telling(agent_answers=run.request.responder is not None)
         self._wants_usage = wants_usage
 
     def opening(self) -> Iterator[bytes]:
@@ -131,7 +114,7 @@ class Chunks:
 
 async def whole(run: Run, model: str) -> bytes:
     """Wait for a run's end; the completion as JSON. Raises the error that ended the run, if one did."""
-    head, telling = _head(run, model, "chat.completion"), Telling.of(run)
+    head, telling = _head(run, model, "chat.completion"), Telling(agent_answers=run.request.responder is not None)
     said: dict[Kind, list[str]] = {"content": [], "reasoning": []}
     async for batch in run.listen():
         for kind, text in telling.pieces(batch) if batch is not None else ():

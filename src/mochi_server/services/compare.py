@@ -168,7 +168,8 @@ class CompareService:
 
     async def _compare(self, comparison: Comparison, send: Callable[[CompareEvent], None]) -> None:
         for model_id, model in comparison.models:
-            send(Metadata(model_id, model.name, _provider(model)))
+            provider = (urlsplit(model.remote_host).hostname or model.remote_host) if model.remote_host else "Ollama"
+            send(Metadata(model_id, model.name, provider))
             send(Start(model_id))
             try:
                 if self._is_ending:
@@ -235,10 +236,6 @@ class CompareService:
             context_window=window,
             options=comparison.options,
         )
-
-
-def _provider(model: ModelInfo) -> str:
-    return (urlsplit(model.remote_host).hostname or model.remote_host) if model.remote_host else "Ollama"
 
 
 def _shown(model_id: object) -> str:
