@@ -102,7 +102,12 @@ class AsyncStream(AsyncIterator[StreamEvent]):
                 async with http.stream(url=url, timeout=READ_SECONDS, **self._request()) as response:
                     kind = response.headers.get("Content-Type", "")
                     if response.status_code != 200 or not kind.startswith("text/event-stream"):
-                        self._end(response.status_code, await response.aread())
+                        body = await response.aread()
+                        if response.status_code != 204:  # there is no turn
+                            raise error_of(response.status_code, body)
+                        if self._begun:
+                            raise ConnectionFailed(_UNKNOWN_TURN)
+                        self._ended = True
                     parser = Parser()
                     async for data in response.aiter_bytes():
                         for frame in parser.feed(data):
@@ -118,14 +123,6 @@ class AsyncStream(AsyncIterator[StreamEvent]):
         if self._first is not None and not self._begun:
             return self._first
         return {"method": "GET", "headers": {"Last-Event-ID": self.last_event_id} if self.last_event_id else {}}
-
-    def _end(self, status: int, body: bytes) -> None:
-        """Read a response without events. Raises ``ClientError`` unless it says that there is no turn."""
-        if status != 204:
-            raise error_of(status, body)
-        if self._begun:
-            raise ConnectionFailed(_UNKNOWN_TURN)
-        self._ended = True
 
     def _is_new(self, frame: Frame) -> bool:
         if self.last_event_id is None:

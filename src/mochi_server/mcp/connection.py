@@ -3,6 +3,7 @@
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
@@ -35,20 +36,20 @@ for _name in ("mcp", "httpx2", "httpcore2"):  # they log URLs and messages; fail
     logging.getLogger(_name).setLevel(logging.CRITICAL)
 
 
+@dataclass(frozen=True)
 class Connection:
     """An initialized connection."""
 
-    def __init__(self, client: Client, session: "McpSession", *, is_remote: bool) -> None:
-        self._client = client
-        self._session = session
-        self._is_remote = is_remote
+    client: Client
+    session: "McpSession"
+    is_remote: bool
 
     async def tools(self) -> tuple[list[Described], list[str]]:
         """Return the tools of the server, and the problems of those that cannot be used. Raises the SDK's errors."""
         listed: list[mcp_types.Tool] = []
         cursor = None
         while True:
-            page = await self._client.list_tools(cursor=cursor)
+            page = await self.client.list_tools(cursor=cursor)
             listed += page.tools
             cursor = page.next_cursor
             if cursor is None or len(listed) > _MAX_TOOLS:
@@ -61,11 +62,11 @@ class Connection:
     async def call(self, tool: str, arguments: dict[str, Any]) -> str:
         """Call a tool. Raises ``Raised``. Cancellation also cancels the call at the server."""
         try:
-            result = await self._client.call_tool(tool, arguments)
+            result = await self.client.call_tool(tool, arguments)
         except MCPError as error:
             closed = error.code == mcp_types.CONNECTION_CLOSED and error.message.startswith(_CLOSED)
-            if closed or (self._is_remote and error.code in _ENDED):
-                self._session.end()
+            if closed or (self.is_remote and error.code in _ENDED):
+                self.session.end()
             raise Raised("the connection ended before there was an answer" if closed else error.message) from error
         except Exception as error:  # an invalid response
             raise Raised(f"{type(error).__name__}: {error}") from error
@@ -77,9 +78,9 @@ class Connection:
     async def watch_tools(self) -> None:
         """Subscribe to changes of the tools, at servers that require a subscription."""
         try:
-            async with self._client.listen(tools_list_changed=True) as changes:
+            async with self.client.listen(tools_list_changed=True) as changes:
                 async for _ in changes:
-                    self._session.changed.set()
+                    self.session.changed.set()
         except (ListenNotSupportedError, MCPError, SubscriptionLost):
             return
 

@@ -24,14 +24,14 @@ from mochi_server.events import Publish
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.requests import qualified
 from mochi_server.ollama.types import ModelInfo
-from mochi_server.openai.asking import Ask, session_of, turn_in, turn_of
+from mochi_server.openai.asking import Ask, turn_in, turn_of
 from mochi_server.openai.errors import invalid
 from mochi_server.services.sessions import SessionService
 from mochi_server.sessions.images import Image
 from mochi_server.sessions.memory import MemorySessionStore
 from mochi_server.sessions.session import OWNER, ChatSession, new_id
 from mochi_server.sessions.store import SessionStore
-from mochi_server.sessions.types import Message, SessionCreationOptions, ToolExecutionPolicy
+from mochi_server.sessions.types import Message, SessionCreationOptions, ToolExecutionPolicy, ToolSettings
 from mochi_server.tools.library import ToolLibrary
 
 PREFIX = "agent:"
@@ -114,7 +114,10 @@ class Completions:
         model = await self.client.find_model(ask.model)
         _check_abilities(ask, model, ask.images)
         images = [image for of_message in ask.images.values() for image in of_message]
-        return await self._begin(session_of(ask), turn_of(ask), ask.shown, images)
+        policy = ask.policy or ToolExecutionPolicy.CONFIRM_DESTRUCTIVE
+        settings = ToolSettings(tools=list(ask.tools or ()), execution_policy=policy)
+        session = ChatSession.create(SessionCreationOptions(ask.model, tool_settings=settings))
+        return await self._begin(session, turn_of(ask), ask.shown, images)
 
     async def _in_session(self, ask: Ask, session_id: str) -> Completion:
         if ask.policy is not None:

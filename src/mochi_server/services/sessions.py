@@ -17,7 +17,7 @@ from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.services.context_window import Override, WindowRegistry
 from mochi_server.services.system_prompts import SystemPromptService
-from mochi_server.sessions.edits import Tail, edited, with_system_prompt, without_system_prompt
+from mochi_server.sessions.edits import edited, with_system_prompt, without_system_prompt
 from mochi_server.sessions.images import Image, images_in, media_type_of
 from mochi_server.sessions.session import ChatSession, now
 from mochi_server.sessions.store import SessionStore
@@ -91,7 +91,8 @@ class SessionService:
         """A user message with a new text; what followed it goes. Raises ``InvalidMessageIndex``, ``SessionBusy``."""
         async with self.store.hold(session_id):
             session = await self.store.load(session_id)
-            return await self._replace(session, edited(session, index, content))
+            tail = edited(session, index, content)
+            return await self.store.replace_tail(session_id, *tail, revision=session.revision)
 
     async def set_system_prompt(self, session_id: str, content: str | None, source_file: str | None) -> ChatSession:
         """Put a system message in front. Raises ``PromptNotFound``, ``SessionBusy``, ``ValidationFailed``."""
@@ -100,7 +101,8 @@ class SessionService:
             text = await self._content(content, source_file)
             if text is None:
                 raise ValidationFailed("Give a content, or a source_file to read it from.")
-            return await self._replace(session, with_system_prompt(session, text, source_file))
+            tail = with_system_prompt(session, text, source_file)
+            return await self.store.replace_tail(session_id, *tail, revision=session.revision)
 
     async def remove_system_prompt(self, session_id: str) -> None:
         """Remove the system message. Raises ``PromptNotFound`` when there is none, ``SessionBusy``."""
@@ -108,7 +110,7 @@ class SessionService:
             session = await self.store.load(session_id)
             if session.system_prompt is None:
                 raise PromptNotFound(None)
-            await self._replace(session, without_system_prompt(session))
+            await self.store.replace_tail(session_id, *without_system_prompt(session), revision=session.revision)
 
     async def image(self, session_id: str, sha256: str) -> Image:
         """An image that a message of the session names. Raises ``BlobNotFound``."""
@@ -141,10 +143,6 @@ class SessionService:
         if (content is None or not content.strip()) and source_file is not None:
             return (await asyncio.to_thread(self.prompts.get, source_file)).content
         return content if content is not None and content.strip() else None
-
-    async def _replace(self, session: ChatSession, tail: Tail) -> ChatSession:
-        from_index, messages = tail
-        return await self.store.replace_tail(session.session_id, from_index, messages, revision=session.revision)
 
     async def _window_config(self, session: ChatSession, model: ModelInfo, fields: Mapping[str, Any]) -> dict[str, Any]:
         config = dict(session.metadata.context_window_config)
