@@ -58,14 +58,20 @@ class Services:
         self.stores = build_stores(settings, settings.resolved_advertise_url if settings.store_url else "")
         self.store, self.agent_chats = self.stores.chats, self.stores.agents
         self.windows = windows = WindowRegistry(
-            client.loaded_windows, dynamic=settings.dynamic_context_window_enabled, watch=metrics
+            client.loaded_windows,
+            dynamic=settings.dynamic_context_window_enabled,
+            on_adjusted=metrics.context_adjusted,
+            on_compacted=metrics.compactions.inc,
         )
         self.prompts = SystemPromptService(settings.resolved_system_prompts_dir)
         self.mcp = McpServers(settings.resolved_tools_dir, reserved=[NAME])
         self.tools = ToolLibrary(ToolDiscoveryService(settings.resolved_tools_dir), self.mcp)
         self.sessions = SessionService(self.store, client, windows, self.prompts, self.tools)
         self.execution = ToolExecutionService(
-            timeout=settings.tool_timeout_seconds, output_limit=settings.tool_output_limit_chars, watch=metrics
+            timeout=settings.tool_timeout_seconds,
+            output_limit=settings.tool_output_limit_chars,
+            on_lost=metrics.lost_threads.inc,
+            on_refused=metrics.refused_calls.inc,
         )
         self.confirmations = ConfirmationBroker(timeout=settings.tool_confirmation_timeout_seconds)
         self.agents = AgentLibrary(

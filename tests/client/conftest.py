@@ -1,15 +1,14 @@
-"""The two faces of the client."""
+"""Connections of the synchronous client, which runs the asynchronous one."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import certifi
 import pytest
 
 from mochi_server.client import MochiClient
-from tests.client.faces import blocking
 from tests.support.server import RunningServer
 
 Connect = Callable[..., AbstractContextManager[MochiClient]]
@@ -26,15 +25,10 @@ def one_certificate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-@pytest.fixture(params=["sync", "async"])
-def connect(request: pytest.FixtureRequest) -> Connect:
+@pytest.fixture
+def connect() -> Connect:
     """Connect to an address. The client does not wait before it tries again."""
-
-    def made(url: str, **settings: Any) -> AbstractContextManager[MochiClient]:
-        settings = {"delays": (0, 0, 0), **settings}
-        return MochiClient(url, **settings) if request.param == "sync" else blocking(url, **settings)
-
-    return made
+    return partial(MochiClient, delays=(0, 0, 0))
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Sessions, answers, approvals and errors through the client."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from mochi_server.client import ApiError, ConnectionFailed, MochiClient
+from mochi_server.client import ApiError, AsyncMochiClient, ConnectionFailed, MochiClient
 from mochi_server.events import ContentDelta, Done, MessageComplete, ToolConfirmationRequired, ToolResult
 from mochi_stub import StubServer
 from tests.client.conftest import Connect
@@ -142,7 +143,6 @@ def test_stopped_turn_keeps_its_text(connect: Connect, holding: Holding, tmp_pat
         assert client.get_session(session_id)["messages"][-1]["interrupted"] is True
 
 
-@pytest.mark.parametrize("connect", ["sync", pytest.param("async", marks=pytest.mark.slow)], indirect=True)
 def test_client_holds_more_streams_than_a_default_pool(connect: Connect, holding: Holding, tmp_path: Path) -> None:
     with (
         RunningServer(tmp_path, holding.stub.url) as server,
@@ -186,10 +186,28 @@ def test_other_server_raises_api_error(connect: Connect, stub: StubServer) -> No
 
 def test_html_is_neither_an_answer_nor_a_stream() -> None:
     page = httpx.MockTransport(lambda _: httpx.Response(200, html="<html></html>"))
-    with httpx.Client(transport=page, base_url="http://test") as http, MochiClient(http=http) as client:
+    with MochiClient(http=httpx.AsyncClient(transport=page, base_url="http://test")) as client:
         for request in (client.list_sessions, lambda: list(client.listen("a"))):
             with pytest.raises(ApiError, match=r"UNKNOWN \(200\): The answer is none of mochi-server's"):
                 request()
+
+
+async def test_asynchronous_client_streams_events_and_returns_whole_answers(server: RunningServer) -> None:
+    async with AsyncMochiClient(server.url) as client:
+        session_id = (await client.create_session("mochi"))["session_id"]
+        async with client.stream(session_id, "Hello!") as stream:
+            events = [event async for event in stream]
+        assert events[-1] == Done(session_id)
+        assert stream.text == (await client.get_session(session_id))["messages"][-1]["content"]
+        async with client.listen(session_id, stream.last_event_id) as rest:
+            assert [event async for event in rest] == []
+        assert (await client.chat(session_id, "Again."))["message"] is not None
+
+
+def test_threads_may_share_a_client(client: MochiClient) -> None:
+    with ThreadPoolExecutor() as threads:
+        created = list(threads.map(client.create_session, ["mochi"] * 8))
+    assert len({session["session_id"] for session in created}) == 8
 
 
 def test_url_without_a_scheme_raises_value_error(connect: Connect) -> None:

@@ -214,7 +214,7 @@ def test_unusable_servers_are_problems_and_others_work(stub: StubServer, tmp_pat
         'mcp.json: empty: it needs a "command", or a "url"',
         "mcp.json: torn: args: Input should be a valid list",
         "mcp.json: wrong: url: not an http:// or https:// URL; headers.a: Input should be a valid string; "
-        "type: of the transports over HTTP only streamable HTTP is known, which is called http",
+        "type: Input should be 'http', 'streamable-http', 'streamableHttp' or 'streamable_http'",
         "absent: MCP server: it cannot be started: No such file or directory",
         "ended: MCP server: it ended without an answer; what it printed is in the log at the level DEBUG",
         "down: MCP server: ConnectError: All connection attempts failed",

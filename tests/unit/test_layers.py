@@ -14,6 +14,7 @@ LAYERS = [
     "posix",
     "turns",
     "logs",
+    "blocking",
     "errors",
     "config",
     "ollama",

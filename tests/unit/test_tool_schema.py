@@ -126,13 +126,10 @@ def test_schema_has_the_type_and_arguments_are_converted(
             tool.bind({"value": given})
 
 
-def test_schemas_are_cached_by_name_and_function() -> None:
-    schemas, function = ToolSchemaService(), returns(int)
-    schema = schemas.schema_of(function)
-    assert schema.name == "tool"
-    assert schemas.schema_of(function, "tool") is schema
-    assert schemas.schema_of(function, "other").name == "other"
-    assert schemas.schema_of(returns(str)) is not schema
+def test_schema_has_the_name_of_its_function_by_default() -> None:
+    schemas = ToolSchemaService()
+    assert schemas.schema_of(returns(int)).name == "tool"
+    assert schemas.schema_of(returns(int), "other").name == "other"
 
 
 def test_default_makes_a_parameter_optional() -> None:

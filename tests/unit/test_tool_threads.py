@@ -22,7 +22,9 @@ class Tools:
 
     def __init__(self, timeout: float) -> None:
         self.metrics = Metrics()
-        self.service = ToolExecutionService(timeout=timeout, watch=self.metrics)
+        self.service = ToolExecutionService(
+            timeout=timeout, on_lost=self.metrics.lost_threads.inc, on_refused=self.metrics.refused_calls.inc
+        )
         self.released = threading.Event()
         self.begun: list[int] = []
         self._begins = threading.Semaphore(0)

@@ -61,7 +61,7 @@ class ModelCall:
         self.name = session.model
         self.window = TurnWindow(windows, model, session, history)
         self._client = client
-        self._watch = windows.watch
+        self._on_compacted = windows.on_compacted
         self._store = store
         self._publish = publish
         self._model = model
@@ -134,7 +134,7 @@ class ModelCall:
         self._publish([Status("compacting", round(time.monotonic() - self._began, 3))])
         self._checkpoint = await self._compactor.checkpoint(prompt, budget)
         await self._store.patch(self._session_id, {"compaction": self._checkpoint.to_dict()})
-        self._watch.compacted()
+        self._on_compacted()
         return self._checkpoint
 
     async def _send(self, prompt: Prompt, tools: list[dict[str, Any]], on_lines: OnLines) -> None:

@@ -42,18 +42,15 @@ class Parser:
             if text := line.removesuffix(b"\r").decode():
                 name, _, value = text.partition(":")
                 self._fields.setdefault(name, []).append(value.removeprefix(" "))
-            else:
-                yield from self._end()
-
-    def _end(self) -> Iterator[Frame]:
-        found, self._fields = self._fields, {}
-        if "data" in found:
-            name = found.get("event", ["message"])[-1]
-            yield Frame(found.get("id", [""])[-1], event_of(name, json.loads("\n".join(found["data"]))))
+                continue
+            found, self._fields = self._fields, {}
+            if "data" in found:
+                name = found.get("event", ["message"])[-1]
+                yield Frame(found.get("id", [""])[-1], _event_of(name, json.loads("\n".join(found["data"]))))
 
 
-def event_of(name: str, data: Any) -> StreamEvent:
-    """The event of that name; fields that a newer server adds are left out."""
+def _event_of(name: str, data: Any) -> StreamEvent:
+    """Return the event of a name, without fields that a newer server adds."""
     cls = _CLASSES.get(name)
     if cls is None or not isinstance(data, dict):
         return UnknownEvent(name, data)

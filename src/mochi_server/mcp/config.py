@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
@@ -22,7 +22,6 @@ MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 """Limit for one message of an MCP server."""
 
 _MAX_BYTES = 1_000_000
-_STREAMABLE = ("http", "streamable-http", "streamableHttp", "streamable_http")
 
 
 class TooLarge(Exception):
@@ -54,7 +53,7 @@ class RemoteServer(_Entry):
 
     url: str = Field(repr=False)
     headers: dict[str, str] = Field({}, repr=False)
-    type: str = "http"
+    type: Literal["http", "streamable-http", "streamableHttp", "streamable_http"] = "http"
 
     @field_validator("url")
     @classmethod
@@ -66,13 +65,6 @@ class RemoteServer(_Entry):
             valid = False
         if not valid:
             raise ValueError("not an http:// or https:// URL")
-        return value
-
-    @field_validator("type")
-    @classmethod
-    def _is_streamable(cls, value: str) -> str:
-        if value not in _STREAMABLE:
-            raise ValueError("of the transports over HTTP only streamable HTTP is known, which is called http")
         return value
 
     def secrets(self) -> list[str]:

@@ -1,30 +1,31 @@
-"""One connection by the official SDK, opened and closed by the task that uses it as a context manager.
-
-Importing this takes a second and needs the extra ``mcp``.
-"""
+"""One connection by the official SDK. Importing this takes a second and needs the extra ``mcp``."""
 
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
+import httpx2
 import mcp_types
 from mcp import Client, MCPError
 from mcp.client import Transport
+from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
 from pydantic_core import to_json
 
 from mochi_server import __version__
-from mochi_server.mcp.config import LocalServer, ServerConfig
+from mochi_server.mcp.config import MAX_MESSAGE_BYTES, LocalServer, RemoteServer, ServerConfig, TooLarge
 from mochi_server.mcp.described import Described, describe
-from mochi_server.mcp.http import http
 from mochi_server.mcp.stdio import stdio
+from mochi_server.ollama.requests import is_loopback
 from mochi_server.tools.execution import Raised
 
 if TYPE_CHECKING:
     from mochi_server.mcp.server import McpSession
 
+_CONNECT_SECONDS = 10
 _MAX_TOOLS = 1000
 _ENDED = frozenset({mcp_types.CONNECTION_CLOSED, mcp_types.INVALID_REQUEST})
 """Codes after which no call succeeds: to a server that lost the session, each request is invalid."""
@@ -35,20 +36,20 @@ for _name in ("mcp", "httpx2", "httpcore2"):  # they log URLs and messages; fail
     logging.getLogger(_name).setLevel(logging.CRITICAL)
 
 
+@dataclass(frozen=True)
 class Connection:
     """An initialized connection."""
 
-    def __init__(self, client: Client, session: "McpSession", *, is_remote: bool) -> None:
-        self._client = client
-        self._session = session
-        self._is_remote = is_remote
+    client: Client
+    session: "McpSession"
+    is_remote: bool
 
     async def tools(self) -> tuple[list[Described], list[str]]:
         """Return the tools of the server, and the problems of those that cannot be used. Raises the SDK's errors."""
         listed: list[mcp_types.Tool] = []
         cursor = None
         while True:
-            page = await self._client.list_tools(cursor=cursor)
+            page = await self.client.list_tools(cursor=cursor)
             listed += page.tools
             cursor = page.next_cursor
             if cursor is None or len(listed) > _MAX_TOOLS:
@@ -61,11 +62,11 @@ class Connection:
     async def call(self, tool: str, arguments: dict[str, Any]) -> str:
         """Call a tool. Raises ``Raised``. Cancellation also cancels the call at the server."""
         try:
-            result = await self._client.call_tool(tool, arguments)
+            result = await self.client.call_tool(tool, arguments)
         except MCPError as error:
             closed = error.code == mcp_types.CONNECTION_CLOSED and error.message.startswith(_CLOSED)
-            if closed or (self._is_remote and error.code in _ENDED):
-                self._session.end()
+            if closed or (self.is_remote and error.code in _ENDED):
+                self.session.end()
             raise Raised("the connection ended before there was an answer" if closed else error.message) from error
         except Exception as error:  # an invalid response
             raise Raised(f"{type(error).__name__}: {error}") from error
@@ -77,9 +78,9 @@ class Connection:
     async def watch_tools(self) -> None:
         """Subscribe to changes of the tools, at servers that require a subscription."""
         try:
-            async with self._client.listen(tools_list_changed=True) as changes:
+            async with self.client.listen(tools_list_changed=True) as changes:
                 async for _ in changes:
-                    self._session.changed.set()
+                    self.session.changed.set()
         except (ListenNotSupportedError, MCPError, SubscriptionLost):
             return
 
@@ -94,9 +95,7 @@ async def connect(server: ServerConfig, cwd: str | None, session: "McpSession") 
 
     is_remote = not isinstance(server, LocalServer)
     streams: AbstractAsyncContextManager[object] = (
-        stdio(server, cwd, session.log, session.end)
-        if isinstance(server, LocalServer)
-        else http(server, session.refuse)
+        stdio(server, cwd, session.log, session.end) if isinstance(server, LocalServer) else _http(server, session)
     )
     client = Client(
         cast("Transport", streams),
@@ -111,6 +110,52 @@ async def connect(server: ServerConfig, cwd: str | None, session: "McpSession") 
             tasks.start_soon(connection.watch_tools)
         yield connection
         tasks.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def _http(server: RemoteServer, session: "McpSession") -> AsyncGenerator[object, None]:
+    """Yield the streams to a server over HTTP, with limits that the transport of the SDK does not have.
+
+    Raises ``httpx2.HTTPError``, and ``ValueError`` for an invalid URL or header.
+    """
+
+    async def check(response: httpx2.Response) -> None:
+        if response.is_error:
+            session.refused_status = response.status_code
+        if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
+            assert isinstance(response.stream, httpx2.AsyncByteStream)  # noqa: S101 - of an asynchronous client
+            response.stream = _Limited(response.stream)
+
+    async with (
+        httpx2.AsyncClient(
+            # A compressed response could have any size.
+            headers={"Accept-Encoding": "identity", **server.headers},
+            # The caller limits the time of a response.
+            timeout=httpx2.Timeout(_CONNECT_SECONDS, read=None),
+            trust_env=not is_loopback(httpx2.URL(server.url).host),
+            event_hooks={"response": [check]},
+        ) as client,
+        streamable_http_client(server.url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES) as streams,
+    ):
+        yield streams
+
+
+class _Limited(httpx2.AsyncByteStream):
+    """A response body with a size limit. The SDK limits only the events of a stream."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
+        self._stream = stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for chunk in self._stream:
+            size += len(chunk)
+            if size > MAX_MESSAGE_BYTES:
+                raise httpx2.StreamError(str(TooLarge()))
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
 
 
 def _text_of(result: mcp_types.CallToolResult) -> str:

@@ -1,7 +1,4 @@
-"""Conversion of the tools of MCP servers to tools for models and clients.
-
-Imports jsonschema, which comes with the SDK.
-"""
+"""Conversion of the tools of MCP servers to tools for models and clients."""
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping

@@ -1,12 +1,11 @@
-"""One MCP server. A task opens, uses and closes each of its connections.
-
-Every error in that task is a problem of this server and does not affect others.
-"""
+"""One MCP server. A task opens, uses and closes each of its connections; its errors are problems of the server."""
 
 import asyncio
 import logging
 import math
 from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,19 +34,22 @@ _LOST = "the connection has ended; the next call makes another"
 logger = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class McpSession:
     """State of one connection, from the attempt to its end."""
 
-    def __init__(self, name: str, secrets: Secrets) -> None:
-        self.opened: asyncio.Future[Connection | None] = asyncio.get_running_loop().create_future()
-        """The connection, or None if it ended before it was open."""
-        self.problem: str | None = _CONNECTING
-        self.ended = False
-        self.changed = asyncio.Event()
-        """Set when the tools have changed, and at the end."""
-        self._status: int | None = None
-        self._name = name
-        self._secrets = secrets
+    name: str
+    secrets: Secrets
+    opened: "asyncio.Future[Connection | None]" = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+    """The connection, or None if it ended before it was open."""
+    problem: str | None = _CONNECTING
+    refused_status: int | None = None
+    """The HTTP status of the latest refused request."""
+    ended: bool = False
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the tools have changed, and at the end."""
 
     def open(self, connection: "Connection") -> None:
         """Make the connection available to calls."""
@@ -63,20 +65,13 @@ class McpSession:
         if not self.opened.done():
             self.opened.set_result(None)
 
-    def refuse(self, status: int) -> None:
-        """Record the HTTP status of a refused request."""
-        self._status = status
-
-    def fail(self, error: BaseException) -> None:
-        """Record why the connection failed."""
-        self.problem = self._explain(error)
-
     def log(self, line: str) -> None:
         """Log a line that the server wrote to stderr."""
         if line:
-            logger.debug("MCP server %s: %s", self._name, shortened(self._secrets.mask(line), _MAX_TEXT))
+            logger.debug("MCP server %s: %s", self.name, shortened(self.secrets.mask(line), _MAX_TEXT))
 
-    def _explain(self, error: BaseException) -> str:
+    def explain(self, error: BaseException) -> str:
+        """Return why the connection failed."""
         while inner := getattr(error, "exceptions", None):  # task groups raise groups
             error = inner[0]
         if isinstance(error, TimeoutError) and error.errno is None:
@@ -85,15 +80,15 @@ class McpSession:
             return str(error)
         if self.ended:
             return _HUNG_UP
-        if self._status is not None:
-            return f"it answered with the HTTP status {self._status}"
+        if self.refused_status is not None:
+            return f"it answered with the HTTP status {self.refused_status}"
         if isinstance(error, FileNotFoundError | PermissionError | NotADirectoryError):
             return f"it cannot be started: {error.strerror}"
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         if isinstance(error, ValidationError):
             first = error.errors()[0]
             text = f"it answered other than the protocol says: {'.'.join(map(str, first['loc']))}: {first['msg']}"
-        return shortened(self._secrets.mask(" ".join(text.split())), _MAX_TEXT)
+        return shortened(self.secrets.mask(" ".join(text.split())), _MAX_TEXT)
 
 
 class McpServer:
@@ -107,7 +102,7 @@ class McpServer:
         self._config = config
         self._cwd = str(directory / config.cwd) if isinstance(config, LocalServer) and config.cwd else None
         self._secrets = Secrets(value for value in config.secrets() if len(value) >= _SHORTEST_SECRET)
-        self._session = McpSession(name, self._secrets)
+        self.session = McpSession(name, self._secrets)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._calls = 0
         self._is_retired = False
@@ -115,25 +110,20 @@ class McpServer:
     @property
     def problems(self) -> list[str]:
         """The current problems, without secrets."""
-        return [*filter(None, [self._session.problem]), *self._tool_problems]
-
-    @property
-    def opened(self) -> "asyncio.Future[Connection | None]":
-        """Done when the newest attempt to connect has succeeded or failed."""
-        return self._session.opened
+        return [*filter(None, [self.session.problem]), *self._tool_problems]
 
     def start(self) -> None:
         """Begin to connect. Later calls reconnect if necessary."""
-        self._spawn(self._run(self._session))
+        self._spawn(self._run(self.session))
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> str:
         """Call a tool, over a new connection if the last one has ended. Raises ``Raised``."""
         self._calls += 1
         try:
-            if self._session.ended:
-                self._session = McpSession(self.name, self._secrets)
+            if self.session.ended:
+                self.session = McpSession(self.name, self._secrets)
                 self.start()
-            session = self._session
+            session = self.session
             connection = await asyncio.shield(session.opened)
             if connection is None:
                 raise Raised(f"the MCP server {self.name} cannot be reached: {session.problem}")
@@ -172,15 +162,16 @@ class McpServer:
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # task groups raise groups of anything
-            session.fail(error)
+            session.problem = session.explain(error)
             logger.warning("MCP server %s: %s", self.name, session.problem)
         finally:
             session.end()
 
     async def _connect(self, session: McpSession) -> None:
-        connect = await asyncio.to_thread(_load_connect)
+        # Importing it takes a second and needs an extra.
+        connection_module = await asyncio.to_thread(import_module, "mochi_server.mcp.connection")
         with anyio.fail_after(CONNECT_SECONDS) as timeout:
-            async with connect(self._config, self._cwd, session) as connection:
+            async with connection_module.connect(self._config, self._cwd, session) as connection:
                 await self._list_tools(connection)
                 timeout.deadline = math.inf
                 session.open(connection)
@@ -196,9 +187,3 @@ class McpServer:
     async def _list_tools(self, connection: "Connection") -> None:
         self.tools, self._tool_problems = await connection.tools()
         logger.info("MCP server %s: %d tools", self.name, len(self.tools))
-
-
-def _load_connect() -> Any:
-    from mochi_server.mcp.connection import connect  # noqa: PLC0415 - it takes a second and needs an extra
-
-    return connect

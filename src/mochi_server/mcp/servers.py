@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 import anyio
@@ -18,9 +17,6 @@ from mochi_server.mcp.server import McpServer
 from mochi_server.tools.discovery import RESERVED_NAMES, Tool, ToolCatalogue
 from mochi_server.tools.execution import Raised, shortened
 from mochi_server.tools.loader import Problem
-
-if TYPE_CHECKING:
-    from mochi_server.mcp.described import Described
 
 logger = logging.getLogger(__name__)
 
@@ -36,21 +32,18 @@ class McpServers:
     def __init__(self, directory: Path, reserved: Iterable[str] = ()) -> None:
         self._directory = directory
         self._reserved = RESERVED_NAMES | set(reserved)
-        self._config: McpConfig | None = None
+        self.config = McpConfig()
+        """The content of the file when it was last read."""
+        self._is_open = False
         self._servers: dict[str, McpServer] = {}
         self._retired: list[McpServer] = []
         self._patient_until = 0.0
         self._changing = asyncio.Lock()
 
-    @property
-    def config(self) -> McpConfig:
-        """The content of the file when it was last read."""
-        return self._config or McpConfig()
-
     async def open(self) -> None:
         """Begin to connect, unless this was already done. Does not wait for the servers."""
         async with self._changing:
-            if self._config is None:
+            if not self._is_open:
                 await self._start()
 
     async def reload(self) -> None:
@@ -61,7 +54,7 @@ class McpServers:
     async def joined(self, own: ToolCatalogue) -> ToolCatalogue:
         """Return a catalogue with the tools, groups and problems of the servers; its own names take precedence."""
         await self.open()
-        pending = [server.opened for server in self._servers.values() if not server.opened.done()]
+        pending = [opened for server in self._servers.values() if not (opened := server.session.opened).done()]
         left = self._patient_until - asyncio.get_running_loop().time()
         if pending and left > 0:
             await asyncio.wait(pending, timeout=left)
@@ -74,20 +67,19 @@ class McpServers:
                 told.append("there is a group of that name; its tools are to be enabled one by one")
             tools |= found
             problems += [Problem(name, f"MCP server: {message}") for message in told]
-        return ToolCatalogue(MappingProxyType(tools), MappingProxyType(groups), tuple(problems))
+        return ToolCatalogue(tools, groups, tuple(problems))
 
     async def aclose(self) -> None:
         """Close all connections, and end the servers that were started here."""
         async with self._changing:
             servers = [*self._servers.values(), *self._retired]
-            self._servers, self._retired, self._config = {}, [], McpConfig()
+            self._servers, self._retired, self.config, self._is_open = {}, [], McpConfig(), True
             await asyncio.gather(*(server.aclose() for server in servers))
 
     async def _start(self) -> None:
-        config = await anyio.to_thread.run_sync(read_config, self._directory)
-        old = self._servers
+        self.config = config = await anyio.to_thread.run_sync(read_config, self._directory)
+        self._is_open, old = True, self._servers
         self._servers = {name: McpServer(name, server, self._directory) for name, server in config.servers.items()}
-        self._config = config
         for problem in config.problems:
             logger.warning("%s in %s: %s", problem.name, self._directory, problem.message)
         self._patient_until = asyncio.get_running_loop().time() + PATIENCE_SECONDS
@@ -108,17 +100,14 @@ class McpServers:
             if name is None:
                 problems.append(f"its tool {shortened(described.name, 100)!r} can have no name here")
             else:
-                found[name] = self._tool(name, server.name, described)
+                found[name] = Tool(
+                    name,
+                    partial(self._call, server.name, described.name),
+                    replace(described.schema, name=name),
+                    read_only=described.read_only,
+                    source=f"mcp:{quote(server.name, safe='')}/{described.name}",
+                )
         return found, problems
-
-    def _tool(self, name: str, server: str, described: "Described") -> Tool:
-        return Tool(
-            name,
-            partial(self._call, server, described.name),
-            replace(described.schema, name=name),
-            read_only=described.read_only,
-            source=f"mcp:{quote(server, safe='')}/{described.name}",
-        )
 
     async def _call(self, server: str, tool: str, arguments: dict[str, Any]) -> str:
         if server not in self._servers:

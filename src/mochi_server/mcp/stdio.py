@@ -81,7 +81,13 @@ async def _start(server: LocalServer, cwd: str | None) -> asyncio.subprocess.Pro
 
 async def _read(stdout: asyncio.StreamReader, incoming: Incoming, on_end: Callable[[], None]) -> None:
     with incoming, suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError):
-        while line := await _line(stdout):
+        while True:
+            try:
+                line = await stdout.readline()
+            except ValueError as error:
+                raise TooLarge from error
+            if not line:
+                break
             try:
                 message = mcp_types.jsonrpc_message_adapter.validate_json(line, by_name=False)
             except ValueError:
@@ -89,13 +95,6 @@ async def _read(stdout: asyncio.StreamReader, incoming: Incoming, on_end: Callab
             else:
                 await incoming.send(SessionMessage(message))
     on_end()
-
-
-async def _line(stdout: asyncio.StreamReader) -> bytes:
-    try:
-        return await stdout.readline()
-    except ValueError as error:
-        raise TooLarge from error
 
 
 async def _write(stdin: asyncio.StreamWriter, outgoing: MemoryObjectReceiveStream[SessionMessage]) -> None:

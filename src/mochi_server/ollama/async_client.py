@@ -227,8 +227,7 @@ class AsyncInstructorOllamaClient:
             self._client = Instructor(self.endpoint, self._timeout)
         # The response arrives as a whole, so the timeout limits all of it. httpx would count from the last byte.
         with translated(self.endpoint.url), anyio.fail_after(self._timeout):
-            answer: ChatResponse = await self._client.attempt(
-                model, messages, format, options=options, keep_alive=keep_alive, think=think
-            )
+            request = {"model": model, "messages": list(messages), "options": options, "keep_alive": keep_alive}
+            answer: ChatResponse = await self._client.attempt(think, format=format, **request)
         self._answered(asdict(answer))
         return answer

@@ -1,7 +1,4 @@
-"""Translation of the exceptions of HTTP libraries.
-
-Classes are recognised by name, so that no HTTP library is loaded only for this purpose.
-"""
+"""Translation of the exceptions of HTTP libraries, by their names: no library is loaded only for this purpose."""
 
 import os
 import re

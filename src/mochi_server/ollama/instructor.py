@@ -2,7 +2,6 @@
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -11,11 +10,10 @@ import stamina.instrumentation
 from ollama import ChatResponse as LibraryResponse
 from ollama import ResponseError
 from ollama_instructor import OllamaInstructorAsync
-from pydantic import BaseModel
 
 from mochi_server.ollama.errors import redirected, refused
 from mochi_server.ollama.requests import Endpoint, read_response
-from mochi_server.ollama.types import ChatMessage, ChatResponse
+from mochi_server.ollama.types import ChatResponse
 
 # It logs each request, and its retry hook logs whole conversations.
 logging.getLogger("ollama_instructor").setLevel(logging.WARNING)
@@ -46,24 +44,13 @@ class Instructor(OllamaInstructorAsync):
             answer.message.content = found[1]
         return answer
 
-    async def attempt(
-        self,
-        model: str,
-        messages: Sequence[ChatMessage],
-        form: type[BaseModel],
-        *,
-        options: Mapping[str, Any] | None,
-        keep_alive: str | float | None,
-        think: bool | None,
-    ) -> ChatResponse:
+    async def attempt(self, think: bool | None, **request: Any) -> ChatResponse:
         """Send one request. Raises ``ValidationError`` for an answer of another form."""
         _think.set(think)
         try:
-            answer = await self.chat_completion(
-                format=form, model=model, messages=list(messages), options=options, keep_alive=keep_alive, retries=1
-            )
+            answer = await self.chat_completion(retries=1, **request)
         except ResponseError as error:
-            raise refused(error.status_code, error.error.encode(), model) from error
+            raise refused(error.status_code, error.error.encode(), request["model"]) from error
         return read_response(answer.model_dump(exclude_none=True))
 
 

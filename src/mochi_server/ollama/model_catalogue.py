@@ -1,5 +1,6 @@
 """Installed models, as ``/api/tags``, ``/api/show`` and ``/api/ps`` describe them. Sends nothing."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -64,10 +65,11 @@ def read_show(body: object) -> ModelDetails:
     info = _mapping(body.get("model_info"))
     lengths = [info.get(f"{info.get('general.architecture')}.context_length")]
     lengths += [value for key, value in info.items() if key.endswith(".context_length")]
+    window = re.search(r"^num_ctx +(\d+)\s*$", str(body.get("parameters") or ""), re.MULTILINE)
     return ModelDetails(
         capabilities=_strings(body.get("capabilities", ["completion"])),
         context_length=next(filter(None, map(_positive, lengths)), None),
-        num_ctx=_modelfile_window(body.get("parameters")),
+        num_ctx=int(window[1]) if window else None,
         raw=dict(body),
     )
 
@@ -104,15 +106,6 @@ def _name(entry: Mapping[str, Any]) -> str:
 def _digest(entry: Mapping[str, Any]) -> str:
     """Return what identifies the content of a model; the name if the server sends no digest."""
     return str(entry.get("digest") or entry.get("name"))
-
-
-def _modelfile_window(parameters: object) -> int | None:
-    """Return ``num_ctx`` of the Modelfile; ``parameters`` are lines of a name, blanks and a value."""
-    for line in str(parameters or "").splitlines():
-        name, _, value = line.partition(" ")
-        if name == "num_ctx" and value.strip().isdigit():
-            return int(value)
-    return None
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

@@ -3,7 +3,7 @@
 import os
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -11,14 +11,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from mochi_server.addresses import full_url
 from mochi_server.ollama.types import ChatMessage, ChatResponse, Encoded, ReceivedMessage
 
-_COUNTERS = (
-    "total_duration",
-    "load_duration",
-    "prompt_eval_count",
-    "prompt_eval_duration",
-    "eval_count",
-    "eval_duration",
-)
+_COUNTERS = [field.name for field in fields(ChatResponse) if field.name.endswith(("_count", "_duration"))]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from mochi_server.chat.turn import GenerationOptions, TurnRequest
 from mochi_server.openai.errors import invalid
 from mochi_server.sessions.images import Image, images_of
 from mochi_server.sessions.session import ChatSession, new_id, now
-from mochi_server.sessions.types import Message, SessionCreationOptions, ToolExecutionPolicy, ToolSettings
+from mochi_server.sessions.types import Message, ToolExecutionPolicy
 from mochi_server.tools.toolbox import ClientToolbox, ClosedToolbox, JoinedToolbox, Toolbox
 
 
@@ -33,11 +33,6 @@ class Ask:
     session_id: str | None = None
 
     @property
-    def instructions(self) -> str | None:
-        """The text of the system messages."""
-        return "\n\n".join(m["content"] for m in self.messages if m["role"] == "system") or None
-
-    @property
     def shown(self) -> list[Message]:
         """The messages with references to their images."""
         return [
@@ -52,14 +47,6 @@ class Ask:
         """The messages after the last answer, which a session cannot have yet."""
         last = next((i for i, m in reversed(list(enumerate(self.messages))) if m["role"] == "assistant"), -1)
         return self.messages[last + 1 :]
-
-
-def session_of(ask: Ask) -> ChatSession:
-    """Create an empty session for a conversation that is not stored. By default it denies destructive tools."""
-    settings = ToolSettings(
-        tools=list(ask.tools or ()), execution_policy=ask.policy or ToolExecutionPolicy.CONFIRM_DESTRUCTIVE
-    )
-    return ChatSession.create(SessionCreationOptions(ask.model, tool_settings=settings))
 
 
 def turn_of(ask: Ask) -> TurnRequest:
@@ -81,7 +68,7 @@ def turn_in(session: ChatSession, ask: Ask) -> TurnRequest:
     turn = replace(
         turn_of(ask),
         results=_results(session, ask.news),
-        instructions=ask.instructions,
+        instructions="\n\n".join(m["content"] for m in ask.messages if m["role"] == "system") or None,
         tools=ask.tools,
         revision=session.revision,
     )

@@ -10,21 +10,32 @@ from mochi_server.agents.library import AgentLibrary
 from mochi_server.agents.task import AgentTask
 from mochi_server.chat.run import Run
 from mochi_server.chat.runs import RunRegistry
-from mochi_server.chat.turn import TurnRequest
-from mochi_server.errors import AgentNotFound, ModelNotFound, OllamaError, OllamaUnreachable, SessionBusy, ToolNotFound
+from mochi_server.chat.turn import TurnRequest, TurnResult
+from mochi_server.errors import (
+    AgentNotFound,
+    ModelNotFound,
+    OllamaError,
+    OllamaUnreachable,
+    SessionBusy,
+    SessionNotFound,
+    ToolNotFound,
+)
+from mochi_server.events import Publish
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.requests import qualified
 from mochi_server.ollama.types import ModelInfo
-from mochi_server.openai.agents import PREFIX, check_conversation, conversation_with, instruction_of, responder_of
-from mochi_server.openai.asking import Ask, session_of, turn_in, turn_of
+from mochi_server.openai.asking import Ask, turn_in, turn_of
 from mochi_server.openai.errors import invalid
 from mochi_server.services.sessions import SessionService
 from mochi_server.sessions.images import Image
 from mochi_server.sessions.memory import MemorySessionStore
-from mochi_server.sessions.session import ChatSession
+from mochi_server.sessions.session import OWNER, ChatSession, new_id
 from mochi_server.sessions.store import SessionStore
-from mochi_server.sessions.types import Message, SessionCreationOptions, ToolExecutionPolicy
+from mochi_server.sessions.types import Message, SessionCreationOptions, ToolExecutionPolicy, ToolSettings
 from mochi_server.tools.library import ToolLibrary
+
+PREFIX = "agent:"
+"""Of the names of models that mean agents. An agent answers a whole conversation, in a session of its own."""
 
 _NO_MODEL = "Ollama has no chat model. `ollama pull qwen3` gets one."
 
@@ -92,7 +103,10 @@ class Completions:
 
     async def start(self, ask: Ask) -> Completion:
         """Start the turn that answers a request. Errors are raised before it starts."""
-        await self._check_names(ask.tools or ())
+        known = (await self.tools.catalogue()).tools if ask.tools else {}
+        for name in ask.tools or ():
+            if name not in known:
+                raise ToolNotFound(name)
         if (agent := await self._agent(ask.model)) is not None:
             return await self._with_agent(ask, agent)
         if ask.session_id is not None:
@@ -100,7 +114,10 @@ class Completions:
         model = await self.client.find_model(ask.model)
         _check_abilities(ask, model, ask.images)
         images = [image for of_message in ask.images.values() for image in of_message]
-        return await self._begin(session_of(ask), turn_of(ask), ask.shown, images)
+        policy = ask.policy or ToolExecutionPolicy.CONFIRM_DESTRUCTIVE
+        settings = ToolSettings(tools=list(ask.tools or ()), execution_policy=policy)
+        session = ChatSession.create(SessionCreationOptions(ask.model, tool_settings=settings))
+        return await self._begin(session, turn_of(ask), ask.shown, images)
 
     async def _in_session(self, ask: Ask, session_id: str) -> Completion:
         if ask.policy is not None:
@@ -119,12 +136,15 @@ class Completions:
 
     async def _with_agent(self, ask: Ask, agent: AgentDefinition) -> Completion:
         place = self.passing if ask.session_id is None else self.stored
-        instruction, model = instruction_of(ask), await self._stand_in(agent)
+        instruction, model = _instruction_of(ask), await self._stand_in(agent)
         session = ChatSession.create(SessionCreationOptions(model))
         if ask.session_id is None:
-            await place.agent_chats.create(conversation_with(agent, ask, session.session_id))
+            await place.agent_chats.create(_conversation_with(agent, ask, session.session_id))
         else:
-            await check_conversation(place.agent_chats, agent, ask.session_id)
+            if (await place.agent_chats.load(ask.session_id)).metadata.extra.get(OWNER) != agent.name:
+                raise SessionNotFound(ask.session_id)
+            async with place.agent_chats.hold(ask.session_id, run_id=new_id()):
+                pass  # raises SessionBusy
         task = AgentTask(
             agent,
             instruction,
@@ -132,7 +152,12 @@ class Completions:
             session_id=ask.session_id or session.session_id,
             policy=ask.policy or ToolExecutionPolicy.CONFIRM_DESTRUCTIVE,
         )
-        turn = TurnRequest(interactive=False, continues=True, responder=responder_of(place.agents, task))
+
+        async def respond(publish: Publish) -> TurnResult:
+            result = await place.agents.execute(task, publish)
+            return TurnResult(stored=result.messages, failure=result.failure)
+
+        turn = TurnRequest(interactive=False, continues=True, responder=respond)
         return await self._begin(session, turn)
 
     async def _begin(
@@ -171,12 +196,6 @@ class Completions:
             raise ModelNotFound(agent.model) if agent.model else OllamaError(_NO_MODEL)
         return next((model.name for model in models if model.can("tools")), models[0].name)
 
-    async def _check_names(self, names: Sequence[str]) -> None:
-        known = (await self.tools.catalogue()).tools if names else {}
-        for name in names:
-            if name not in known:
-                raise ToolNotFound(name)
-
 
 def _check_abilities(ask: Ask, model: ModelInfo, images: Collection[object]) -> None:
     """Refuse tools and images that the model cannot use."""
@@ -184,3 +203,24 @@ def _check_abilities(ask: Ask, model: ModelInfo, images: Collection[object]) -> 
         raise invalid("tools", f"model {model.name!r} cannot use tools")
     if images and not model.can("vision"):
         raise invalid("messages", f"model {model.name!r} cannot see images")
+
+
+def _instruction_of(ask: Ask) -> str:
+    """Return the last message as the instruction. Raises ``ValidationFailed`` for requests that no agent supports."""
+    if ask.client_tools or ask.tools is not None:
+        raise invalid("tools", "an agent has its own tools, and takes no others")
+    if ask.images:
+        raise invalid("messages", "an agent takes no images")
+    last = ask.messages[-1]
+    if last["role"] != "user" or not last["content"].strip():
+        raise invalid("messages", "the last of them must be the user's and say what the agent is to do")
+    return last["content"]
+
+
+def _conversation_with(agent: AgentDefinition, ask: Ask, session_id: str) -> ChatSession:
+    """Create a session of the agent with the messages before the instruction."""
+    session = ChatSession.create(SessionCreationOptions(ask.model))
+    session.metadata.session_id = session_id
+    session.metadata.extra[OWNER] = agent.name
+    session.messages = [message for message in ask.messages[:-1] if message["role"] != "system"]
+    return session

@@ -6,13 +6,7 @@ from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
 
-from mochi_server.errors import (
-    AgentNotFound,
-    ContextOverflow,
-    MochiError,
-    Unauthorized,
-    ValidationFailed,
-)
+from mochi_server.errors import AgentNotFound, ContextOverflow, MochiError, Unauthorized, ValidationFailed
 
 _CODES = {
     Unauthorized.code: "invalid_api_key",
@@ -65,12 +59,11 @@ def _of_invalid(error: ValidationFailed) -> tuple[str, str, str | None]:
     return f"{path}: {first['msg']}" if path else first["msg"], _KINDS.get(first["type"], "invalid_value"), path or None
 
 
-def _is_field(step: str) -> bool:
-    return step not in _ALTERNATIVES and re.fullmatch("[a-z_]+", step) is not None
-
-
 def _path(where: Sequence[str | int]) -> str:
     """A place as OpenAI writes it: ``messages[0].content``."""
-    steps = [*where[:1], *(step for step in where[1:] if isinstance(step, int) or _is_field(step))]
+    steps = [*where[:1]]
+    for step in where[1:]:
+        if isinstance(step, int) or (step not in _ALTERNATIVES and re.fullmatch("[a-z_]+", step)):
+            steps.append(step)
     steps = [step for step, before in zip(steps, ["", *steps], strict=False) if step != before]  # a kind, and its field
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).removeprefix(".")

@@ -16,8 +16,7 @@ from mochi_server.errors import (
 )
 from mochi_server.models.openai import CompletionRequest, HeadersParam
 from mochi_server.models.openai_answers import Completion, OpenAIModel, OpenAIModelList
-from mochi_server.openai.telling import Telling
-from mochi_server.openai.wire import Chunks, Head, whole
+from mochi_server.openai.wire import Chunks, whole
 from mochi_server.routers.connection import BodyReleasingRoute, until_disconnect
 from mochi_server.routers.errors import MODEL_ERRORS, OLLAMA_ERRORS, STORAGE_ERRORS, Responses, any_error, responses
 from mochi_server.routers.sse import CompletionResponse
@@ -62,9 +61,9 @@ async def create_chat_completion(
 ) -> Response:
     """Answer a conversation, whole or streamed: without a session nothing is stored."""
     begun = await until_disconnect(request, completions.start(await body.ask(headers)))
-    head = Head.of(begun.run, body.model)
     if body.stream and begun.run.model_failure is None:
-        return CompletionResponse(begun.runs, begun.run, Chunks(head, Telling.of(begun.run), body.wants_usage))
+        chunks = Chunks(begun.run, body.model, wants_usage=body.wants_usage)
+        return CompletionResponse(begun.runs, begun.run, chunks)
     with begun.runs.listening(begun.run):
-        answer = await until_disconnect(request, whole(begun.run, head))
+        answer = await until_disconnect(request, whole(begun.run, body.model))
     return Response(answer, media_type="application/json")

@@ -168,7 +168,8 @@ class CompareService:
 
     async def _compare(self, comparison: Comparison, send: Callable[[CompareEvent], None]) -> None:
         for model_id, model in comparison.models:
-            send(Metadata(model_id, model.name, _provider(model)))
+            provider = (urlsplit(model.remote_host).hostname or model.remote_host) if model.remote_host else "Ollama"
+            send(Metadata(model_id, model.name, provider))
             send(Start(model_id))
             try:
                 if self._is_ending:
@@ -210,7 +211,20 @@ class CompareService:
 
         await self._client.post_chat(await self._payload(model, comparison), receive)
         send(End(model_id))
-        send(_answered(model_id, "".join(response), last, began, first))
+        now = time.monotonic()
+        tokens: Any = last.get("eval_count")
+        nanoseconds: Any = last.get("eval_duration")
+        is_counted = isinstance(tokens, int) and isinstance(nanoseconds, int) and nanoseconds > 0
+        answered = Answered(
+            model_id,
+            "".join(response),
+            inputTokens=last.get("prompt_eval_count"),
+            outputTokens=tokens,
+            firstTokenMs=round((first - began) * 1000, 3),
+            totalMs=round((now - began) * 1000, 3),
+            tokensPerSecond=round(tokens / nanoseconds * 1e9, 2) if is_counted else None,
+        )
+        send(answered)
 
     async def _payload(self, model: ModelInfo, comparison: Comparison) -> dict[str, Any]:
         characters = sum(len(message["content"]) for message in comparison.messages)
@@ -222,27 +236,6 @@ class CompareService:
             context_window=window,
             options=comparison.options,
         )
-
-
-def _answered(model_id: str, response: str, last: Line, began: float, first: float) -> Answered:
-    now = time.monotonic()
-    tokens, nanoseconds = last.get("eval_count"), last.get("eval_duration")
-    speed = (
-        tokens / nanoseconds * 1e9 if isinstance(tokens, int) and isinstance(nanoseconds, int) and nanoseconds else None
-    )
-    return Answered(
-        model_id,
-        response,
-        inputTokens=last.get("prompt_eval_count"),
-        outputTokens=tokens,
-        firstTokenMs=round((first - began) * 1000, 3),
-        totalMs=round((now - began) * 1000, 3),
-        tokensPerSecond=None if speed is None else round(speed, 2),
-    )
-
-
-def _provider(model: ModelInfo) -> str:
-    return (urlsplit(model.remote_host).hostname or model.remote_host) if model.remote_host else "Ollama"
 
 
 def _shown(model_id: object) -> str:

@@ -1,8 +1,6 @@
-"""How large a model's context window is: one answer per model, for whoever talks to it.
+"""Context windows, one for each model: Ollama reloads a model whenever two requests differ in ``num_ctx``.
 
-Ollama reloads a model whenever two callers disagree about ``num_ctx``, up or down, so nobody else may choose one.
-A window grows by doubling and never shrinks; a larger one that Ollama has loaded already is taken over. All sizes are
-in tokens, which only Ollama can count: how many characters a token has is learned from its counts, model by model.
+A window grows by doubling and never shrinks. All sizes are in tokens, estimated from Ollama's counts for the model.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -33,9 +31,6 @@ _MOST_TOKENS_PER_CHAR = 2
 IMAGE_TOKENS = 768
 """What Ollama itself takes an image for when it fits a prompt; models take from 256 to some thousands."""
 _HISTORY_KEPT = 10
-
-LoadedWindows = Callable[[], Awaitable[Mapping[str, int]]]
-"""Windows that models are loaded with now, by qualified name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,29 +70,30 @@ class _Entry:
     """Window and ceiling before the last step down."""
 
 
-class WindowWatch:
-    """Somebody who counts what becomes of windows; this one does not."""
-
-    def context_adjusted(self, reason: str) -> None:
-        """A session has got another window."""
-
-    def compacted(self) -> None:
-        """A summary now stands in for the oldest turns of a session."""
-
-
 async def nothing_loaded() -> Mapping[str, int]:
     """The windows of an Ollama that cannot be asked."""
     return {}
 
 
 class WindowRegistry:
-    """The windows of one Ollama's models. With ``dynamic`` false only people choose any."""
+    """The windows of one Ollama's models. With ``dynamic`` false only users choose any.
+
+    ``loaded`` returns the windows that models are loaded with now, by qualified name.
+    ``on_adjusted`` is called with the reason when a session gets another window.
+    """
 
     def __init__(
-        self, loaded: LoadedWindows = nothing_loaded, *, dynamic: bool = True, watch: "WindowWatch | None" = None
+        self,
+        loaded: Callable[[], Awaitable[Mapping[str, int]]] = nothing_loaded,
+        *,
+        dynamic: bool = True,
+        on_adjusted: Callable[[str], object] = lambda _: None,
+        on_compacted: Callable[[], object] = lambda: None,
     ) -> None:
         self.dynamic = dynamic
-        self.watch = watch or WindowWatch()
+        self.on_compacted = on_compacted
+        """Called when a summary replaces the oldest turns of a prompt."""
+        self._on_adjusted = on_adjusted
         self._loaded = loaded
         self._entries: dict[str, _Entry] = {}
 
@@ -118,12 +114,13 @@ class WindowRegistry:
         """
         loaded = (await self._loaded()).get(qualified(model.name))
         entry = self._entry(model.name)
-        self._take_up_stored_override(entry, model, config, session_id)
+        stored = config.get("current_window")
+        if entry.override is None and not entry.released and config.get("manual_override") and isinstance(stored, int):
+            self.override(model, stored, session_id)  # by an earlier process
         if entry.override is not None and not ignore_override:
             return WindowDecision(entry.override.window, "manual_override", model.context_length, loaded)
         if not self.dynamic:
             return WindowDecision(None, "no_adjustment", model.context_length, loaded)
-        before = config.get("current_window")
         window, reason = entry.window or self._first(entry, model), "no_adjustment"
         if loaded is not None and loaded > window:
             window, reason = loaded, "adopted_loaded"
@@ -131,7 +128,12 @@ class WindowRegistry:
             window, reason = larger, "usage_threshold"
         entry.window = window
         if reason == "no_adjustment":
-            reason = _quiet_reason(model, previous_model, changed=before not in (None, window))
+            if previous_model is None:
+                reason = "initial_setup"
+            elif qualified(previous_model) != qualified(model.name):
+                reason = "model_change"
+            elif stored not in (None, window):
+                reason = "adopted_loaded"
         return WindowDecision(window, reason, model.context_length, loaded)
 
     async def borrow(self, model: ModelInfo, need: int) -> int | None:
@@ -217,7 +219,7 @@ class WindowRegistry:
         if decision.reason != "no_adjustment":
             result["last_adjustment"] = decision.reason
         if decision.window != config.get("current_window") and config.get("current_window") is not None:
-            self.watch.context_adjusted(decision.reason)
+            self._on_adjusted(decision.reason)
             entry = {"window": decision.window, "reason": decision.reason, "timestamp": at}
             result["adjustment_history"] = [*result["adjustment_history"], entry][-_HISTORY_KEPT:]
         return result
@@ -251,22 +253,13 @@ class WindowRegistry:
     def _entry(self, model: str) -> _Entry:
         return self._entries.setdefault(qualified(model), _Entry())
 
-    def _take_up_stored_override(
-        self, entry: _Entry, model: ModelInfo, config: Mapping[str, Any], session_id: str
-    ) -> None:
-        """An override that a session stored before this process began still holds."""
-        window = config.get("current_window")
-        untouched = entry.override is None and not entry.released
-        if untouched and config.get("manual_override") and isinstance(window, int):
-            self.override(model, window, session_id)
-
     def _first(self, entry: _Entry, model: ModelInfo) -> int:
         """The window a model starts with; its Modelfile may ask for more."""
-        return _within(max(first_rung(model.context_length), model.num_ctx or 0), entry.ceiling)
+        return _within(max(min(_safe(model), DEFAULT_WINDOW), model.num_ctx or 0), entry.ceiling)
 
     def _rung(self, entry: _Entry, model: ModelInfo, need: int) -> int:
         """The smallest window of the ladder that ``need`` fits into, or the largest there is."""
-        largest = _within(safe_window(model.context_length), entry.ceiling)
+        largest = _within(_safe(model), entry.ceiling)
         rung = self._first(entry, model)
         while rung < need and rung < largest:
             rung = min(rung * _GROWTH, largest)
@@ -277,24 +270,10 @@ DynamicContextWindowService = WindowRegistry
 """The name that the library has for it."""
 
 
-def first_rung(model_max: int | None) -> int:
-    """What a conversation starts with: the smaller of 90 % of the model's maximum and 8192."""
-    return min(safe_window(model_max), DEFAULT_WINDOW)
-
-
-def safe_window(model_max: int | None) -> int:
-    """The largest window that is chosen without being asked for."""
-    return _LARGEST_UNKNOWN if model_max is None else max(int(model_max * SAFE_WINDOW_RATIO), 1)
+def _safe(model: ModelInfo) -> int:
+    """Return the largest window that is chosen by the server: 90 % of the model's maximum."""
+    return _LARGEST_UNKNOWN if model.context_length is None else max(int(model.context_length * SAFE_WINDOW_RATIO), 1)
 
 
 def _within(window: int, ceiling: int | None) -> int:
     return window if ceiling is None else min(window, ceiling)
-
-
-def _quiet_reason(model: ModelInfo, previous_model: str | None, *, changed: bool) -> str:
-    """Why a window is what it is when this request has not changed it."""
-    if previous_model is None:
-        return "initial_setup"
-    if qualified(previous_model) != qualified(model.name):
-        return "model_change"
-    return "adopted_loaded" if changed else "no_adjustment"

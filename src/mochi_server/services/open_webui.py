@@ -1,7 +1,4 @@
-"""Chats as Open WebUI exports them, and the sessions they become.
-
-A chat is a tree of messages, since answers can be given again there; the session is the branch that was shown last.
-"""
+"""Chats as Open WebUI exports them: trees of messages. The branch that was shown last becomes a session."""
 
 import html
 import re

@@ -17,7 +17,7 @@ from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.services.context_window import Override, WindowRegistry
 from mochi_server.services.system_prompts import SystemPromptService
-from mochi_server.sessions.edits import Tail, edited, with_system_prompt, without_system_prompt
+from mochi_server.sessions.edits import edited, with_system_prompt, without_system_prompt
 from mochi_server.sessions.images import Image, images_in, media_type_of
 from mochi_server.sessions.session import ChatSession, now
 from mochi_server.sessions.store import SessionStore
@@ -37,29 +37,22 @@ class SessionState:
     """Names of tools that a turn may call: those named, and those of the group."""
 
 
+@dataclass(frozen=True)
 class SessionService:
     """Creates and changes sessions on behalf of clients."""
 
-    def __init__(
-        self,
-        store: SessionStore,
-        client: AsyncOllamaClient,
-        windows: WindowRegistry,
-        prompts: SystemPromptService,
-        tools: ToolLibrary,
-    ) -> None:
-        self._store = store
-        self._client = client
-        self._windows = windows
-        self._prompts = prompts
-        self._tools = tools
+    store: SessionStore
+    client: AsyncOllamaClient
+    windows: WindowRegistry
+    prompts: SystemPromptService
+    tools: ToolLibrary
 
     async def create(self, options: SessionCreationOptions) -> ChatSession:
         """A new session. Raises ``ModelNotFound``, ``PromptNotFound``; ``OllamaUnreachable`` if nobody can tell."""
-        model = await self._client.find_model(options.model)
+        model = await self.client.find_model(options.model)
         content = await self._content(options.system_prompt, options.system_prompt_source_file)
-        config = self._windows.initial_config(model)
-        return await self._store.create(
+        config = self.windows.initial_config(model)
+        return await self.store.create(
             ChatSession.create(replace(options, system_prompt=content, context_window_config=config))
         )
 
@@ -69,89 +62,87 @@ class SessionService:
         ``context_window`` is ``{"current_window": tokens}``; None, there or as a whole, leaves it to the server.
         """
         fields = dict(changes)
-        session = await self._store.load(session_id)
+        session = await self.store.load(session_id)
         if not fields:
             return session
         if "model" in fields and fields["model"] is None:
             raise ValidationFailed("model cannot be cleared.", field="model")
         if fields.get("summary_model") is not None:
-            await self._client.find_model(fields["summary_model"])
+            await self.client.find_model(fields["summary_model"])
         if "model" not in fields and "context_window" not in fields:
-            return await self._store.patch(session_id, fields)
-        model = await self._client.find_model(fields.get("model") or session.model)
+            return await self.store.patch(session_id, fields)
+        model = await self.client.find_model(fields.get("model") or session.model)
         fields["context_window_config"] = await self._window_config(session, model, fields)
         fields.pop("context_window", None)
-        patched = await self._store.patch(session_id, fields)
+        patched = await self.store.patch(session_id, fields)
         if "context_window" in changes:
             if (chosen := _chosen(changes["context_window"])) is None:
-                self._windows.release(model.name)
+                self.windows.release(model.name)
             else:
-                self._windows.override(model, chosen, session_id)
+                self.windows.override(model, chosen, session_id)
         return patched
 
     async def delete(self, session_id: str) -> None:
         """Remove a session, whoever holds it."""
-        await self._store.delete(session_id)
-        self._windows.forget(session_id)
+        await self.store.delete(session_id)
+        self.windows.forget(session_id)
 
     async def edit_message(self, session_id: str, index: int, content: str) -> ChatSession:
         """A user message with a new text; what followed it goes. Raises ``InvalidMessageIndex``, ``SessionBusy``."""
-        async with self._store.hold(session_id):
-            session = await self._store.load(session_id)
-            return await self._replace(session, edited(session, index, content))
+        async with self.store.hold(session_id):
+            session = await self.store.load(session_id)
+            tail = edited(session, index, content)
+            return await self.store.replace_tail(session_id, *tail, revision=session.revision)
 
     async def set_system_prompt(self, session_id: str, content: str | None, source_file: str | None) -> ChatSession:
         """Put a system message in front. Raises ``PromptNotFound``, ``SessionBusy``, ``ValidationFailed``."""
-        async with self._store.hold(session_id):
-            session = await self._store.load(session_id)
+        async with self.store.hold(session_id):
+            session = await self.store.load(session_id)
             text = await self._content(content, source_file)
             if text is None:
                 raise ValidationFailed("Give a content, or a source_file to read it from.")
-            return await self._replace(session, with_system_prompt(session, text, source_file))
+            tail = with_system_prompt(session, text, source_file)
+            return await self.store.replace_tail(session_id, *tail, revision=session.revision)
 
     async def remove_system_prompt(self, session_id: str) -> None:
         """Remove the system message. Raises ``PromptNotFound`` when there is none, ``SessionBusy``."""
-        async with self._store.hold(session_id):
-            session = await self._store.load(session_id)
+        async with self.store.hold(session_id):
+            session = await self.store.load(session_id)
             if session.system_prompt is None:
                 raise PromptNotFound(None)
-            await self._replace(session, without_system_prompt(session))
+            await self.store.replace_tail(session_id, *without_system_prompt(session), revision=session.revision)
 
     async def image(self, session_id: str, sha256: str) -> Image:
         """An image that a message of the session names. Raises ``BlobNotFound``."""
-        session = await self._store.load(session_id)
+        session = await self.store.load(session_id)
         if sha256 not in images_in(session.history):
             raise BlobNotFound(sha256)
-        data = await self._store.load_image(sha256)
+        data = await self.store.load_image(sha256)
         if (media_type := media_type_of(data)) is None:  # somebody has put something else there
             raise BlobNotFound(sha256)
         return Image(sha256, media_type, data)
 
     async def state(self, session_id: str) -> SessionState:
         """A session and what can be known of its model now."""
-        session = await self._store.load(session_id)
-        override = self._windows.override_of(session.model)
+        session = await self.store.load(session_id)
+        override = self.windows.override_of(session.model)
         tools = await self._active_tools(session.metadata.tool_settings)
         try:
-            return SessionState(session, await self._client.find_model(session.model), override, tools)
+            return SessionState(session, await self.client.find_model(session.model), override, tools)
         except (ModelNotFound, OllamaUnreachable, OllamaError):
             return SessionState(session, None, override, tools)
 
     async def _active_tools(self, settings: ToolSettings) -> list[str]:
         if settings.tool_group is None:
             return settings.tools
-        groups = (await self._tools.catalogue()).groups
+        groups = (await self.tools.catalogue()).groups
         return list(dict.fromkeys([*settings.tools, *groups.get(settings.tool_group, ())]))
 
     async def _content(self, content: str | None, source_file: str | None) -> str | None:
         """A text that was given wins; a file alone is read."""
         if (content is None or not content.strip()) and source_file is not None:
-            return (await asyncio.to_thread(self._prompts.get, source_file)).content
+            return (await asyncio.to_thread(self.prompts.get, source_file)).content
         return content if content is not None and content.strip() else None
-
-    async def _replace(self, session: ChatSession, tail: Tail) -> ChatSession:
-        from_index, messages = tail
-        return await self._store.replace_tail(session.session_id, from_index, messages, revision=session.revision)
 
     async def _window_config(self, session: ChatSession, model: ModelInfo, fields: Mapping[str, Any]) -> dict[str, Any]:
         config = dict(session.metadata.context_window_config)
@@ -161,17 +152,13 @@ class SessionService:
             chosen = _chosen(fields["context_window"])
             config["manual_override"] = chosen is not None
             if chosen is not None:
-                return self._windows.adjusted(config, self._windows.manual(model, chosen), now())
-        decision = await self._windows.decide(
-            model,
-            config,
-            session.session_id,
-            previous_model=session.model,
-            ignore_override="context_window" in fields,
+                return self.windows.adjusted(config, self.windows.manual(model, chosen), now())
+        decision = await self.windows.decide(
+            model, config, session.session_id, previous_model=session.model, ignore_override="context_window" in fields
         )
         if config["manual_override"] is False and session.metadata.context_window_config.get("manual_override"):
             decision = replace(decision, reason="initial_setup")
-        return self._windows.adjusted(config, decision, now())
+        return self.windows.adjusted(config, decision, now())
 
 
 def _chosen(context_window: Mapping[str, Any] | None) -> int | None:

@@ -109,8 +109,7 @@ class SummarizationService:
         self.turn_begins(session_id)
         chosen = model or self.models.choose(session.metadata) or session.model
         work = self._of(session_id)
-        summary = await self._make(session, chosen, work)
-        await self._keep(session, summary, work, revision=None)
+        summary = await self._renew(session, chosen, work, revision=None)
         return Summarized(summary.summary, summary.topics, chosen)
 
     async def aclose(self) -> None:
@@ -134,8 +133,7 @@ class SummarizationService:
             session = await self.store.load(session_id)
             model = self.models.choose(session.metadata)
             if model is not None and model not in work.failed and is_due(session, work.covered):
-                summary = await self._make(session, model, work)
-                await self._keep(session, summary, work, revision=session.revision)
+                await self._renew(session, model, work, revision=session.revision)
         except SessionConflict:
             pass  # the session has changed; its next turn schedules another summary
         except MochiError as error:
@@ -149,8 +147,10 @@ class SummarizationService:
         if work.covered is None and not work.failed:
             del self._work[session_id]
 
-    async def _make(self, session: ChatSession, name: str, work: _Work) -> ConversationSummary:
-        """Request a summary, and once more with the error if the answer is invalid."""
+    async def _renew(
+        self, session: ChatSession, name: str, work: _Work, *, revision: str | None
+    ) -> ConversationSummary:
+        """Request a summary, and once more with the error if the answer is invalid. Store it."""
         model = await self.client.find_model(name)
         window = await self.windows.borrow(model, _ANSWER_TOKENS)
         room = int((window or _UNKNOWN_WINDOW) * _SHARE_OF_WINDOW)
@@ -167,18 +167,17 @@ class SummarizationService:
                     keep_alive=session.metadata.keep_alive,
                     think=False if model.can("thinking") else None,
                 )
-                return ConversationSummary.model_validate_json(answer.message["content"])
+                summary = ConversationSummary.model_validate_json(answer.message["content"])
+                break
             except ValidationError as invalid:
                 error = explain(invalid)
                 correction = f"That was not the JSON asked for: {error}. Answer again, with JSON alone."
                 messages.append({"role": "user", "content": correction})
-        raise OllamaError(f"Model {name!r} gave no summary: {error}")
-
-    async def _keep(
-        self, session: ChatSession, summary: ConversationSummary, work: _Work, *, revision: str | None
-    ) -> None:
+        else:
+            raise OllamaError(f"Model {name!r} gave no summary: {error}")
         await self.store.patch(session.session_id, {"summary": summary.model_dump()}, revision=revision)
         work.covered = session.history[-1]["message_id"] if session.history else None
+        return summary
 
 
 def is_due(session: ChatSession, covered: str | None) -> bool:

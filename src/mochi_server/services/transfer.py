@@ -1,9 +1,9 @@
 """Forks of sessions, and sessions that are exported to files and imported from them, with their images."""
 
 import asyncio
-import binascii
 from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Collection, Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypeVar
 
 import anyio
@@ -70,27 +70,26 @@ class SessionFile(_Open):
     blobs: dict[str, str] | None = None
 
 
+@dataclass
 class TransferService:
-    """Forks, exports and imports, over any store."""
+    """Forks, exports and imports, over any store. ``shutdown`` ends imports that are not stored yet."""
 
-    def __init__(self, store: SessionStore, *, max_sessions: int, shutdown: anyio.Event) -> None:
-        """``shutdown`` ends imports that are not stored yet."""
-        self._store = store
-        self._max_sessions = max_sessions
-        self._shutdown = shutdown
-        self._importing = asyncio.Lock()
-        """Large files take much memory: one import at a time."""
+    store: SessionStore
+    max_sessions: int
+    shutdown: anyio.Event
+    _importing: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    """Large files take much memory: one import at a time."""
 
     async def fork(self, session_id: str, index: int | None = None, message_id: str | None = None) -> ChatSession:
         """Create a session with the history up to a message. The original stays as it is, and may be running."""
-        original = await self._store.load(session_id)
+        original = await self.store.load(session_id)
         if message_id is not None:
             index = index_of(original, message_id)
-        return await self._store.create(forked(original, index))
+        return await self.store.create(forked(original, index))
 
     async def export(self, session_id: str, form: Literal["json", "markdown"]) -> AsyncIterator[bytes]:
         """Return a session as a file, in parts; as JSON, with the bytes of its images."""
-        session = await self._store.load(session_id)
+        session = await self.store.load(session_id)
         file = await asyncio.to_thread(_written, session, form)
         return self._with_images(file, sorted(images_in(session.history)) if form == "json" else ())
 
@@ -103,7 +102,7 @@ class TransferService:
         between = b"\n    "
         for name in names:
             try:
-                data = await self._store.load_image(name)
+                data = await self.store.load_image(name)
             except BlobNotFound:
                 continue
             encoded = await asyncio.to_thread(b64encode, data)
@@ -118,12 +117,12 @@ class TransferService:
         """
         async with self._importing:
             self._refuse_at_shutdown()
-            sessions = await asyncio.to_thread(_read_sessions, data, self._max_sessions)
-            stored = await self._store.create_all(sessions, check=self._refuse_at_shutdown)
-            return await asyncio.to_thread(_page, stored)
+            sessions = await asyncio.to_thread(_read_sessions, data, self.max_sessions)
+            stored = await self.store.create_all(sessions, check=self._refuse_at_shutdown)
+        return await asyncio.to_thread(lambda: SessionPage.of([s.summary_object() for s in stored], len(stored)))
 
     def _refuse_at_shutdown(self) -> None:
-        if self._shutdown.is_set():
+        if self.shutdown.is_set():
             raise ShuttingDown
 
 
@@ -131,10 +130,6 @@ def _written(session: ChatSession, form: Literal["json", "markdown"]) -> bytes:
     if form == "markdown":
         return as_markdown(session).encode()
     return encode_file(session.metadata, [encode(message) for message in session.history], session.extra)
-
-
-def _page(sessions: Sequence[ChatSession]) -> SessionPage:
-    return SessionPage.of([session.summary_object() for session in sessions], len(sessions))
 
 
 def _read_sessions(data: bytes, max_sessions: int) -> list[tuple[ChatSession, list[Image]]]:
@@ -205,8 +200,6 @@ def _invalid(number: int, problem: str, errors: Sequence[object] = ()) -> Valida
 def _image(name: str, encoded: str) -> Image:
     try:
         image = Image.of(b64decode(encoded, validate=True))
-    except binascii.Error as error:
-        raise ValueError(f"blobs.{name}: not an image: the base64 is broken") from error
     except ValueError as error:
         raise ValueError(f"blobs.{name}: {error}") from error
     if image.sha256 != name:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType, ModuleType
+from types import ModuleType
 from typing import Any
 
 from mochi_server.errors import ToolNotFound
@@ -48,8 +48,8 @@ class Tool:
 class ToolCatalogue:
     """Tools, groups and problems of a directory. The tools have the order of ``__all__``."""
 
-    tools: Mapping[str, Tool] = field(default_factory=lambda: MappingProxyType({}))
-    groups: Mapping[str, list[str]] = field(default_factory=lambda: MappingProxyType({}))
+    tools: Mapping[str, Tool] = field(default_factory=dict)
+    groups: Mapping[str, list[str]] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
 
     def get(self, name: str) -> Tool:
@@ -69,26 +69,22 @@ class ToolDiscoveryService:
 
     def __init__(self, tools_dir: str | Path) -> None:
         self._directory = Path(tools_dir)
-        self._catalogue: ToolCatalogue | None = None
-        self._lock = threading.Lock()
-
-    @property
-    def found(self) -> ToolCatalogue | None:
+        self.found: ToolCatalogue | None = None
         """The cached tools, if any."""
-        return self._catalogue
+        self._lock = threading.Lock()
 
     def discover(self) -> ToolCatalogue:
         """Return the tools, imported at the first call. Blocks during the import."""
         with self._lock:
-            if self._catalogue is None:
-                self._catalogue = self._look()
-            return self._catalogue
+            if self.found is None:
+                self.found = self._look()
+            return self.found
 
     def reload_tools(self) -> ToolCatalogue:
         """Import the directory again. Until then the old tools stay in use."""
         catalogue = self._look()
         with self._lock:
-            self._catalogue = catalogue
+            self.found = catalogue
         return catalogue
 
     def _look(self) -> ToolCatalogue:
@@ -137,7 +133,7 @@ def _read(package: ModuleType, problems: list[Problem]) -> ToolCatalogue:
         except NotATool as error:
             problems.append(Problem(name, str(error)))
     members = {group.strip("_"): [name for name in names if name in tools] for group, names in groups.items()}
-    return ToolCatalogue(MappingProxyType(tools), MappingProxyType(members), tuple(problems))
+    return ToolCatalogue(tools, members, tuple(problems))
 
 
 def _tool(name: str, function: Any, read_only: bool) -> Tool:

@@ -1,8 +1,7 @@
-"""Execution of tools, apart from the server and with a timeout.
+"""Execution of tools with a timeout, each synchronous call in its own daemon thread.
 
-Each synchronous call has its own daemon thread. A hung tool therefore occupies one thread; it blocks neither file I/O
-nor the exit of the server. The thread of a call that timed out or was cancelled is lost until it returns. Other threads
-replace lost ones, up to a maximum in all.
+A hung tool therefore blocks neither file I/O nor the exit of the server. The thread of a call that timed out or was
+cancelled is lost until it returns; other threads replace it, up to a maximum in all.
 """
 
 import asyncio
@@ -49,23 +48,24 @@ class ToolExecutionResult:
     timestamp: str = field(default_factory=now)
 
 
-class ThreadWatch:
-    """Receiver of thread statistics. This one ignores them."""
-
-    def thread_lost(self) -> None:
-        """Count a call that ended before its thread."""
-
-    def call_refused(self) -> None:
-        """Count a call that did not start because every thread is lost."""
-
-
 class ToolExecutionService:
-    """Runs tools and keeps the last 100 results. ``output_limit`` is in characters, ``timeout`` in seconds."""
+    """Runs tools and keeps the last 100 results. ``output_limit`` is in characters, ``timeout`` in seconds.
 
-    def __init__(self, *, timeout: float = 60, output_limit: int = 20_000, watch: ThreadWatch | None = None) -> None:
+    ``on_lost`` is called for a call that ended before its thread, ``on_refused`` for one that found no free thread.
+    """
+
+    def __init__(
+        self,
+        *,
+        timeout: float = 60,
+        output_limit: int = 20_000,
+        on_lost: Callable[[], object] = lambda: None,
+        on_refused: Callable[[], object] = lambda: None,
+    ) -> None:
         self._timeout = timeout
         self._limit = output_limit
-        self._watch = watch or ThreadWatch()
+        self._on_lost = on_lost
+        self._on_refused = on_refused
         self._at_work = asyncio.Semaphore(THREADS)
         self._threads = asyncio.Semaphore(MAX_THREADS)
         self._history: deque[ToolExecutionResult] = deque(maxlen=HISTORY_KEPT)
@@ -115,10 +115,10 @@ class ToolExecutionService:
         """Run a function in a thread, once fewer than the limit are at work. Raises ``Raised``."""
         async with self._at_work:
             if self._threads.locked():
-                self._watch.call_refused()
+                self._on_refused()
                 raise Raised(f"{consequence}: all {MAX_THREADS} threads are taken by calls that have not returned")
             with self._limited():
-                return await in_thread(work, self._threads, self._watch.thread_lost)
+                return await in_thread(work, self._threads, self._on_lost)
 
     @contextmanager
     def _limited(self) -> Iterator[None]:
@@ -133,7 +133,9 @@ class Raised(Exception):
     """The error of user code as text, so that nothing else that it raises reaches the event loop."""
 
 
-async def in_thread(function: Callable[[], T], slots: asyncio.Semaphore, lost: Callable[[], None] = lambda: None) -> T:
+async def in_thread(
+    function: Callable[[], T], slots: asyncio.Semaphore, lost: Callable[[], object] = lambda: None
+) -> T:
     """Run a function in a daemon thread of its own, when there is a slot. Raises ``Raised`` for what it raises.
 
     Cancellation ends the wait, not the thread, which keeps its slot until it ends. ``lost`` is called in that case.

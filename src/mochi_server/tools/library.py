@@ -28,11 +28,9 @@ class ToolSource(Protocol):
 
     async def joined(self, own: ToolCatalogue) -> ToolCatalogue:
         """Return a catalogue with these tools added."""
-        ...
 
     async def reload(self) -> None:
         """Look for the tools again."""
-        ...
 
 
 class ToolLibrary:

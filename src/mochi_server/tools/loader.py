@@ -29,14 +29,14 @@ class Problem:
     message: str
 
 
+@dataclass(frozen=True)
 class Unavailable:
     """Placeholder for a function of a file that could not be imported."""
 
-    def __init__(self, file: str) -> None:
-        self._file = file
+    file: str
 
     def __call__(self, *_: object, **__: object) -> None:
-        raise ImportError(f"{self._file} could not be imported")
+        raise ImportError(f"{self.file} could not be imported")
 
 
 def leads_out(path: Path, directory: Path) -> bool:
@@ -122,21 +122,21 @@ class _Load:
                         alias.asname = alias.asname or first
 
 
+@dataclass(frozen=True)
 class _SourceLoader(Loader):
     """Loader of one file that never fails: a broken file becomes a module of placeholders.
 
     It does not use compiled files, which are compared with their sources by whole seconds.
     """
 
-    def __init__(self, load: _Load, file: Path) -> None:
-        self._load = load
-        self._file = file
+    load: _Load
+    file: Path
 
     def exec_module(self, module: ModuleType) -> None:
         try:
-            self._load.execute(module)
+            self.load.execute(module)
         except BaseException as error:  # user code may raise anything
-            self._load.report(error, self._file)
+            self.load.report(error, self.file)
             names = vars(module)  # to delete an attribute of a module that is being loaded would load it again
             for name in [name for name in names if not name.startswith("__")]:
                 del names[name]
@@ -145,7 +145,7 @@ class _SourceLoader(Loader):
     def _placeholder(self, name: str) -> Unavailable:
         if name.startswith("__"):
             raise AttributeError(name)
-        return Unavailable(self._file.name)
+        return Unavailable(self.file.name)
 
 
 def _modules(directory: Path) -> Iterator[Path]:

@@ -61,19 +61,11 @@ class ToolSchema:
 
 
 class ToolSchemaService:
-    """Schemas of functions, cached by name and function."""
-
-    def __init__(self) -> None:
-        self._cache: dict[tuple[str, int], tuple[Callable[..., Any], ToolSchema]] = {}
+    """Schemas of functions, by default under their names."""
 
     def schema_of(self, function: Callable[..., Any], name: str | None = None) -> ToolSchema:
-        """Return the schema of a function under a name. Raises ``NotATool``."""
-        name = name or str(getattr(function, "__name__", ""))
-        key = (name, id(function))
-        if key not in self._cache:
-            # The cache keeps the function, so that its ID is not used again.
-            self._cache[key] = (function, make_schema(function, name))
-        return self._cache[key][1]
+        """Return the schema of a function. Raises ``NotATool``."""
+        return make_schema(function, name or str(getattr(function, "__name__", "")))
 
 
 def make_schema(function: Callable[..., Any], name: str) -> ToolSchema:

@@ -15,7 +15,7 @@ from mochi_server.events import (
     ToolContinuationStart,
     TurnWarning,
 )
-from mochi_server.openai.telling import Piece, Telling
+from mochi_server.openai.wire import Piece, Telling
 
 
 def told(telling: Telling, *events: ChatEvent) -> list[Piece]:
