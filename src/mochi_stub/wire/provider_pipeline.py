@@ -5,10 +5,10 @@ Ollama's wire shares the errors and the embeddings. It has its own rules for nam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from mochi_stub.answer import ANY, Answer, Encoder, Generation, Handler, Request, Result, Routes, Stub
 from mochi_stub.catalogue import Model
@@ -18,7 +18,7 @@ from mochi_stub.limits import limited
 from mochi_stub.plan import Plan
 from mochi_stub.prompt import Message, Prompt, ToolCall, count_tokens, prompt_tokens
 from mochi_stub.reply import Failure, Reasoning, Reply, Text, ToolCalls, joined
-from mochi_stub.wire.fields import Check, Problem, read
+from mochi_stub.wire.fields import Check, Problem, read, snake_case
 
 DEFAULT_TAG = ":latest"
 ARGUMENT_PIECE = 16
@@ -77,8 +77,7 @@ class GenerationContext:
     plan: Plan
 
 
-@dataclass(frozen=True)
-class Counts:
+class Counts(NamedTuple):
     """Token counts. `output` includes the `reasoning`."""
 
     input: int
@@ -88,13 +87,13 @@ class Counts:
     cache_creation: int
 
 
-def declared(models: Sequence[Model], name: str) -> Model | None:
-    """Return the model of that name, with or without the tag that Ollama's clients append."""
+def declared(models: Sequence[Model], name: str, missing: Refused) -> Model:
+    """Return the model of that name, with or without the tag that Ollama's clients append. Raises `missing`."""
     for wanted in (name, name.removesuffix(DEFAULT_TAG), name + DEFAULT_TAG):
         for model in models:
             if model.name == wanted:
                 return model
-    return None
+    raise missing
 
 
 def listed(models: Iterable[Model]) -> list[Model]:
@@ -116,6 +115,24 @@ def completed(prompt: Prompt, model: Model, request: bytes = b"") -> Prompt:
     if model.system and not any(message.role == "system" for message in messages):
         messages = (Message("system", model.system), *messages)
     return replace(prompt, messages=messages, options={**model.parameters, **prompt.options}, request=request)
+
+
+_OPTIONS = {
+    **dict.fromkeys(("max_tokens", "max_completion_tokens", "max_output_tokens"), "num_predict"),
+    **{
+        name: name
+        for name in ("temperature", "top_p", "top_k", "seed", "frequency_penalty", "presence_penalty", "stop")
+    },
+    "stop_sequences": "stop",
+}
+
+
+def options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the sampling options among the fields of a request, under Ollama's names. The last token limit wins."""
+    found = {_OPTIONS.get(snake_case(name), ""): value for name, value in given.items()}
+    if isinstance(found.get("stop"), str):
+        found["stop"] = [found["stop"]]
+    return {name: value for name, value in found.items() if name}
 
 
 def played(context: GenerationContext, encoder: Encoder) -> Generation:

@@ -54,10 +54,7 @@ def _request_id(plan: Plan) -> str:
 
 def find_model(stub: Stub, name: str) -> Model:
     """Return the model of that name. Raises Refused."""
-    model = declared(stub.models, name)
-    if model is None:
-        raise Refused(404, f"model: {name}")
-    return model
+    return declared(stub.models, name, Refused(404, f"model: {name}"))
 
 
 def worded(problem: Problem) -> str:

@@ -80,7 +80,7 @@ class MessageEvents:
     def _ending(self) -> dict[str, Any]:
         reply = self.reply
         reason = _STOP_REASONS.get(reply.finish) or ("tool_use" if reply.tool_calls else "end_turn")
-        if reply.finish == "stop" and reply.stop_sequence is not None:
+        if reply.stop_sequence is not None:
             reason = "stop_sequence"
         return {"stop_reason": reason, "stop_sequence": reply.stop_sequence}
 

@@ -7,20 +7,8 @@ from typing import Any
 
 from mochi_stub.catalogue import Model
 from mochi_stub.prompt import Message, Prompt, ToolCall
-from mochi_stub.wire.fields import (
-    Problem,
-    Where,
-    array,
-    compiled,
-    flag,
-    mapping,
-    number,
-    string,
-    tagged,
-    text_or,
-    whole,
-)
-from mochi_stub.wire.provider_pipeline import Refused, function_tool
+from mochi_stub.wire.fields import Problem, Where, array, flag, mapping, number, schema, string, tagged, text_or, whole
+from mochi_stub.wire.provider_pipeline import Refused, function_tool, options
 
 _TEXT = {"text!": string}
 _SOURCE = {"source!": mapping}
@@ -42,7 +30,7 @@ _BLOCKS = {
     "tool_result": {"tool_use_id!": string, "content": _RESULT, "is_error": flag},
 }
 _MESSAGE = {"role!": ("user", "assistant", "system"), "content!": text_or([tagged("type", _BLOCKS)])}
-_TOOL = compiled({"type": string, "name!": string, "description": string, "input_schema": mapping})
+_TOOL = schema({"type": string, "name!": string, "description": string, "input_schema": mapping})
 
 
 def _tool(value: Any, where: Where) -> Any:
@@ -66,8 +54,8 @@ _COUNTED = {
     "tool_choice": {"type!": ("auto", "any", "tool", "none"), "name": string},
     "thinking": tagged("type", _THINKING),
 }
-COUNT = compiled(_COUNTED)
-MESSAGES = compiled(
+COUNT = schema(_COUNTED)
+MESSAGES = schema(
     {
         "max_tokens!": whole(1),
         "messages!": _COUNTED["messages!"],
@@ -95,7 +83,7 @@ def prompt_of(body: Mapping[str, Any], model: Model) -> Prompt:
         think=None if thinking is None else thinking != "disabled",
         thinks=model.can("thinking") and thinking != "disabled",
         format=body.get("output_config", {}).get("format", {}).get("schema"),
-        options=_options(body),
+        options=options(body),
         stream=body.get("stream", False),
     )
 
@@ -108,15 +96,6 @@ def _check(body: Mapping[str, Any], model: Model) -> None:
     budget = body.get("thinking", {}).get("budget_tokens", 0)
     if budget >= body.get("max_tokens", budget + 1):
         raise Refused(400, "`max_tokens` must be greater than `thinking.budget_tokens`.")
-
-
-def _options(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the sampling options under Ollama's names."""
-    names = {
-        **{"temperature": "temperature", "top_p": "top_p", "top_k": "top_k"},
-        **{"max_tokens": "num_predict", "stop_sequences": "stop"},
-    }
-    return {ours: body[theirs] for theirs, ours in names.items() if theirs in body}
 
 
 def _function(tool: Mapping[str, Any]) -> dict[str, Any]:

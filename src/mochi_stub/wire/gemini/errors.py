@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import partial
 from typing import Any
 
@@ -11,7 +10,7 @@ from mochi_stub.catalogue import Model
 from mochi_stub.jsontext import dumps
 from mochi_stub.reply import Failure
 from mochi_stub.wire import provider_pipeline as pipeline
-from mochi_stub.wire.fields import Problem
+from mochi_stub.wire.fields import Problem, snake_case
 from mochi_stub.wire.provider_pipeline import Refused, declared, headers_of
 
 JSON = b"application/json; charset=UTF-8"
@@ -73,19 +72,19 @@ def error_body(failure: Failure) -> dict[str, Any]:
 
 def find_model(stub: Stub, name: str, version: str, verb: str) -> Model:
     """Return the model of that name. Raises Refused."""
-    model = declared(stub.models, name.removeprefix("models/"))
-    if model is None or (verb in _GENERATING and not model.can("completion")):
-        raise Refused(
-            404,
-            f"models/{name} is not found for API version {version}, or is not supported for {verb}. Call ListModels to "
-            "see the list of available models and their supported methods.",
-        )
+    unsupported = (
+        f"models/{name} is not found for API version {version}, or is not supported for {verb}. Call ListModels to "
+        "see the list of available models and their supported methods."
+    )
+    model = declared(stub.models, name.removeprefix("models/"), Refused(404, unsupported))
+    if verb in _GENERATING and not model.can("completion"):
+        raise Refused(404, unsupported)
     return model
 
 
 def worded(problem: Problem) -> str:
     """Return what is wrong with a body, in Gemini's words. Names are in snake case, as the protocol declares them."""
-    steps = [f"[{step}]" if isinstance(step, int) else "." + _snake_case(step) for step in problem.where]
+    steps = [f"[{step}]" if isinstance(step, int) else "." + snake_case(step) for step in problem.where]
     path = "".join(steps).removeprefix(".")
     match problem.kind:
         case "syntax":
@@ -100,7 +99,3 @@ def worded(problem: Problem) -> str:
         case "value" | "tag":
             return f"Invalid value at '{path}' (TYPE_ENUM), {dumps(problem.found)}"
     return f"Invalid value at '{path}' ({_TYPES[problem.wanted]}), {dumps(problem.found)}"
-
-
-def _snake_case(name: str) -> str:
-    return re.sub(r"[A-Z]", lambda letter: f"_{letter[0].lower()}", name)

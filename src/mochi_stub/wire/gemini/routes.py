@@ -24,10 +24,8 @@ def models(stub: Stub, _request: Request) -> Result:
 def model(stub: Stub, request: Request) -> Result:
     """GET models/{model}"""
     version, name = _named(request)
-    found = pipeline.declared(stub.models, name)
-    if found is None:
-        raise pipeline.Refused(404, f"Model is not found: models/{name} for api version {version}")
-    return json_answer(_shown(found))
+    missing = pipeline.Refused(404, f"Model is not found: models/{name} for api version {version}")
+    return json_answer(_shown(pipeline.declared(stub.models, name, missing)))
 
 
 def _verb(stub: Stub, request: Request) -> Result:
@@ -103,10 +101,6 @@ def _shown(model: Model) -> dict[str, Any]:
     }
 
 
-_HANDLERS: Routes = {
-    "/models": {"GET": models},
-    "/models/*": {"GET": model, "POST": _verb},
-    "/*": {ANY: unknown_path},
-}
+_HANDLERS: Routes = {"/models": {"GET": models}, "/models/*": {"GET": model, "POST": _verb}, "/*": {ANY: unknown_path}}
 ROUTES = pipeline.refusing(_HANDLERS, wrong_method, refusal)
 verb = ROUTES["/models/*"]["POST"]

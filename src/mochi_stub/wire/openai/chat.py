@@ -14,7 +14,7 @@ from mochi_stub.prompt import Prompt, ToolCall
 from mochi_stub.reply import Choice, Failure, Part, Reasoning, Reply, Text
 from mochi_stub.wire import provider_pipeline as pipeline
 from mochi_stub.wire.openai.errors import failure_answer, failure_error, find_model
-from mochi_stub.wire.openai.request_schema import check_chat, check_tools, messages, options, reply_format
+from mochi_stub.wire.openai.request_schema import check_chat, check_tools, messages, reply_format
 
 
 def chat(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
@@ -36,7 +36,7 @@ def _prompt(body: Mapping[str, Any], model: Model) -> Prompt:
         think=effort,
         thinks=model.can("thinking") and effort != "none",
         format=reply_format(wanted.get("type"), wanted.get("json_schema", {})),
-        options=options(body, body.get("max_completion_tokens", body.get("max_tokens"))),
+        options=pipeline.options(body),
         stream=body.get("stream", False),
         choices=True,
     )

@@ -14,8 +14,8 @@ from mochi_stub.prompt import Message, Prompt
 from mochi_stub.reply import Choice, Part, Reasoning, Text, ToolCalls, joined
 from mochi_stub.wire.openai.chat import ChunkEncoder, completion_usage
 from mochi_stub.wire.openai.errors import find_model
-from mochi_stub.wire.openai.request_schema import check_chat, options, texts
-from mochi_stub.wire.provider_pipeline import Counts, GenerationContext, generated, json_answer, played
+from mochi_stub.wire.openai.request_schema import check_chat, texts
+from mochi_stub.wire.provider_pipeline import Counts, GenerationContext, generated, json_answer, options, played
 
 NO_PROMPT = "<|endoftext|>"
 
@@ -39,7 +39,7 @@ def _prompt(body: Mapping[str, Any], text: str) -> Prompt:
         operation="generate",
         messages=(Message("user", text),),
         thinks=False,
-        options=options(body, body.get("max_tokens")),
+        options=options(body),
         stream=body.get("stream", False),
     )
 

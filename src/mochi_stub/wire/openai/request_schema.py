@@ -9,19 +9,7 @@ import orjson
 
 from mochi_stub.catalogue import Model
 from mochi_stub.prompt import Message, ToolCall
-from mochi_stub.wire.fields import (
-    Where,
-    anything,
-    array,
-    compiled,
-    flag,
-    mapping,
-    number,
-    string,
-    tagged,
-    text_or,
-    whole,
-)
+from mochi_stub.wire.fields import Where, anything, array, flag, mapping, number, schema, string, tagged, text_or, whole
 from mochi_stub.wire.provider_pipeline import Refused
 
 TEXT = {"text!": string}
@@ -56,7 +44,7 @@ _COMMON = {
     "stop": text_or([string]),
     "n": whole(1, 128),
 }
-CHAT = compiled(
+CHAT = schema(
     {
         "model!": string,
         "messages!": array(tagged("role", _MESSAGE), least=1),
@@ -79,8 +67,8 @@ def _prompts(value: Any, where: Where) -> Any:
     return text_or(items)(value, where)
 
 
-COMPLETION = compiled({"model!": string, "prompt": _prompts, "max_tokens": whole(0), "echo": flag, **_COMMON})
-EMBEDDING = compiled(
+COMPLETION = schema({"model!": string, "prompt": _prompts, "max_tokens": whole(0), "echo": flag, **_COMMON})
+EMBEDDING = schema(
     {"model!": string, "input!": _prompts, "encoding_format": ("float", "base64"), "dimensions": whole(1)}
 )
 
@@ -126,16 +114,6 @@ def arguments(text: str) -> Mapping[str, Any]:
     except orjson.JSONDecodeError:
         value = None
     return value if isinstance(value, dict) else {"arguments": text}
-
-
-def options(body: Mapping[str, Any], budget: int | None) -> dict[str, Any]:
-    """Return the sampling options under Ollama's names. `budget` is the number of tokens that may be generated."""
-    names = ("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed")
-    found = {name: body[name] for name in names if name in body}
-    stop = body.get("stop")
-    if stop:
-        found["stop"] = [stop] if isinstance(stop, str) else stop
-    return found if budget is None else {**found, "num_predict": budget}
 
 
 def reply_format(kind: str | None, json_schema: Mapping[str, Any]) -> Any:

@@ -7,9 +7,9 @@ from typing import Any
 
 from mochi_stub.catalogue import Model
 from mochi_stub.prompt import Message, Prompt, ToolCall
-from mochi_stub.wire.fields import Where, anything, compiled, flag, mapping, number, string, tagged, text_or, whole
-from mochi_stub.wire.openai.request_schema import EFFORT, TEXT, arguments, options, reply_format, text_and_images
-from mochi_stub.wire.provider_pipeline import function_tool
+from mochi_stub.wire.fields import Where, anything, flag, mapping, number, schema, string, tagged, text_or, whole
+from mochi_stub.wire.openai.request_schema import EFFORT, TEXT, arguments, reply_format, text_and_images
+from mochi_stub.wire.provider_pipeline import function_tool, options
 
 _CONTENT = text_or(
     [
@@ -33,8 +33,8 @@ _ITEMS = {
     "item_reference": mapping,
 }
 _FORMAT = {"text": {}, "json_object": {}, "json_schema": {"name!": string, "schema!": mapping, "strict": flag}}
-_ANY_TOOL = compiled({"type!": string})
-_FUNCTION = compiled({"name!": string, "parameters": mapping})
+_ANY_TOOL = schema({"type!": string})
+_FUNCTION = schema({"name!": string, "parameters": mapping})
 
 
 def _tool(value: Any, where: Where) -> Any:
@@ -44,7 +44,7 @@ def _tool(value: Any, where: Where) -> Any:
     return value
 
 
-RESPONSE = compiled(
+RESPONSE = schema(
     {
         "model!": string,
         "input!": text_or([tagged("type", _ITEMS, default="message")]),
@@ -82,7 +82,7 @@ def prompt_of(body: Mapping[str, Any], model: Model) -> Prompt:
         think=effort,
         thinks=model.can("thinking") and effort != "none",
         format=reply_format(wanted.get("type"), wanted),
-        options=options(body, body.get("max_output_tokens")),
+        options=options(body),
         stream=body.get("stream", False),
     )
 

@@ -28,10 +28,8 @@ def models(stub: Stub, _request: Request) -> Result:
 def model(stub: Stub, request: Request) -> Result:
     """GET /v1/models/{id}"""
     name = request.path.partition("/models/")[2]
-    found = pipeline.declared(stub.models, name)
-    if found is None:
-        raise pipeline.Refused(404, f"The model '{name}' does not exist", param="model")
-    return pipeline.json_answer(_shown(found))
+    missing = pipeline.Refused(404, f"The model '{name}' does not exist", param="model")
+    return pipeline.json_answer(_shown(pipeline.declared(stub.models, name, missing)))
 
 
 def embeddings(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
