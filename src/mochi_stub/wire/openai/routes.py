@@ -11,8 +11,7 @@ from mochi_stub.answer import ANY, Request, Result, Routes, Stub
 from mochi_stub.catalogue import Model
 from mochi_stub.wire import provider_pipeline as pipeline
 from mochi_stub.wire.openai import request_schema as schema
-from mochi_stub.wire.openai.chat import chat
-from mochi_stub.wire.openai.completions import completions
+from mochi_stub.wire.openai.completions import chat, completions
 from mochi_stub.wire.openai.errors import find_model, refusal
 from mochi_stub.wire.openai.responses import responses
 from mochi_stub.wire.openai.responses_input import RESPONSE
