@@ -78,7 +78,10 @@ def prompt_of(body: Mapping[str, Any], model: Model) -> Prompt:
     system = _joined(body.get("system", ""))
     return Prompt(
         model=body["model"],
-        messages=(*([Message("system", system)] if system else ()), *_messages(body["messages"])),
+        messages=(
+            *([Message("system", system)] if system else ()),
+            *(message for one in body["messages"] for message in _split(one["role"], one["content"])),
+        ),
         tools=tuple(map(_function, body.get("tools", ()))) if offered else (),
         think=None if thinking is None else thinking != "disabled",
         thinks=model.can("thinking") and thinking != "disabled",
@@ -104,10 +107,6 @@ def _function(tool: Mapping[str, Any]) -> dict[str, Any]:
     return function_tool(name=tool["name"], description=description, parameters=tool.get("input_schema"))
 
 
-def _messages(given: Iterable[Mapping[str, Any]]) -> tuple[Message, ...]:
-    return tuple(message for one in given for message in _split(one["role"], one["content"]))
-
-
 def _split(role: str, content: str | list[Mapping[str, Any]]) -> list[Message]:
     """Return one message as messages of the prompt, where each tool result is a message of its own."""
     if isinstance(content, str):
@@ -117,20 +116,18 @@ def _split(role: str, content: str | list[Mapping[str, Any]]) -> list[Message]:
         for block in content
         if block["type"] == "tool_result"
     ]
-    rest = [block for block in content if block["type"] != "tool_result"]
-    return [*results, _message(role, rest)] if rest or not results else results
-
-
-def _message(role: str, blocks: list[Mapping[str, Any]]) -> Message:
-    return Message(
+    if results and len(results) == len(content):
+        return results
+    message = Message(
         role,
-        content=_joined(blocks),
-        thinking="".join(block["thinking"] for block in blocks if block["type"] == "thinking"),
-        images=sum(block["type"] == "image" for block in blocks),
+        content=_joined(content),
+        thinking="".join(block["thinking"] for block in content if block["type"] == "thinking"),
+        images=sum(block["type"] == "image" for block in content),
         tool_calls=tuple(
-            ToolCall(block["name"], block["input"], block["id"]) for block in blocks if block["type"] == "tool_use"
+            ToolCall(block["name"], block["input"], block["id"]) for block in content if block["type"] == "tool_use"
         ),
     )
+    return [*results, message]
 
 
 def _joined(content: str | Iterable[Mapping[str, Any]]) -> str:

@@ -98,8 +98,7 @@ class MessageEvents:
     def error(self, failure: Failure) -> bytes:
         return event(error_body(failure, self.plan), "error").encode()
 
-    def refusal(self, failure: Failure, *, stream: bool) -> Answer:
-        del stream  # the same either way
+    def refusal(self, failure: Failure, **_: bool) -> Answer:
         return failure_answer(failure, self.plan)
 
     def whole(self) -> Answer:

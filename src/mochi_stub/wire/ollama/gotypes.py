@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from math import isinf
+from math import inf, isinf
 from typing import Any
 
 from mochi_stub.wire.ollama.gojson import quoted
@@ -117,8 +117,16 @@ _DURATION = re.compile(r"(?P<number>\d+\.?\d*|\.\d+)(?P<unit>[^\d.]*)")
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
-def parse_duration(text: str) -> float:
-    """Return the seconds of a duration like "1h30m". Raises Refused."""
+def duration(value: Any, *_: Any) -> float:
+    """Decode a duration, a number of seconds or a text like "1h30m". A negative one means for ever."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        found = {bool: "bool", dict: "map[string]interface {}"}.get(type(value), "[]interface {}")
+        raise Refused(400, f"Unsupported type: '{found}'")
+    seconds = _parsed(value) if isinstance(value, str) else float(value)
+    return inf if seconds < 0 else seconds
+
+
+def _parsed(text: str) -> float:
     rest = text[1:] if text[:1] in ("-", "+") else text
     if rest == "0":
         return 0.0

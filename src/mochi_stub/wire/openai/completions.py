@@ -14,8 +14,8 @@ from mochi_stub.plan import ALPHANUMERIC
 from mochi_stub.prompt import Message, Prompt, ToolCall
 from mochi_stub.reply import Choice, Failure, Part, Reasoning, Reply, Text, ToolCalls, joined
 from mochi_stub.wire import provider_pipeline as pipeline
-from mochi_stub.wire.openai.errors import failure_answer, failure_error, find_model
-from mochi_stub.wire.openai.request_schema import check_chat, check_tools, messages, reply_format, texts
+from mochi_stub.wire.openai.errors import failure_answer, failure_error
+from mochi_stub.wire.openai.request_schema import generating_model, message_of, reply_format, texts
 
 NO_PROMPT = "<|endoftext|>"
 
@@ -44,8 +44,7 @@ class ChunkEncoder:
     def error(self, failure: Failure) -> bytes:
         return event({"error": failure_error(failure)}).encode()
 
-    def refusal(self, failure: Failure, *, stream: bool) -> Answer:
-        del stream  # the same either way
+    def refusal(self, failure: Failure, **_: bool) -> Answer:
         return failure_answer(failure)
 
     def piece(self, piece: Piece) -> str:
@@ -59,9 +58,7 @@ class ChunkEncoder:
 
 def chat(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     """POST /v1/chat/completions"""
-    model = find_model(stub, body["model"])
-    check_chat(model, "v1/chat/completions")
-    check_tools(model, body.get("tools"))
+    model = generating_model(stub, body, "v1/chat/completions")
     context = pipeline.generated(stub, model, _chat_prompt(body, model), request)
     return pipeline.played(context, ChatChunks(context, body))
 
@@ -71,7 +68,7 @@ def _chat_prompt(body: Mapping[str, Any], model: Model) -> Prompt:
     wanted = body.get("response_format", {})
     return Prompt(
         model=body["model"],
-        messages=messages(body["messages"]),
+        messages=tuple(map(message_of, body["messages"])),
         tools=tuple(body.get("tools", ())) if body.get("tool_choice") != "none" else (),
         think=effort,
         thinks=model.can("thinking") and effort != "none",
@@ -199,8 +196,7 @@ def _by_choice(reply: Reply) -> dict[int, Reply]:
 
 def completions(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     """POST /v1/completions"""
-    model = find_model(stub, body["model"])
-    check_chat(model, "v1/completions")
+    model = generating_model(stub, body, "v1/completions")
     n = body.get("n", 1)
     prompts = [text for text in texts(body.get("prompt", NO_PROMPT)) for _ in range(n)]
     contexts = [pipeline.generated(stub, model, _prompt(body, text), request) for text in prompts]
@@ -230,15 +226,9 @@ def _choice(index: int, context: pipeline.GenerationContext, echo: bool) -> list
 
 def _total(contexts: list[pipeline.GenerationContext], n: int) -> pipeline.Counts:
     """Return the tokens of all choices. A prompt counts once, however many choices it has."""
-    counts = [context.usage for context in contexts]
-    prompts = counts[::n]
-    return pipeline.Counts(
-        input=sum(one.input for one in prompts),
-        output=sum(one.output for one in counts),
-        reasoning=sum(one.reasoning for one in counts),
-        cache_read=sum(one.cache_read for one in prompts),
-        cache_creation=sum(one.cache_creation for one in prompts),
-    )
+    total = pipeline.Counts(*map(sum, zip(*(context.usage for context in contexts[::n]), strict=True)))
+    output = sum(context.usage.output for context in contexts)
+    return total._replace(output=output, reasoning=sum(context.usage.reasoning for context in contexts))
 
 
 class CompletionChunks(ChunkEncoder):

@@ -15,8 +15,8 @@ from mochi_stub.plan import ALPHANUMERIC
 from mochi_stub.prompt import ToolCall
 from mochi_stub.reply import Failure, Reasoning
 from mochi_stub.wire import provider_pipeline as pipeline
-from mochi_stub.wire.openai.errors import failure_answer, find_model
-from mochi_stub.wire.openai.request_schema import check_chat, check_tools
+from mochi_stub.wire.openai.errors import failure_answer
+from mochi_stub.wire.openai.request_schema import generating_model
 from mochi_stub.wire.openai.responses_input import prompt_of
 
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
@@ -26,9 +26,7 @@ _FIRST_ITEM_ID = 1000
 
 def responses(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     """POST /v1/responses"""
-    model = find_model(stub, body["model"])
-    check_chat(model, "v1/responses")
-    check_tools(model, body.get("tools"))
+    model = generating_model(stub, body, "v1/responses")
     earlier = body.get("previous_response_id")
     if earlier is not None:
         message = f"Previous response with id '{earlier}' not found."
@@ -44,6 +42,7 @@ class ResponseEvents:
 
     def __init__(self, context: pipeline.GenerationContext, body: Mapping[str, Any]) -> None:
         self.context, self.body, self.plan = context, body, context.plan
+        self.status = "incomplete" if context.reply.finish in _INCOMPLETE else "completed"
         self.items: list[dict[str, Any]] = []
         self.open: type | None = None
         self.text: list[str] = []
@@ -53,25 +52,22 @@ class ResponseEvents:
         return (self._start() + "".join([self._piece(piece) for piece in pieces])).encode()
 
     def end(self) -> bytes:
-        status = self._status()
-        last = self._start() + self._close(status)
-        return (last + self._event(f"response.{status}", response=self._response(status))).encode()
+        last = self._start() + self._close(self.status)
+        return (last + self._event(f"response.{self.status}", response=self._response(self.status))).encode()
 
     def error(self, failure: Failure) -> bytes:
         code = "rate_limit_exceeded" if failure.status == 429 else "server_error"
         response = {**self._response("failed"), "error": {"code": code, "message": failure.message}, "usage": None}
         return (self._start() + self._event("response.failed", response=response)).encode()
 
-    def refusal(self, failure: Failure, *, stream: bool) -> Answer:
-        del stream  # the same either way
+    def refusal(self, failure: Failure, **_: bool) -> Answer:
         return failure_answer(failure)
 
     def whole(self) -> Answer:
         for block in pipeline.blocks(self.context.reply):
             self._piece(Piece(type(block), block if isinstance(block, ToolCall) else block.content, 0))
-        status = self._status()
-        self._close(status)
-        return pipeline.json_answer(self._response(status))
+        self._close(self.status)
+        return pipeline.json_answer(self._response(self.status))
 
     def _event(self, name: str, **fields: Any) -> str:
         """Return one event with the next number."""
@@ -158,9 +154,6 @@ class ResponseEvents:
                 self._event("response.output_item.done", output_index=index, item=item),
             ]
         )
-
-    def _status(self) -> str:
-        return "incomplete" if self.context.reply.finish in _INCOMPLETE else "completed"
 
     def _response(self, status: str) -> dict[str, Any]:
         """Return the response object in its current state."""
