@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, NamedTuple, TypeAlias
 
-from mochi_stub.answer import ANY, Answer, Encoder, Generation, Handler, Request, Result, Routes, Stub
+from mochi_stub.answer import Answer, Encoder, Generation, Handler, Request, Result, Routes, Stub
 from mochi_stub.catalogue import Model
+from mochi_stub.chunks import Piece
 from mochi_stub.embedding import embed, normalised
 from mochi_stub.jsontext import dumps
 from mochi_stub.limits import limited
@@ -26,7 +27,6 @@ RETRY_AFTER = "1"
 JSON = b"application/json"
 EVENTS = b"text/event-stream; charset=utf-8"
 
-Block: TypeAlias = "Reasoning | Text | ToolCall"
 Headers: TypeAlias = "tuple[tuple[bytes, bytes], ...]"
 
 
@@ -39,17 +39,15 @@ class Refused(Exception):
         self.details = details
 
 
-Refusal = Callable[["Refused | Problem", Stub, Request], Answer]
-"""A provider's answer to a request that it refuses."""
-
-
 def checked(check: Check, handler: Callable[[Stub, Request, dict[str, Any]], Result]) -> Handler:
     """Return the handler of a request that passes it the checked body."""
     return lambda stub, request: handler(stub, request, read(request.body, check))
 
 
-def refusing(routes: Routes, wrong_method: Handler, refusal: Refusal) -> Routes:
-    """Return the routes with refusals turned into answers, and `wrong_method` for all other methods of a path."""
+def refusing(
+    routes: Routes, others: Mapping[str, Handler], refusal: Callable[[Refused | Problem, Stub, Request], Answer]
+) -> Routes:
+    """Return the routes with refusals turned into answers. `others` handle all other methods of a path."""
 
     def answering(handler: Handler) -> Handler:
         def answer(stub: Stub, request: Request) -> Result:
@@ -61,7 +59,7 @@ def refusing(routes: Routes, wrong_method: Handler, refusal: Refusal) -> Routes:
         return answer
 
     return {
-        path: {method: answering(handler) for method, handler in {ANY: wrong_method, **methods}.items()}
+        path: {method: answering(handler) for method, handler in {**others, **methods}.items()}
         for path, methods in routes.items()
     }
 
@@ -160,15 +158,15 @@ def generated_characters(reply: Reply, encode: Callable[[Any], str] = dumps) -> 
     return len(reply.reasoning) + len(reply.text) + calls
 
 
-def blocks(reply: Reply) -> list[Block]:
+def blocks(reply: Reply) -> list[Piece]:
     """Return the contents of a reply in order. Neighbours of one kind are joined, empty contents are left out."""
-    found: list[Block] = []
+    found: list[Piece] = []
     contents = [part for part in reply.parts if isinstance(part, (Reasoning, Text, ToolCalls))]
     for kind, run in groupby(contents, type):
-        if kind is ToolCalls:
-            found += [call for part in run if isinstance(part, ToolCalls) for call in part.calls]
-        elif text := "".join(joined(part.content) for part in run if isinstance(part, (Reasoning, Text))):
-            found.append(Reasoning(text) if kind is Reasoning else Text(text))
+        parts = list(run)
+        found += [Piece(ToolCall, call, 0) for part in parts if isinstance(part, ToolCalls) for call in part.calls]
+        text = "".join(joined(part.content) for part in parts if isinstance(part, (Reasoning, Text)))
+        found += [Piece(kind, text, 0)] if text else []
     return found
 
 

@@ -11,7 +11,7 @@ from mochi_stub.chunks import Piece
 from mochi_stub.jsontext import event
 from mochi_stub.plan import ALPHANUMERIC
 from mochi_stub.prompt import ToolCall, prompt_tokens
-from mochi_stub.reply import Failure, Reasoning, Text, joined
+from mochi_stub.reply import Failure, Reasoning, Text
 from mochi_stub.wire import provider_pipeline as pipeline
 from mochi_stub.wire.anthropic.errors import error_body, failure_answer, find_model, json_answer, refusal
 from mochi_stub.wire.anthropic.request_schema import COUNT, MESSAGES, prompt_of
@@ -102,7 +102,8 @@ class MessageEvents:
         return failure_answer(failure, self.plan)
 
     def whole(self) -> Answer:
-        content = [self._block(block, index) for index, block in enumerate(pipeline.blocks(self.reply))]
+        blocks = enumerate(pipeline.blocks(self.reply))
+        content = [self._block(piece.kind, piece.value, index) for index, piece in blocks]
         return json_answer({**self.message, "content": content, **self._ending(), "usage": self.usage}, self.plan)
 
     def _ending(self) -> dict[str, Any]:
@@ -131,7 +132,7 @@ class MessageEvents:
         return opening + self._delta({"type": f"{kind}_delta", kind: piece.value})
 
     def _call(self, call: ToolCall) -> str:
-        begun = self._begin({**self._block(call, self.index), "input": {}})
+        begun = self._begin({**self._block(ToolCall, call, self.index), "input": {}})
         pieces = ["", *pipeline.argument_pieces(call)]
         deltas = [self._delta({"type": "input_json_delta", "partial_json": piece}) for piece in pieces]
         return begun + "".join(deltas) + self._stop()
@@ -156,13 +157,13 @@ class MessageEvents:
         self.index += 1
         return stopped
 
-    def _block(self, block: pipeline.Block, index: int) -> dict[str, Any]:
-        if isinstance(block, ToolCall):
+    def _block(self, kind: type, value: Any, index: int) -> dict[str, Any]:
+        if kind is ToolCall:
             made_up = f"toolu_{self.plan.id(10 + index, 24, ALPHANUMERIC)}"
-            return {"type": "tool_use", "id": block.id or made_up, "name": block.name, "input": block.arguments}
-        if isinstance(block, Reasoning):
-            return {"type": "thinking", "thinking": joined(block.content), "signature": self._signature(index)}
-        return {"type": "text", "text": joined(block.content)}
+            return {"type": "tool_use", "id": value.id or made_up, "name": value.name, "input": value.arguments}
+        if kind is Reasoning:
+            return {"type": "thinking", "thinking": value, "signature": self._signature(index)}
+        return {"type": "text", "text": value}
 
     def _signature(self, index: int) -> str:
         return self.plan.id(1000 + index, SIGNATURE_LENGTH, ALPHANUMERIC)
@@ -180,7 +181,7 @@ _OWN: Routes = {
     "/messages/count_tokens": {"POST": pipeline.checked(COUNT, count_tokens)},
     "/messages/*": {ANY: unknown_path},
 }
-ROUTES = pipeline.refusing(_OWN, wrong_method, refusal)
+ROUTES = pipeline.refusing(_OWN, {ANY: wrong_method}, refusal)
 _OTHERS: Routes = {"/models": {"GET": models}, "/models/*": {"GET": model}, "/*": {ANY: unknown_path}}
-SHARED = pipeline.refusing(_OTHERS, wrong_method, refusal)
+SHARED = pipeline.refusing(_OTHERS, {ANY: wrong_method}, refusal)
 """Paths that other providers have too."""

@@ -44,12 +44,8 @@ _GENERATING = ("generateContent", "streamGenerateContent")
 def refusal(error: Refused | Problem, _stub: Stub, request: Request) -> Answer:
     """Return the answer to a request that is refused."""
     failure = Failure(worded(error), 400) if isinstance(error, Problem) else error.failure
-    return failure_answer(failure, listed=request.method == "POST" and sends_list(request))
-
-
-def sends_list(request: Request) -> bool:
-    """Return whether the answer is a list, in which an error stands, too."""
-    return request.path.endswith(":streamGenerateContent") and request.query.get("alt") != "sse"
+    sends_list = request.path.endswith(":streamGenerateContent") and request.query.get("alt") != "sse"
+    return failure_answer(failure, listed=request.method == "POST" and sends_list)
 
 
 def failure_answer(failure: Failure, *, listed: bool) -> Answer:

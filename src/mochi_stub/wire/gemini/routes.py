@@ -13,7 +13,7 @@ from mochi_stub.chunks import Piece
 from mochi_stub.jsontext import dumps, one_line
 from mochi_stub.plan import ALPHANUMERIC
 from mochi_stub.prompt import ToolCall, prompt_tokens
-from mochi_stub.reply import Failure, Reasoning, joined
+from mochi_stub.reply import Failure, Reasoning
 from mochi_stub.wire import provider_pipeline as pipeline
 from mochi_stub.wire.fields import Problem, read
 from mochi_stub.wire.gemini.errors import JSON, error_body, failure_answer, find_model, json_answer, refusal
@@ -132,9 +132,7 @@ class Candidates:
         self.facts = {"modelVersion": context.prompt.model, "responseId": context.plan.id(0, 22, ALPHANUMERIC)}
 
     def chunk(self, pieces: list[Piece]) -> bytes:
-        shown = [piece for piece in pieces if self.thoughts or piece.kind is not Reasoning]
-        responses = [self._response([self._part(piece.kind, piece.value)]) for piece in shown]
-        return "".join([self._framed(response) for response in responses]).encode()
+        return "".join([self._framed(self._response([part])) for part in self._parts(pieces)]).encode()
 
     def end(self) -> bytes:
         last = self._framed(self._response([{"text": ""}], ended=True))
@@ -147,10 +145,7 @@ class Candidates:
         return failure_answer(failure, listed=stream and not self.events)
 
     def whole(self) -> Answer:
-        shown = [
-            block for block in pipeline.blocks(self.context.reply) if self.thoughts or not isinstance(block, Reasoning)
-        ]
-        parts = [self._block(block) for block in shown] or [{"text": ""}]
+        parts = self._parts(pipeline.blocks(self.context.reply)) or [{"text": ""}]
         return json_answer(self._response(parts, ended=True))
 
     def _framed(self, response: dict[str, Any]) -> str:
@@ -175,10 +170,9 @@ class Candidates:
             "totalTokenCount": counts.input + counts.output,
         }
 
-    def _block(self, block: pipeline.Block) -> dict[str, Any]:
-        if isinstance(block, ToolCall):
-            return self._part(ToolCall, block)
-        return self._part(type(block), joined(block.content))
+    def _parts(self, pieces: list[Piece]) -> list[dict[str, Any]]:
+        shown = [piece for piece in pieces if self.thoughts or piece.kind is not Reasoning]
+        return [self._part(piece.kind, piece.value) for piece in shown]
 
     def _part(self, kind: type, value: Any) -> dict[str, Any]:
         if kind is ToolCall:
@@ -189,5 +183,5 @@ class Candidates:
 
 
 _HANDLERS: Routes = {"/models": {"GET": models}, "/models/*": {"GET": model, "POST": _verb}, "/*": {ANY: unknown_path}}
-ROUTES = pipeline.refusing(_HANDLERS, wrong_method, refusal)
+ROUTES = pipeline.refusing(_HANDLERS, {ANY: wrong_method}, refusal)
 verb = ROUTES["/models/*"]["POST"]

@@ -15,7 +15,7 @@ from mochi_stub.wire.ollama.gojson import dumps, timestamp
 from mochi_stub.wire.ollama.gotypes import read_body
 from mochi_stub.wire.ollama.names import parse_name, routed, short_name
 from mochi_stub.wire.ollama.requests import SHOW
-from mochi_stub.wire.provider_pipeline import listed
+from mochi_stub.wire.provider_pipeline import listed, refusing
 
 VERSION = "0.33.0"
 NO_CLOUD = {"cloud": {"disabled": True, "source": "env"}}
@@ -186,7 +186,4 @@ _HANDLERS: Routes = {
     "/api/delete": {"DELETE": admin.delete},
     "/api/blobs/*": {"POST": admin.send_blob, "HEAD": admin.find_blob},
 }
-ROUTES: Routes = {
-    path: {method: refusals.refusing(handler) for method, handler in methods.items()}
-    for path, methods in _HANDLERS.items()
-}
+ROUTES = refusing(_HANDLERS, {}, lambda error, *_: refusals.failure_answer(error.failure))

@@ -12,7 +12,7 @@ from mochi_stub.chunks import Piece
 from mochi_stub.jsontext import dumps, event
 from mochi_stub.plan import ALPHANUMERIC
 from mochi_stub.prompt import Message, Prompt, ToolCall
-from mochi_stub.reply import Choice, Failure, Part, Reasoning, Reply, Text, ToolCalls, joined
+from mochi_stub.reply import Choice, Failure, Part, Reasoning, Reply, Text, ToolCalls
 from mochi_stub.wire import provider_pipeline as pipeline
 from mochi_stub.wire.openai.errors import failure_answer, failure_error
 from mochi_stub.wire.openai.request_schema import generating_model, message_of, reply_format, texts
@@ -254,16 +254,10 @@ class CompletionChunks(ChunkEncoder):
         return "".join([self._line(index, '""', f'"{reason}"') for index, reason in enumerate(self.reasons)])
 
     def whole(self) -> Answer:
-        texts = [""] * len(self.reasons)
-        index = 0
-        for part in self.reply.parts:
-            if isinstance(part, Choice):
-                index = part.index
-            elif isinstance(part, Text):
-                texts[index] += joined(part.content)
+        replies = _by_choice(Reply([Choice(0), *self.reply.parts]))
         choices = [
-            {"text": text, "index": index, "logprobs": None, "finish_reason": self.reasons[index]}
-            for index, text in enumerate(texts)
+            {"text": reply.text, "index": index, "logprobs": None, "finish_reason": self.reasons[index]}
+            for index, reply in replies.items()
         ]
         return pipeline.json_answer({**self.facts, "choices": choices, "usage": self.usage})
 

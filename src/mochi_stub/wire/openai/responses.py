@@ -64,8 +64,8 @@ class ResponseEvents:
         return failure_answer(failure)
 
     def whole(self) -> Answer:
-        for block in pipeline.blocks(self.context.reply):
-            self._piece(Piece(type(block), block if isinstance(block, ToolCall) else block.content, 0))
+        for piece in pipeline.blocks(self.context.reply):
+            self._piece(piece)
         self._close(self.status)
         return pipeline.json_answer(self._response(self.status))
 

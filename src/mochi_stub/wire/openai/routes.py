@@ -74,4 +74,4 @@ _HANDLERS: Routes = {
     "/models/*": {"GET": model},
     "/*": {ANY: unknown_path},
 }
-ROUTES = pipeline.refusing(_HANDLERS, wrong_method, refusal)
+ROUTES = pipeline.refusing(_HANDLERS, {ANY: wrong_method}, refusal)
