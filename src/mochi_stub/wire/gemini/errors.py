@@ -30,14 +30,7 @@ _STATUSES = {
     503: "UNAVAILABLE",
     504: "DEADLINE_EXCEEDED",
 }
-_TYPES = {
-    "string": "TYPE_STRING",
-    "integer": "TYPE_INT32",
-    "decimal": "TYPE_DOUBLE",
-    "boolean": "TYPE_BOOL",
-    "array": "TYPE_REPEATED",
-    "object": "TYPE_MESSAGE",
-}
+_TYPES = {"string": "STRING", "integer": "INT32", "decimal": "DOUBLE", "boolean": "BOOL", "array": "REPEATED"}
 _GENERATING = ("generateContent", "streamGenerateContent")
 
 
@@ -94,4 +87,4 @@ def worded(problem: Problem) -> str:
             return f"* {path}: must be {side} than or equal to {problem.wanted:g}, but is {problem.found}\n"
         case "value" | "tag":
             return f"Invalid value at '{path}' (TYPE_ENUM), {dumps(problem.found)}"
-    return f"Invalid value at '{path}' ({_TYPES[problem.wanted]}), {dumps(problem.found)}"
+    return f"Invalid value at '{path}' (TYPE_{_TYPES.get(problem.wanted, 'MESSAGE')}), {dumps(problem.found)}"

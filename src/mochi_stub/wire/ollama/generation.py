@@ -13,22 +13,14 @@ from mochi_stub.catalogue import Model
 from mochi_stub.fitting import Fitted, TooLong, fitted
 from mochi_stub.limits import limited
 from mochi_stub.plan import NANOSECONDS_PER_PROMPT_TOKEN
-from mochi_stub.prompt import Operation, Prompt, render
+from mochi_stub.prompt import Operation, render
 from mochi_stub.scheduler import Lease, Need
 from mochi_stub.wire.ollama import refusals
-from mochi_stub.wire.ollama.gojson import number, number32, quoted, text, timestamp
-from mochi_stub.wire.ollama.gotypes import Read, read_body
+from mochi_stub.wire.ollama.gojson import dumps, number, number32, quoted, text, timestamp
+from mochi_stub.wire.ollama.gosyntax import Read, read_body
 from mochi_stub.wire.ollama.names import parse_name
 from mochi_stub.wire.ollama.replies import ChatLines, GenerateLines
-from mochi_stub.wire.ollama.requests import (
-    CHAT,
-    EMBED,
-    EMBEDDINGS,
-    GENERATE,
-    check_format,
-    effective_options,
-    to_prompt,
-)
+from mochi_stub.wire.ollama.requests import CHAT, EMBED, EMBEDDINGS, GENERATE, effective_options, to_prompt
 from mochi_stub.wire.provider_pipeline import Refused, embedded, shortened
 
 NEVER_SHIFTS = "deepseek2"
@@ -81,32 +73,20 @@ def _answer(stub: Stub, request: Request, body: Mapping[str, Any], model: Model,
         if body.get("_debug_render_only"):
             debug = {"done": False, "_debug_info": {"rendered_template": render(prompt)}}
             return refusals.json_answer({**head, **_content("", operation), **debug})
-        check_format(body.get("format"))
-        fit = _fitted(prompt, need, body, lease.limit)
+        _check_format(body.get("format"))
+        truncate, before = body.get("truncate", True), len(body.get("context", ()))
+        try:
+            fit = fitted(prompt, model, lease.limit, truncate=truncate, shift=need.shift, before=before)
+        except TooLong as error:
+            raise Refused(400, str(error)) from None
         stub.scheduler.truncations += fit.truncated
         reply = limited(stub.resolve(fit.prompt), _options(fit, need, lease.limit), model.chars_per_token)
-        lines = (ChatLines if operation == "chat" else GenerateLines)(
-            model,
-            fit.prompt,
-            reply,
-            plan,
-            body.get("top_logprobs", 0) if body.get("logprobs") else None,
-            tuple(body.get("context", ())),
-            fit.tokens,
-            lease.load_duration,
-        )
+        encoder = ChatLines if operation == "chat" else GenerateLines
+        lines = encoder(model, fit, reply, plan, body, lease.load_duration)
         noted = {"truncated": fit.truncated, "dropped_messages": fit.dropped, "prompt_tokens": fit.tokens}
         return Generation(reply, lines, prompt.stream, noted)
 
     return refusals.scheduled(stub, need, generated)
-
-
-def _fitted(prompt: Prompt, need: Need, body: Mapping[str, Any], limit: int | None) -> Fitted:
-    truncate, before = body.get("truncate", True), len(body.get("context", ()))
-    try:
-        return fitted(prompt, need.model, limit, truncate=truncate, shift=need.shift, before=before)
-    except TooLong as error:
-        raise Refused(400, str(error)) from None
 
 
 def _options(fit: Fitted, need: Need, limit: int | None) -> Mapping[str, Any]:
@@ -130,6 +110,12 @@ def _check_capabilities(body: Mapping[str, Any], model: Model, operation: Operat
         declared = parse_name(model.name)
         if body.get(field) and not model.can(capability) and declared is not None:
             raise Refused(400, f"{declared.full} does not support {capability}")
+
+
+def _check_format(format_: Any) -> None:
+    if format_ not in (None, "", "json") and not isinstance(format_, dict):
+        problem = f'invalid format: {quoted(dumps(format_))}; expected "json" or a valid JSON Schema object'
+        raise Refused(500, problem)
 
 
 def _content(role: str, operation: Operation) -> dict[str, Any]:

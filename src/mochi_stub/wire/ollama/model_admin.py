@@ -16,7 +16,7 @@ from mochi_stub.catalogue import PLAIN_TEMPLATE, Model
 from mochi_stub.chunks import Piece
 from mochi_stub.reply import Failure, Part, Reply, Text
 from mochi_stub.wire.ollama.gojson import dumps, quoted, timestamp
-from mochi_stub.wire.ollama.gotypes import BOOL, STRING, anything, mapping, read_body
+from mochi_stub.wire.ollama.gosyntax import BOOL, STRING, anything, mapping, read_body
 from mochi_stub.wire.ollama.names import Name, find, parse_name, short_name
 from mochi_stub.wire.ollama.refusals import invalid_name, model_required, not_found
 from mochi_stub.wire.ollama.requests import effective_options
@@ -28,10 +28,7 @@ PARTS = 4
 """Number of steps in which a layer is downloaded."""
 NOT_YOURS = "you are not authorized to push to this namespace, create the model under a namespace you own"
 DONE = Answer(200)
-_TRANSFER = {
-    **{"model": STRING, "name": STRING, "insecure": BOOL, "stream": BOOL},
-    **{"username": STRING, "password": STRING},
-}
+_TRANSFER = {"model": STRING, "name": STRING, "insecure": BOOL, "stream": BOOL, "username": STRING, "password": STRING}
 _CREATE = {
     **{"model": STRING, "name": STRING, "from": STRING, "files": mapping, "stream": BOOL},
     **{"template": STRING, "system": STRING, "license": anything, "parameters": mapping},

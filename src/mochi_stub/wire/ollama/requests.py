@@ -7,8 +7,19 @@ from typing import Any
 
 from mochi_stub.catalogue import Model
 from mochi_stub.prompt import Message, Operation, Prompt, ToolCall
-from mochi_stub.wire.ollama.gojson import dumps, quoted
-from mochi_stub.wire.ollama.gotypes import BOOL, INT, STRING, Read, anything, duration, image, mapping, sequence, struct
+from mochi_stub.wire.ollama.gojson import quoted
+from mochi_stub.wire.ollama.gosyntax import (
+    BOOL,
+    INT,
+    STRING,
+    Read,
+    anything,
+    duration,
+    image,
+    mapping,
+    sequence,
+    struct,
+)
 from mochi_stub.wire.provider_pipeline import Refused, completed
 
 THINK_VALUES = '"high", "medium", "low", "max", true, or false'
@@ -89,13 +100,6 @@ def effective_options(model: Model, given: Mapping[str, Any]) -> dict[str, Any]:
         if key == "stop" and not all(isinstance(item, str) for item in value):
             raise Refused(500, 'option "stop" must be of an array of strings')
     return {**model.parameters, **chosen, **{key: int(chosen[key]) for key in _INTEGERS if key in chosen}}
-
-
-def check_format(format_: Any) -> None:
-    """Raise Refused for a format that is neither "json", nor a schema, nor empty."""
-    if format_ not in (None, "", "json") and not isinstance(format_, dict):
-        problem = f'invalid format: {quoted(dumps(format_))}; expected "json" or a valid JSON Schema object'
-        raise Refused(500, problem)
 
 
 def to_prompt(

@@ -12,7 +12,7 @@ from mochi_stub.wire.ollama import model_admin as admin
 from mochi_stub.wire.ollama import refusals
 from mochi_stub.wire.ollama.generation import chat, embed, embeddings, generate
 from mochi_stub.wire.ollama.gojson import dumps, timestamp
-from mochi_stub.wire.ollama.gotypes import read_body
+from mochi_stub.wire.ollama.gosyntax import read_body
 from mochi_stub.wire.ollama.names import parse_name, routed, short_name
 from mochi_stub.wire.ollama.requests import SHOW
 from mochi_stub.wire.provider_pipeline import listed, refusing
