@@ -76,13 +76,17 @@ def prompt_of(body: Mapping[str, Any], model: Model) -> Prompt:
     thinking = body.get("thinking", {}).get("type")
     offered = body.get("tool_choice", {}).get("type") != "none"
     system = _joined(body.get("system", ""))
+    tools = [
+        function_tool(name=one["name"], description=one.get("description") or None, parameters=one.get("input_schema"))
+        for one in body.get("tools", ())
+    ]
     return Prompt(
         model=body["model"],
         messages=(
             *([Message("system", system)] if system else ()),
             *(message for one in body["messages"] for message in _split(one["role"], one["content"])),
         ),
-        tools=tuple(map(_function, body.get("tools", ()))) if offered else (),
+        tools=tuple(tools) if offered else (),
         think=None if thinking is None else thinking != "disabled",
         thinks=model.can("thinking") and thinking != "disabled",
         format=body.get("output_config", {}).get("format", {}).get("schema"),
@@ -99,12 +103,6 @@ def _check(body: Mapping[str, Any], model: Model) -> None:
     budget = body.get("thinking", {}).get("budget_tokens", 0)
     if budget >= body.get("max_tokens", budget + 1):
         raise Refused(400, "`max_tokens` must be greater than `thinking.budget_tokens`.")
-
-
-def _function(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a tool. Anthropic's own tools have no schema."""
-    description = tool.get("description") or None
-    return function_tool(name=tool["name"], description=description, parameters=tool.get("input_schema"))
 
 
 def _split(role: str, content: str | list[Mapping[str, Any]]) -> list[Message]:

@@ -105,23 +105,16 @@ def json_schema(schema: Any) -> Any:
         return [json_schema(one) for one in schema]
     if not isinstance(schema, dict):
         return schema
-    return {
-        _camel_case(name): _keyword(_camel_case(name), value)
-        for name, value in schema.items()
-        if name not in ("nullable", "propertyOrdering")
-    }
-
-
-def _camel_case(name: str) -> str:
-    return re.sub(r"_([a-z0-9])", lambda found: found[1].upper(), name)
-
-
-def _keyword(name: str, value: Any) -> Any:
-    if name == "type" and isinstance(value, str):
-        return value.lower()
-    if name == "properties" and isinstance(value, dict):
-        return {key: json_schema(one) for key, one in value.items()}
-    return json_schema(value)
+    found: dict[str, Any] = {}
+    for given, value in schema.items():
+        name = re.sub(r"_([a-z0-9])", lambda letter: letter[1].upper(), given)
+        if name == "type" and isinstance(value, str):
+            found[name] = value.lower()
+        elif name == "properties" and isinstance(value, dict):
+            found[name] = {key: json_schema(one) for key, one in value.items()}
+        elif given not in ("nullable", "propertyOrdering"):
+            found[name] = json_schema(value)
+    return found
 
 
 def _function(declaration: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from mochi_stub.answer import ANY, Answer, Request, Result, Routes, Stub
 from mochi_stub.catalogue import Model
@@ -15,11 +15,12 @@ from mochi_stub.plan import ALPHANUMERIC
 from mochi_stub.prompt import ToolCall, prompt_tokens
 from mochi_stub.reply import Failure, Reasoning
 from mochi_stub.wire import provider_pipeline as pipeline
-from mochi_stub.wire.fields import Problem, read
+from mochi_stub.wire.fields import Check, Problem, read
 from mochi_stub.wire.gemini.errors import JSON, error_body, failure_answer, find_model, json_answer, refusal
 from mochi_stub.wire.gemini.request_schema import BATCH, COUNT, EMBED, GENERATE, prompt_of, text_of
 
 EVENTS = b"text/event-stream"
+Body: TypeAlias = "dict[str, Any]"
 _FINISH = {"stop": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY"}
 
 
@@ -41,7 +42,9 @@ def _verb(stub: Stub, request: Request) -> Result:
     name, _, action = named.rpartition(":")
     if action not in _VERBS:
         return unknown_path(stub, request)
-    return _VERBS[action](stub, request, find_model(stub, name, version, action), name)
+    check, handler = _VERBS[action]
+    model = find_model(stub, name, version, action)
+    return handler(stub, request, model, name, read(request.body, check))
 
 
 def unknown_path(_stub: Stub, request: Request) -> Result:
@@ -54,9 +57,8 @@ def wrong_method(_stub: Stub, request: Request) -> Result:
     raise pipeline.Refused(405, f"The request method {request.method} is inappropriate for the URL {request.path}.")
 
 
-def generate(stub: Stub, request: Request, model: Model, name: str, *, stream: bool) -> Result:
+def generate(stub: Stub, request: Request, model: Model, name: str, body: Body, *, stream: bool) -> Result:
     """POST models/{model}:generateContent and :streamGenerateContent"""
-    body = read(request.body, GENERATE)
     context = pipeline.generated(stub, model, prompt_of(body, name, model, stream=stream), request)
     events = request.query.get("alt") == "sse"
     if stream and not events:  # recordings contain events
@@ -65,8 +67,7 @@ def generate(stub: Stub, request: Request, model: Model, name: str, *, stream: b
     return pipeline.played(context, Candidates(context, thoughts, events))
 
 
-def _count(_stub: Stub, request: Request, model: Model, name: str) -> Result:
-    body = read(request.body, COUNT)
+def _count(_stub: Stub, _request: Request, model: Model, name: str, body: Body) -> Result:
     asked = body.get("generateContentRequest", body)
     if "contents" not in asked:
         raise Problem("missing", ("CountTokensRequest", "contents"))
@@ -74,13 +75,12 @@ def _count(_stub: Stub, request: Request, model: Model, name: str) -> Result:
     return json_answer({"totalTokens": prompt_tokens(prompt, model.chars_per_token)})
 
 
-def _embed(stub: Stub, request: Request, model: Model, _name: str) -> Result:
-    return json_answer({"embedding": _vector(stub, model, read(request.body, EMBED))})
+def _embed(stub: Stub, _request: Request, model: Model, _name: str, body: Body) -> Result:
+    return json_answer({"embedding": _vector(stub, model, body)})
 
 
-def _embed_batch(stub: Stub, request: Request, model: Model, _name: str) -> Result:
-    requests = read(request.body, BATCH)["requests"]
-    return json_answer({"embeddings": [_vector(stub, model, one) for one in requests]})
+def _embed_batch(stub: Stub, _request: Request, model: Model, _name: str, body: Body) -> Result:
+    return json_answer({"embeddings": [_vector(stub, model, one) for one in body["requests"]]})
 
 
 def _vector(stub: Stub, model: Model, asked: dict[str, Any]) -> dict[str, Any]:
@@ -89,12 +89,12 @@ def _vector(stub: Stub, model: Model, asked: dict[str, Any]) -> dict[str, Any]:
     return {"values": pipeline.shortened(vector, dimensions)}
 
 
-_VERBS: dict[str, Callable[[Stub, Request, Model, str], Result]] = {
-    "generateContent": partial(generate, stream=False),
-    "streamGenerateContent": partial(generate, stream=True),
-    "countTokens": _count,
-    "embedContent": _embed,
-    "batchEmbedContents": _embed_batch,
+_VERBS: dict[str, tuple[Check, Callable[[Stub, Request, Model, str, Body], Result]]] = {
+    "generateContent": (GENERATE, partial(generate, stream=False)),
+    "streamGenerateContent": (GENERATE, partial(generate, stream=True)),
+    "countTokens": (COUNT, _count),
+    "embedContent": (EMBED, _embed),
+    "batchEmbedContents": (BATCH, _embed_batch),
 }
 
 

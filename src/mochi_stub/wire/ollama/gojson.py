@@ -33,8 +33,6 @@ def text(value: str) -> str:
     """A string in double quotes, other than ASCII as it is."""
     quoted: str = _encode(value)
     quoted = quoted.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-    if quoted.isascii():
-        return quoted
     return quoted.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 

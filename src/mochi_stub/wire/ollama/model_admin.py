@@ -236,7 +236,7 @@ def delete(stub: Stub, request: Request) -> Result:
 
 def send_blob(stub: Stub, request: Request) -> Result:
     """POST /api/blobs/:digest: 201 if it is new"""
-    expected = _requested(request)
+    expected = _hexadecimal(request.path.rpartition("/")[2])
     if expected in _on_disk(stub):
         return DONE
     found = _sha256(request.body)
@@ -248,14 +248,10 @@ def send_blob(stub: Stub, request: Request) -> Result:
 
 def find_blob(stub: Stub, request: Request) -> Result:
     """HEAD /api/blobs/:digest"""
-    digest = _requested(request)
+    digest = _hexadecimal(request.path.rpartition("/")[2])
     if digest not in _on_disk(stub):
         raise Refused(404, f"blob {quoted(f'sha256:{digest}')} not found")
     return DONE
-
-
-def _requested(request: Request) -> str:
-    return _hexadecimal(request.path.rpartition("/")[2])
 
 
 def _hexadecimal(digest: str) -> str:

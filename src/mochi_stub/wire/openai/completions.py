@@ -15,7 +15,7 @@ from mochi_stub.prompt import Message, Prompt, ToolCall
 from mochi_stub.reply import Choice, Failure, Part, Reasoning, Reply, Text, ToolCalls
 from mochi_stub.wire import provider_pipeline as pipeline
 from mochi_stub.wire.openai.errors import failure_answer, failure_error
-from mochi_stub.wire.openai.request_schema import generating_model, message_of, reply_format, texts
+from mochi_stub.wire.openai.request_schema import chat_model, message_of, reply_format, texts
 
 NO_PROMPT = "<|endoftext|>"
 
@@ -58,7 +58,7 @@ class ChunkEncoder:
 
 def chat(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     """POST /v1/chat/completions"""
-    model = generating_model(stub, body, "v1/chat/completions")
+    model = chat_model(stub, body, "v1/chat/completions")
     context = pipeline.generated(stub, model, _chat_prompt(body, model), request)
     return pipeline.played(context, ChatChunks(context, body))
 
@@ -84,7 +84,6 @@ class ChatChunks(ChunkEncoder):
 
     def __init__(self, context: pipeline.GenerationContext, body: Mapping[str, Any]) -> None:
         reply, self.plan = context.reply, context.plan
-        self.reply = reply
         self.replies = _by_choice(reply) or dict.fromkeys(range(body.get("n", 1)), reply)
         is_scripted = any(isinstance(part, Choice) for part in reply.parts)
         self.finishing = (0,) if is_scripted else tuple(self.replies)
@@ -196,7 +195,7 @@ def _by_choice(reply: Reply) -> dict[int, Reply]:
 
 def completions(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     """POST /v1/completions"""
-    model = generating_model(stub, body, "v1/completions")
+    model = chat_model(stub, body, "v1/completions")
     n = body.get("n", 1)
     prompts = [text for text in texts(body.get("prompt", NO_PROMPT)) for _ in range(n)]
     contexts = [pipeline.generated(stub, model, _prompt(body, text), request) for text in prompts]

@@ -119,7 +119,7 @@ def reply_format(kind: str | None, json_schema: Mapping[str, Any]) -> Any:
     return json_schema.get("schema", {}) if kind == "json_schema" else "json" if kind == "json_object" else None
 
 
-def generating_model(stub: Stub, body: Mapping[str, Any], endpoint: str) -> Model:
+def chat_model(stub: Stub, body: Mapping[str, Any], endpoint: str) -> Model:
     """Return the model of a request. Raises Refused if it cannot generate text, or not call the tools."""
     model = find_model(stub, body["model"])
     if not model.can("completion"):

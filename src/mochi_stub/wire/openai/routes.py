@@ -13,8 +13,7 @@ from mochi_stub.wire import provider_pipeline as pipeline
 from mochi_stub.wire.openai import request_schema as schema
 from mochi_stub.wire.openai.completions import chat, completions
 from mochi_stub.wire.openai.errors import find_model, refusal
-from mochi_stub.wire.openai.responses import responses
-from mochi_stub.wire.openai.responses_input import RESPONSE
+from mochi_stub.wire.openai.responses import RESPONSE, responses
 
 OWNER = "mochi-stub"
 
