@@ -11,7 +11,6 @@ from mochi_stub.jsontext import dumps
 from mochi_stub.reply import Failure
 from mochi_stub.wire import provider_pipeline as pipeline
 from mochi_stub.wire.fields import Problem, snake_case
-from mochi_stub.wire.provider_pipeline import Refused, declared, headers_of
 
 JSON = b"application/json; charset=UTF-8"
 json_answer = partial(pipeline.json_answer, content_type=JSON)
@@ -34,7 +33,7 @@ _TYPES = {"string": "STRING", "integer": "INT32", "decimal": "DOUBLE", "boolean"
 _GENERATING = ("generateContent", "streamGenerateContent")
 
 
-def refusal(error: Refused | Problem, _stub: Stub, request: Request) -> Answer:
+def refusal(error: pipeline.Refused | Problem, _stub: Stub, request: Request) -> Answer:
     """Return the answer to a request that is refused."""
     failure = Failure(worded(error), 400) if isinstance(error, Problem) else error.failure
     sends_list = request.path.endswith(":streamGenerateContent") and request.query.get("alt") != "sse"
@@ -44,7 +43,7 @@ def refusal(error: Refused | Problem, _stub: Stub, request: Request) -> Answer:
 def failure_answer(failure: Failure, *, listed: bool) -> Answer:
     """Return a failure as an answer of its own."""
     body = error_body(failure)
-    return json_answer([body] if listed else body, failure.status, headers_of(failure))
+    return json_answer([body] if listed else body, failure.status, pipeline.headers_of(failure))
 
 
 def error_body(failure: Failure) -> dict[str, Any]:
@@ -53,7 +52,7 @@ def error_body(failure: Failure) -> dict[str, Any]:
     status = _STATUSES.get(failure.status, default)
     error: dict[str, Any] = {"code": failure.status, "message": failure.message, "status": status}
     if failure.status == 429:
-        wait = dict(headers_of(failure))[b"retry-after"].decode("latin-1")
+        wait = dict(pipeline.headers_of(failure))[b"retry-after"].decode("latin-1")
         retry = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{wait}s"}
         error["details"] = [retry]
     return {"error": error}
@@ -65,9 +64,9 @@ def find_model(stub: Stub, name: str, version: str, verb: str) -> Model:
         f"models/{name} is not found for API version {version}, or is not supported for {verb}. Call ListModels to "
         "see the list of available models and their supported methods."
     )
-    model = declared(stub.models, name.removeprefix("models/"), Refused(404, unsupported))
+    model = pipeline.declared(stub.models, name.removeprefix("models/"), pipeline.Refused(404, unsupported))
     if verb in _GENERATING and not model.can("completion"):
-        raise Refused(404, unsupported)
+        raise pipeline.Refused(404, unsupported)
     return model
 
 

@@ -43,8 +43,7 @@ def _verb(stub: Stub, request: Request) -> Result:
     if action not in _VERBS:
         return unknown_path(stub, request)
     check, handler = _VERBS[action]
-    model = find_model(stub, name, version, action)
-    return handler(stub, request, model, name, read(request.body, check))
+    return handler(stub, request, find_model(stub, name, version, action), name, read(request.body, check))
 
 
 def unknown_path(_stub: Stub, request: Request) -> Result:

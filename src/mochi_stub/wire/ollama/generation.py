@@ -5,16 +5,17 @@ Each makes its checks in Ollama's order. Then follows a generation, vectors or t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from mochi_stub.answer import Answer, Generation, Request, Result, Stub
+from mochi_stub.answer import Answer, Generation, Request, Result, Scheduled, Stub
 from mochi_stub.catalogue import Model
 from mochi_stub.fitting import Fitted, TooLong, fitted
 from mochi_stub.limits import limited
 from mochi_stub.plan import NANOSECONDS_PER_PROMPT_TOKEN
 from mochi_stub.prompt import Operation, render
-from mochi_stub.scheduler import Lease, Need
+from mochi_stub.reply import Failure
+from mochi_stub.scheduler import Lease, Need, NotLoaded
 from mochi_stub.wire.ollama import refusals
 from mochi_stub.wire.ollama.gojson import dumps, number, number32, quoted, text, timestamp
 from mochi_stub.wire.ollama.gosyntax import Read, read_body
@@ -66,7 +67,7 @@ def _answer(stub: Stub, request: Request, body: Mapping[str, Any], model: Model,
     options = effective_options(model, body.get("options", {}))
     need = Need(model, options, body.get("keep_alive"), body.get("shift", model.family != NEVER_SHIFTS))
     if empty:
-        return refusals.scheduled(stub, need, lambda _: refusals.json_answer({**loaded, "done_reason": "load"}))
+        return _scheduled(stub, need, lambda _: refusals.json_answer({**loaded, "done_reason": "load"}))
     prompt = to_prompt(body, operation, model, options, request.body)
 
     def generated(lease: Lease) -> Answer | Generation:
@@ -86,7 +87,22 @@ def _answer(stub: Stub, request: Request, body: Mapping[str, Any], model: Model,
         noted = {"truncated": fit.truncated, "dropped_messages": fit.dropped, "prompt_tokens": fit.tokens}
         return Generation(reply, lines, prompt.stream, noted)
 
-    return refusals.scheduled(stub, need, generated)
+    return _scheduled(stub, need, generated)
+
+
+def _scheduled(stub: Stub, need: Need, then: Callable[[Lease], Answer | Generation]) -> Scheduled:
+    """Return what `then` makes when the model is loaded. Refusals of `then` are answered like all others."""
+
+    def answered(lease: Lease) -> Answer | Generation:
+        try:
+            return then(lease)
+        except Refused as refusal:
+            return refusals.failure_answer(refusal.failure)
+
+    def failed(error: NotLoaded) -> Answer:
+        return refusals.failure_answer(Failure(error.message, error.status))
+
+    return Scheduled(stub.scheduler, need, answered, failed)
 
 
 def _options(fit: Fitted, need: Need, limit: int | None) -> Mapping[str, Any]:
@@ -149,7 +165,7 @@ def embed(stub: Stub, request: Request) -> Result:
             200, f'{{"model":{text(name)},"embeddings":[{shown}]{counters if vectors else ""}}}'.encode(), refusals.JSON
         )
 
-    return refusals.scheduled(stub, need, answered)
+    return _scheduled(stub, need, answered)
 
 
 def embeddings(stub: Stub, request: Request) -> Result:
@@ -162,7 +178,7 @@ def embeddings(stub: Stub, request: Request) -> Result:
         vector = embedded(stub, need.model, name, prompt)[0] if prompt else []
         return Answer(200, f'{{"embedding":[{",".join(map(number, vector))}]}}'.encode(), refusals.JSON)
 
-    return refusals.scheduled(stub, need, answered)
+    return _scheduled(stub, need, answered)
 
 
 def _need(stub: Stub, body: Mapping[str, Any], *, empty: Refused) -> Need:

@@ -29,16 +29,11 @@ def loads(data: bytes) -> Any:
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
-        return _tolerant(data[: _value_end(data)])
-
-
-def _tolerant(data: bytes) -> Any:
-    """Read valid JSON. Go replaces what is not Unicode instead of refusing it."""
-    try:
-        value = json.loads(data.decode("utf-8", "replace"), parse_int=_whole)
+        end = _value_end(data)
+    try:  # Go replaces what is not Unicode instead of refusing it
+        return _mended(json.loads(data[:end].decode("utf-8", "replace"), parse_int=_whole))
     except RecursionError:
         raise Refused(400, "exceeded max depth") from None
-    return _mended(value)
 
 
 def _whole(digits: str) -> float:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
-from mochi_stub.answer import Answer, Generation, Scheduled, Stub
+from mochi_stub.answer import Answer, Stub
 from mochi_stub.catalogue import Model
 from mochi_stub.reply import Failure
-from mochi_stub.scheduler import Lease, Need
 from mochi_stub.wire.ollama.gojson import dumps
 from mochi_stub.wire.ollama.names import find, parse_name, routed
 from mochi_stub.wire.provider_pipeline import Headers, Refused, headers_of
@@ -26,18 +24,6 @@ def json_answer(value: object, status: int = 200, headers: Headers = ()) -> Answ
 
 def failure_answer(failure: Failure) -> Answer:
     return json_answer({"error": failure.message}, failure.status, headers_of(failure))
-
-
-def scheduled(stub: Stub, need: Need, then: Callable[[Lease], Answer | Generation]) -> Scheduled:
-    """Return what `then` makes when the model is loaded. Refusals of `then` are answered like all others."""
-
-    def answered(lease: Lease) -> Answer | Generation:
-        try:
-            return then(lease)
-        except Refused as refusal:
-            return failure_answer(refusal.failure)
-
-    return Scheduled(stub.scheduler, need, answered, lambda error: failure_answer(Failure(error.message, error.status)))
 
 
 def local_model(stub: Stub, name: str, *, malformed: Refused, missing: Refused) -> Model:

@@ -52,10 +52,11 @@ _MESSAGE = struct(
 )
 _FUNCTION = struct("api.ToolFunction", {"name": STRING, "description": STRING, "parameters": anything})
 _TOOL = struct("api.Tool", {"type": STRING, "items": anything, "function": _FUNCTION})
+_RUN: dict[str, Read] = {"model": STRING, "keep_alive": duration, "options": mapping}
 _COMMON: dict[str, Read] = {
-    **{"model": STRING, "stream": BOOL, "format": anything, "keep_alive": duration, "options": mapping},
-    **{"think": _think, "truncate": BOOL, "shift": BOOL, "_debug_render_only": BOOL},
-    **{"logprobs": BOOL, "top_logprobs": INT},
+    **_RUN,
+    **{"stream": BOOL, "format": anything, "think": _think, "truncate": BOOL, "shift": BOOL},
+    **{"_debug_render_only": BOOL, "logprobs": BOOL, "top_logprobs": INT},
 }
 CHAT: dict[str, Read] = {
     **_COMMON,
@@ -68,11 +69,8 @@ GENERATE: dict[str, Read] = {
     **{"context": sequence("[]int", INT), "raw": BOOL, "images": _IMAGES},
 }
 SHOW: dict[str, Read] = {"model": STRING, "name": STRING, "system": STRING, "verbose": BOOL, "options": mapping}
-EMBED: dict[str, Read] = {
-    **{"model": STRING, "input": anything, "truncate": BOOL, "dimensions": INT},
-    **{"keep_alive": duration, "options": mapping},
-}
-EMBEDDINGS: dict[str, Read] = {"model": STRING, "prompt": STRING, "keep_alive": duration, "options": mapping}
+EMBED: dict[str, Read] = {**_RUN, "input": anything, "truncate": BOOL, "dimensions": INT}
+EMBEDDINGS: dict[str, Read] = {**_RUN, "prompt": STRING}
 
 _INTEGERS = (
     *("num_ctx", "num_batch", "num_gpu", "main_gpu", "num_thread", "num_keep", "num_predict", "draft_num_predict"),

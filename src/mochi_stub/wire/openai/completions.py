@@ -84,10 +84,10 @@ class ChatChunks(ChunkEncoder):
 
     def __init__(self, context: pipeline.GenerationContext, body: Mapping[str, Any]) -> None:
         reply, self.plan = context.reply, context.plan
-        self.replies = _by_choice(reply) or dict.fromkeys(range(body.get("n", 1)), reply)
-        is_scripted = any(isinstance(part, Choice) for part in reply.parts)
-        self.finishing = (0,) if is_scripted else tuple(self.replies)
-        has_called = reply.finish == "stop" and reply.tool_calls and not is_scripted
+        scripted = _by_choice(reply)
+        self.replies = scripted or dict.fromkeys(range(body.get("n", 1)), reply)
+        self.finishing = (0,) if scripted else tuple(self.replies)
+        has_called = reply.finish == "stop" and reply.tool_calls and not scripted
         self.reason = "tool_calls" if has_called else reply.finish
         self.choices = self.finishing
         created = self.plan.start // 10**9
@@ -261,8 +261,7 @@ class CompletionChunks(ChunkEncoder):
         return pipeline.json_answer({**self.facts, "choices": choices, "usage": self.usage})
 
     def _line(self, index: int, text: str, reason: str) -> str:
-        choice = f'[{{"text":{text},"index":{index},"logprobs":null,"finish_reason":{reason}}}]'
-        return f"{self.head}{choice}{self.tail}"
+        return f'{self.head}[{{"text":{text},"index":{index},"logprobs":null,"finish_reason":{reason}}}]{self.tail}'
 
 
 def _usage(counts: pipeline.Counts, choices: int = 1) -> dict[str, Any]:

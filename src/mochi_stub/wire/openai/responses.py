@@ -20,20 +20,14 @@ from mochi_stub.wire.fields import Where, anything, flag, mapping, number, schem
 from mochi_stub.wire.openai.errors import failure_answer
 from mochi_stub.wire.openai.request_schema import EFFORT, TEXT, arguments, chat_model, reply_format, text_and_images
 
-_CONTENT = text_or(
-    [
-        tagged(
-            "type",
-            {
-                "input_text": TEXT,
-                "output_text": TEXT,
-                "input_image": {"image_url": string},
-                "input_file": mapping,
-                "refusal": {"refusal!": string},
-            },
-        )
-    ]
-)
+_PARTS = {
+    "input_text": TEXT,
+    "output_text": TEXT,
+    "input_image": {"image_url": string},
+    "input_file": mapping,
+    "refusal": {"refusal!": string},
+}
+_CONTENT = text_or([tagged("type", _PARTS)])
 _ITEMS = {
     "message": {"role!": ("user", "assistant", "system", "developer"), "content!": _CONTENT},
     "function_call": {"call_id!": string, "name!": string, "arguments!": string},
@@ -253,14 +247,11 @@ class ResponseEvents:
         begun = {**item, "status": "in_progress", "arguments": ""}
         name = "response.function_call_arguments"
         self.items.append(item)
-        return "".join(
-            [
-                self._event("response.output_item.added", output_index=index, item=begun),
-                *[self._event(f"{name}.delta", **place, delta=piece) for piece in pipeline.argument_pieces(call)],
-                self._event(f"{name}.done", **place, arguments=item["arguments"]),
-                self._event("response.output_item.done", output_index=index, item=item),
-            ]
-        )
+        started = self._event("response.output_item.added", output_index=index, item=begun)
+        deltas = [self._event(f"{name}.delta", **place, delta=piece) for piece in pipeline.argument_pieces(call)]
+        written = self._event(f"{name}.done", **place, arguments=item["arguments"])
+        ended = self._event("response.output_item.done", output_index=index, item=item)
+        return "".join([started, *deltas, written, ended])
 
     def _response(self, status: str) -> dict[str, Any]:
         """Return the response object in its current state."""
