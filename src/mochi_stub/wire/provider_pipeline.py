@@ -115,12 +115,10 @@ def completed(prompt: Prompt, model: Model, request: bytes = b"") -> Prompt:
     return replace(prompt, messages=messages, options={**model.parameters, **prompt.options}, request=request)
 
 
+_SAME_NAMES = ("temperature", "top_p", "top_k", "seed", "frequency_penalty", "presence_penalty")
 _OPTIONS = {
+    **{name: name for name in _SAME_NAMES},
     **dict.fromkeys(("max_tokens", "max_completion_tokens", "max_output_tokens"), "num_predict"),
-    **{
-        name: name
-        for name in ("temperature", "top_p", "top_k", "seed", "frequency_penalty", "presence_penalty", "stop")
-    },
     "stop_sequences": "stop",
 }
 
@@ -128,8 +126,8 @@ _OPTIONS = {
 def options(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the sampling options among the fields of a request, under Ollama's names. The last token limit wins."""
     found = {_OPTIONS.get(snake_case(name), ""): value for name, value in given.items()}
-    if isinstance(found.get("stop"), str):
-        found["stop"] = [found["stop"]]
+    if stop := given.get("stop"):
+        found["stop"] = [stop] if isinstance(stop, str) else stop
     return {name: value for name, value in found.items() if name}
 
 
