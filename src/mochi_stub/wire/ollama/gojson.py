@@ -30,6 +30,8 @@ def dumps(value: Any) -> str:
 def text(value: str) -> str:
     """A string in double quotes, other than ASCII as it is."""
     escaped = encode_basestring(value).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    if escaped.isascii():  # most text is, and this runs for every chunk
+        return escaped
     return escaped.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
