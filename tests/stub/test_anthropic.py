@@ -115,6 +115,11 @@ def test_matched_stop_sequence_is_named(client: anthropic.Anthropic) -> None:
         assert stream.get_final_message().stop_sequence == "ipsum"
 
 
+def test_limit_before_the_stop_sequence_names_no_sequence(client: anthropic.Anthropic) -> None:
+    message = client.messages.create(model="mochi", messages=HELLO, max_tokens=1, stop_sequences=["ipsum"])
+    assert (message.stop_reason, message.stop_sequence) == ("max_tokens", None)
+
+
 def test_tool_loop_ends(client: anthropic.Anthropic) -> None:
     plan = {"messages": [{"tool_call": [{"name": "now", "args": {"a": 1}}]}]}
     messages: Any = [{"role": "user", "content": f"<|instruction_start|>{json.dumps(plan)}<|instruction_end|>"}]

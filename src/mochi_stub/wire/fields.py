@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from math import inf, isfinite
+from math import inf
 from typing import Any, Literal, TypeAlias
 
 import orjson
@@ -33,25 +33,26 @@ class Problem(Exception):
         self.kind, self.where, self.wanted, self.found = kind, where, wanted, found
 
 
-def read(data: bytes, check: Check) -> dict[str, Any]:
+def read(data: bytes, check: Check) -> Any:
     """Return the checked body. Raises Problem."""
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError as error:
         raise Problem("syntax", (), found=str(error)) from None
-    checked: dict[str, Any] = check(value, ())
-    return checked
+    return check(value, ())
+
+
+_KINDS = {"NoneType": "null", "bool": "boolean", "int": "integer", "float": "decimal", "str": "string", "list": "array"}
 
 
 def kind_of(value: Any) -> str:
     """Return the JSON type of the value."""
-    if value is None:
-        return "null"
-    kinds: dict[type, str] = {
-        **{bool: "boolean", int: "integer", float: "decimal"},
-        **{str: "string", list: "array", dict: "object"},
-    }
-    return kinds[type(value)]
+    return _KINDS.get(type(value).__name__, "object")
+
+
+def snake_case(name: str) -> str:
+    """Return a name in camel case in snake case."""
+    return re.sub(r"[A-Z]", lambda letter: f"_{letter[0].lower()}", name)
 
 
 def choice(values: tuple[str, ...], last: str) -> str:
@@ -60,13 +61,13 @@ def choice(values: tuple[str, ...], last: str) -> str:
     return f"{', '.join(names)}{last}{final}" if names else final
 
 
-def compiled(schema: Schema) -> Check:
-    """Return the check of a schema."""
-    if isinstance(schema, Mapping):
-        return _object(schema)
-    if isinstance(schema, tuple):
-        return _one_of(schema)
-    check: Check = array(schema[0]) if isinstance(schema, list) else schema
+def schema(literal: Schema) -> Check:
+    """Return the check that a schema stands for."""
+    if isinstance(literal, Mapping):
+        return _object(literal)
+    if isinstance(literal, tuple):
+        return _one_of(literal)
+    check: Check = array(literal[0]) if isinstance(literal, list) else literal
     return check
 
 
@@ -83,36 +84,32 @@ def _typed(kind: str) -> Check:
     return check
 
 
-string, flag, mapping = _typed("string"), _typed("boolean"), _typed("object")
-_integer, _decimal, _array = _typed("integer"), _typed("decimal"), _typed("array")
+string, flag, mapping, _array = map(_typed, ("string", "boolean", "object", "array"))
 
 
 def whole(low: float = -inf, high: float = 2**63 - 1) -> Check:
     """Accept an integer, also one written as 3.0."""
-
-    def check(value: Any, where: Where) -> Any:
-        if isinstance(value, float) and isfinite(value) and value == int(value):
-            value = int(value)
-        return _within(_integer(value, where), low, high, where)
-
-    return check
+    return _numeric("integer", low, high)
 
 
 def number(low: float = -inf, high: float = inf) -> Check:
     """Accept an integer or a decimal."""
+    return _numeric("decimal", low, high)
 
+
+def _numeric(kind: str, low: float, high: float) -> Check:
     def check(value: Any, where: Where) -> Any:
-        return _within(value if kind_of(value) == "integer" else _decimal(value, where), low, high, where)
+        if kind == "integer" and isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if kind_of(value) not in ("integer", kind):
+            raise Problem("type", where, kind, value)
+        if value < low:
+            raise Problem("low", where, low, value)
+        if value > high:
+            raise Problem("high", where, high, value)
+        return value
 
     return check
-
-
-def _within(value: Any, low: float, high: float, where: Where) -> Any:
-    if value < low:
-        raise Problem("low", where, low, value)
-    if value > high:
-        raise Problem("high", where, high, value)
-    return value
 
 
 def _one_of(values: tuple[str, ...]) -> Check:
@@ -124,35 +121,35 @@ def _one_of(values: tuple[str, ...]) -> Check:
     return check
 
 
-def array(schema: Schema, least: int = 0) -> Check:
+def array(item: Schema, least: int = 0) -> Check:
     """Accept an array with at least so many items."""
-    item = compiled(schema)
+    check_item = schema(item)
 
     def check(value: Any, where: Where) -> Any:
         if len(_array(value, where)) < least:
             raise Problem("empty", where, least, value)
-        return [item(one, (*where, index)) for index, one in enumerate(value)]
+        return [check_item(one, (*where, index)) for index, one in enumerate(value)]
 
     return check
 
 
-def text_or(schema: Schema) -> Check:
+def text_or(items: Schema) -> Check:
     """Accept a string, or an array by its schema."""
-    items = compiled(schema)
+    check_items = schema(items)
 
     def check(value: Any, where: Where) -> Any:
-        return items(value, where) if isinstance(value, list) else string(value, where)
+        return check_items(value, where) if isinstance(value, list) else string(value, where)
 
     return check
 
 
-def _object(schema: Mapping[str, Any]) -> Check:
-    checks = {name.removesuffix("!"): compiled(field) for name, field in schema.items()}
-    required = [name.removesuffix("!") for name in schema if name.endswith("!")]
-    snake_case = {re.sub(r"[A-Z]", lambda letter: f"_{letter[0].lower()}", name): name for name in checks}
+def _object(fields: Mapping[str, Schema]) -> Check:
+    checks = {name.removesuffix("!"): schema(field) for name, field in fields.items()}
+    required = [name.removesuffix("!") for name in fields if name.endswith("!")]
+    names = {snake_case(name): name for name in checks}
 
     def check(value: Any, where: Where) -> Any:
-        given = {snake_case.get(name, name): item for name, item in mapping(value, where).items() if item is not None}
+        given = {names.get(name, name): item for name, item in mapping(value, where).items() if item is not None}
         for name in required:
             if name not in given:
                 raise Problem("missing", (*where, name))
@@ -163,7 +160,7 @@ def _object(schema: Mapping[str, Any]) -> Check:
 
 def tagged(tag: str, variants: Mapping[str, Schema], default: str | None = None) -> Check:
     """Accept an object whose field `tag` names its variant. `default` is the variant of an object without the field."""
-    checks = {name: compiled(variant) for name, variant in variants.items()}
+    checks = {name: schema(variant) for name, variant in variants.items()}
 
     def check(value: Any, where: Where) -> Any:
         found = mapping(value, where).get(tag)

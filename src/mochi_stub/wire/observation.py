@@ -10,8 +10,8 @@ import orjson
 
 from mochi_stub.answer import Answer, Request, Result, Routes, Stub
 from mochi_stub.journal import Exchange
+from mochi_stub.wire.provider_pipeline import JSON
 
-JSON = b"application/json"
 _ROW = [field.name for field in fields(Exchange) if field.name != "duration"]
 
 

@@ -5,20 +5,21 @@ Ollama's wire shares the errors and the embeddings. It has its own rules for nam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-from mochi_stub.answer import ANY, Answer, Encoder, Generation, Handler, Request, Result, Routes, Stub
+from mochi_stub.answer import Answer, Encoder, Generation, Handler, Request, Result, Routes, Stub
 from mochi_stub.catalogue import Model
+from mochi_stub.chunks import Piece
 from mochi_stub.embedding import embed, normalised
 from mochi_stub.jsontext import dumps
 from mochi_stub.limits import limited
 from mochi_stub.plan import Plan
 from mochi_stub.prompt import Message, Prompt, ToolCall, count_tokens, prompt_tokens
 from mochi_stub.reply import Failure, Reasoning, Reply, Text, ToolCalls, joined
-from mochi_stub.wire.fields import Check, Problem, read
+from mochi_stub.wire.fields import Check, Problem, read, snake_case
 
 DEFAULT_TAG = ":latest"
 ARGUMENT_PIECE = 16
@@ -26,7 +27,6 @@ RETRY_AFTER = "1"
 JSON = b"application/json"
 EVENTS = b"text/event-stream; charset=utf-8"
 
-Block: TypeAlias = "Reasoning | Text | ToolCall"
 Headers: TypeAlias = "tuple[tuple[bytes, bytes], ...]"
 
 
@@ -39,17 +39,15 @@ class Refused(Exception):
         self.details = details
 
 
-Refusal = Callable[["Refused | Problem", Stub, Request], Answer]
-"""A provider's answer to a request that it refuses."""
-
-
 def checked(check: Check, handler: Callable[[Stub, Request, dict[str, Any]], Result]) -> Handler:
     """Return the handler of a request that passes it the checked body."""
     return lambda stub, request: handler(stub, request, read(request.body, check))
 
 
-def refusing(routes: Routes, wrong_method: Handler, refusal: Refusal) -> Routes:
-    """Return the routes with refusals turned into answers, and `wrong_method` for all other methods of a path."""
+def refusing(
+    routes: Routes, others: Mapping[str, Handler], refusal: Callable[[Refused | Problem, Stub, Request], Answer]
+) -> Routes:
+    """Return the routes with refusals turned into answers. `others` handle all other methods of a path."""
 
     def answering(handler: Handler) -> Handler:
         def answer(stub: Stub, request: Request) -> Result:
@@ -61,7 +59,7 @@ def refusing(routes: Routes, wrong_method: Handler, refusal: Refusal) -> Routes:
         return answer
 
     return {
-        path: {method: answering(handler) for method, handler in {ANY: wrong_method, **methods}.items()}
+        path: {method: answering(handler) for method, handler in {**others, **methods}.items()}
         for path, methods in routes.items()
     }
 
@@ -77,8 +75,7 @@ class GenerationContext:
     plan: Plan
 
 
-@dataclass(frozen=True)
-class Counts:
+class Counts(NamedTuple):
     """Token counts. `output` includes the `reasoning`."""
 
     input: int
@@ -88,13 +85,13 @@ class Counts:
     cache_creation: int
 
 
-def declared(models: Sequence[Model], name: str) -> Model | None:
-    """Return the model of that name, with or without the tag that Ollama's clients append."""
+def declared(models: Sequence[Model], name: str, missing: Refused) -> Model:
+    """Return the model of that name, with or without the tag that Ollama's clients append. Raises `missing`."""
     for wanted in (name, name.removesuffix(DEFAULT_TAG), name + DEFAULT_TAG):
         for model in models:
             if model.name == wanted:
                 return model
-    return None
+    raise missing
 
 
 def listed(models: Iterable[Model]) -> list[Model]:
@@ -116,6 +113,22 @@ def completed(prompt: Prompt, model: Model, request: bytes = b"") -> Prompt:
     if model.system and not any(message.role == "system" for message in messages):
         messages = (Message("system", model.system), *messages)
     return replace(prompt, messages=messages, options={**model.parameters, **prompt.options}, request=request)
+
+
+_SAME_NAMES = ("temperature", "top_p", "top_k", "seed", "frequency_penalty", "presence_penalty")
+_OPTIONS = {
+    **{name: name for name in _SAME_NAMES},
+    **dict.fromkeys(("max_tokens", "max_completion_tokens", "max_output_tokens"), "num_predict"),
+    "stop_sequences": "stop",
+}
+
+
+def options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the sampling options among the fields of a request, under Ollama's names. The last token limit wins."""
+    found = {_OPTIONS.get(snake_case(name), ""): value for name, value in given.items()}
+    if stop := given.get("stop"):
+        found["stop"] = [stop] if isinstance(stop, str) else stop
+    return {name: value for name, value in found.items() if name}
 
 
 def played(context: GenerationContext, encoder: Encoder) -> Generation:
@@ -143,15 +156,15 @@ def generated_characters(reply: Reply, encode: Callable[[Any], str] = dumps) -> 
     return len(reply.reasoning) + len(reply.text) + calls
 
 
-def blocks(reply: Reply) -> list[Block]:
+def blocks(reply: Reply) -> list[Piece]:
     """Return the contents of a reply in order. Neighbours of one kind are joined, empty contents are left out."""
-    found: list[Block] = []
+    found: list[Piece] = []
     contents = [part for part in reply.parts if isinstance(part, (Reasoning, Text, ToolCalls))]
     for kind, run in groupby(contents, type):
-        if kind is ToolCalls:
-            found += [call for part in run if isinstance(part, ToolCalls) for call in part.calls]
-        elif text := "".join(joined(part.content) for part in run if isinstance(part, (Reasoning, Text))):
-            found.append(Reasoning(text) if kind is Reasoning else Text(text))
+        parts = list(run)
+        found += [Piece(ToolCall, call, 0) for part in parts if isinstance(part, ToolCalls) for call in part.calls]
+        text = "".join(joined(part.content) for part in parts if isinstance(part, (Reasoning, Text)))
+        found += [Piece(kind, text, 0)] if text else []
     return found
 
 

@@ -10,7 +10,6 @@ from mochi_stub.plan import ALPHANUMERIC, Plan
 from mochi_stub.reply import Failure
 from mochi_stub.wire import provider_pipeline as pipeline
 from mochi_stub.wire.fields import Problem, choice
-from mochi_stub.wire.provider_pipeline import Headers, Refused, declared, headers_of
 
 _TYPES = {
     400: "invalid_request_error",
@@ -26,20 +25,20 @@ _TYPES = {
 _KINDS = {"array": "list", "object": "dictionary", "decimal": "number"}
 
 
-def refusal(error: Refused | Problem, stub: Stub, request: Request) -> Answer:
+def refusal(error: pipeline.Refused | Problem, stub: Stub, request: Request) -> Answer:
     """Return the answer to a request that is refused."""
     failure = Failure(worded(error), 400) if isinstance(error, Problem) else error.failure
     return failure_answer(failure, stub.plan(request.body))
 
 
-def json_answer(value: Any, plan: Plan, status: int = 200, headers: Headers = ()) -> Answer:
+def json_answer(value: Any, plan: Plan, status: int = 200, headers: pipeline.Headers = ()) -> Answer:
     """Return a JSON answer with the ID of its request."""
     return pipeline.json_answer(value, status, ((b"request-id", _request_id(plan).encode()), *headers))
 
 
 def failure_answer(failure: Failure, plan: Plan) -> Answer:
     """Return a failure as an answer of its own."""
-    return json_answer(error_body(failure, plan), plan, failure.status, headers_of(failure))
+    return json_answer(error_body(failure, plan), plan, failure.status, pipeline.headers_of(failure))
 
 
 def error_body(failure: Failure, plan: Plan) -> dict[str, Any]:
@@ -54,10 +53,7 @@ def _request_id(plan: Plan) -> str:
 
 def find_model(stub: Stub, name: str) -> Model:
     """Return the model of that name. Raises Refused."""
-    model = declared(stub.models, name)
-    if model is None:
-        raise Refused(404, f"model: {name}")
-    return model
+    return pipeline.declared(stub.models, name, pipeline.Refused(404, f"model: {name}"))
 
 
 def worded(problem: Problem) -> str:

@@ -7,20 +7,8 @@ from typing import Any
 
 from mochi_stub.catalogue import Model
 from mochi_stub.prompt import Message, Prompt, ToolCall
-from mochi_stub.wire.fields import (
-    Problem,
-    Where,
-    array,
-    compiled,
-    flag,
-    mapping,
-    number,
-    string,
-    tagged,
-    text_or,
-    whole,
-)
-from mochi_stub.wire.provider_pipeline import Refused, function_tool
+from mochi_stub.wire.fields import Problem, Where, array, flag, mapping, number, schema, string, tagged, text_or, whole
+from mochi_stub.wire.provider_pipeline import Refused, function_tool, options
 
 _TEXT = {"text!": string}
 _SOURCE = {"source!": mapping}
@@ -42,7 +30,7 @@ _BLOCKS = {
     "tool_result": {"tool_use_id!": string, "content": _RESULT, "is_error": flag},
 }
 _MESSAGE = {"role!": ("user", "assistant", "system"), "content!": text_or([tagged("type", _BLOCKS)])}
-_TOOL = compiled({"type": string, "name!": string, "description": string, "input_schema": mapping})
+_TOOL = schema({"type": string, "name!": string, "description": string, "input_schema": mapping})
 
 
 def _tool(value: Any, where: Where) -> Any:
@@ -66,8 +54,8 @@ _COUNTED = {
     "tool_choice": {"type!": ("auto", "any", "tool", "none"), "name": string},
     "thinking": tagged("type", _THINKING),
 }
-COUNT = compiled(_COUNTED)
-MESSAGES = compiled(
+COUNT = schema(_COUNTED)
+MESSAGES = schema(
     {
         "max_tokens!": whole(1),
         "messages!": _COUNTED["messages!"],
@@ -88,14 +76,21 @@ def prompt_of(body: Mapping[str, Any], model: Model) -> Prompt:
     thinking = body.get("thinking", {}).get("type")
     offered = body.get("tool_choice", {}).get("type") != "none"
     system = _joined(body.get("system", ""))
+    tools = [
+        function_tool(name=one["name"], description=one.get("description") or None, parameters=one.get("input_schema"))
+        for one in body.get("tools", ())
+    ]
     return Prompt(
         model=body["model"],
-        messages=(*([Message("system", system)] if system else ()), *_messages(body["messages"])),
-        tools=tuple(map(_function, body.get("tools", ()))) if offered else (),
+        messages=(
+            *([Message("system", system)] if system else ()),
+            *(message for one in body["messages"] for message in _split(one["role"], one["content"])),
+        ),
+        tools=tuple(tools) if offered else (),
         think=None if thinking is None else thinking != "disabled",
         thinks=model.can("thinking") and thinking != "disabled",
         format=body.get("output_config", {}).get("format", {}).get("schema"),
-        options=_options(body),
+        options=options(body),
         stream=body.get("stream", False),
     )
 
@@ -110,25 +105,6 @@ def _check(body: Mapping[str, Any], model: Model) -> None:
         raise Refused(400, "`max_tokens` must be greater than `thinking.budget_tokens`.")
 
 
-def _options(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the sampling options under Ollama's names."""
-    names = {
-        **{"temperature": "temperature", "top_p": "top_p", "top_k": "top_k"},
-        **{"max_tokens": "num_predict", "stop_sequences": "stop"},
-    }
-    return {ours: body[theirs] for theirs, ours in names.items() if theirs in body}
-
-
-def _function(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a tool. Anthropic's own tools have no schema."""
-    description = tool.get("description") or None
-    return function_tool(name=tool["name"], description=description, parameters=tool.get("input_schema"))
-
-
-def _messages(given: Iterable[Mapping[str, Any]]) -> tuple[Message, ...]:
-    return tuple(message for one in given for message in _split(one["role"], one["content"]))
-
-
 def _split(role: str, content: str | list[Mapping[str, Any]]) -> list[Message]:
     """Return one message as messages of the prompt, where each tool result is a message of its own."""
     if isinstance(content, str):
@@ -138,20 +114,18 @@ def _split(role: str, content: str | list[Mapping[str, Any]]) -> list[Message]:
         for block in content
         if block["type"] == "tool_result"
     ]
-    rest = [block for block in content if block["type"] != "tool_result"]
-    return [*results, _message(role, rest)] if rest or not results else results
-
-
-def _message(role: str, blocks: list[Mapping[str, Any]]) -> Message:
-    return Message(
+    if results and len(results) == len(content):
+        return results
+    message = Message(
         role,
-        content=_joined(blocks),
-        thinking="".join(block["thinking"] for block in blocks if block["type"] == "thinking"),
-        images=sum(block["type"] == "image" for block in blocks),
+        content=_joined(content),
+        thinking="".join(block["thinking"] for block in content if block["type"] == "thinking"),
+        images=sum(block["type"] == "image" for block in content),
         tool_calls=tuple(
-            ToolCall(block["name"], block["input"], block["id"]) for block in blocks if block["type"] == "tool_use"
+            ToolCall(block["name"], block["input"], block["id"]) for block in content if block["type"] == "tool_use"
         ),
     )
+    return [*results, message]
 
 
 def _joined(content: str | Iterable[Mapping[str, Any]]) -> str:

@@ -1,20 +1,42 @@
-"""Anthropic's HTTP interface below `/v1`: paths and models."""
+"""Anthropic's HTTP interface below `/v1`: paths, models, and `/v1/messages`, whose reply is events or one message."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from mochi_stub.answer import ANY, Request, Result, Routes, Stub
+from mochi_stub.answer import ANY, Answer, Request, Result, Routes, Stub
 from mochi_stub.catalogue import Model
-from mochi_stub.wire.anthropic.errors import find_model, json_answer, refusal
-from mochi_stub.wire.anthropic.messages import count_tokens, messages
-from mochi_stub.wire.anthropic.request_schema import COUNT, MESSAGES
-from mochi_stub.wire.provider_pipeline import Refused, checked, listed, refusing
+from mochi_stub.chunks import Piece
+from mochi_stub.jsontext import event
+from mochi_stub.plan import ALPHANUMERIC
+from mochi_stub.prompt import ToolCall, prompt_tokens
+from mochi_stub.reply import Failure, Reasoning, Text
+from mochi_stub.wire import provider_pipeline as pipeline
+from mochi_stub.wire.anthropic.errors import error_body, failure_answer, find_model, json_answer, refusal
+from mochi_stub.wire.anthropic.request_schema import COUNT, MESSAGES, prompt_of
+
+SIGNATURE_LENGTH = 64
+_STOP_REASONS = {"length": "max_tokens", "content_filter": "refusal"}
+
+
+def messages(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
+    """POST /v1/messages"""
+    model = find_model(stub, body["model"])
+    context = pipeline.generated(stub, model, prompt_of(body, model), request)
+    return pipeline.played(context, MessageEvents(context))
+
+
+def count_tokens(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
+    """POST /v1/messages/count_tokens"""
+    model = find_model(stub, body["model"])
+    prompt = pipeline.completed(prompt_of(body, model), model)
+    return json_answer({"input_tokens": prompt_tokens(prompt, model.chars_per_token)}, stub.plan(request.body))
 
 
 def models(stub: Stub, request: Request) -> Result:
     """GET /v1/models, for Anthropic's clients"""
-    shown = [_shown(model) for model in listed(stub.models)]
+    shown = [_shown(model) for model in pipeline.listed(stub.models)]
     ends = {"first_id": shown[0]["id"] if shown else None, "last_id": shown[-1]["id"] if shown else None}
     return json_answer({"data": shown, "has_more": False, **ends}, stub.plan(request.body))
 
@@ -27,12 +49,12 @@ def model(stub: Stub, request: Request) -> Result:
 
 def wrong_method(_stub: Stub, _request: Request) -> Result:
     """A known path with another method"""
-    raise Refused(405, "Method Not Allowed")
+    raise pipeline.Refused(405, "Method Not Allowed")
 
 
 def unknown_path(_stub: Stub, _request: Request) -> Result:
     """Any other path"""
-    raise Refused(404, "Not Found")
+    raise pipeline.Refused(404, "Not Found")
 
 
 def _shown(model: Model) -> dict[str, Any]:
@@ -40,13 +62,126 @@ def _shown(model: Model) -> dict[str, Any]:
     return {"type": "model", "id": model.name, "display_name": model.name, "created_at": moment}
 
 
+class MessageEvents:
+    """Encoder of a message. `open` is the kind of the open content block, `index` its position."""
+
+    content_type = pipeline.EVENTS
+
+    def __init__(self, context: pipeline.GenerationContext) -> None:
+        self.reply, self.plan = context.reply, context.plan
+        self.started = False
+        self.open: type | None = None
+        self.index = 0
+        self.message: dict[str, Any] = {
+            "id": f"msg_{self.plan.id(1, 24, ALPHANUMERIC)}",
+            "type": "message",
+            "role": "assistant",
+            "model": context.prompt.model,
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+        }
+        self.usage = {
+            "input_tokens": context.usage.input,
+            "cache_creation_input_tokens": context.usage.cache_creation,
+            "cache_read_input_tokens": context.usage.cache_read,
+            "output_tokens": context.usage.output,
+        }
+
+    def chunk(self, pieces: list[Piece]) -> bytes:
+        return (self._start() + "".join([self._piece(piece) for piece in pieces])).encode()
+
+    def end(self) -> bytes:
+        delta = _event("message_delta", delta=self._ending(), usage=self.usage)
+        return (self._start() + self._close() + delta + _event("message_stop")).encode()
+
+    def error(self, failure: Failure) -> bytes:
+        return event(error_body(failure, self.plan), "error").encode()
+
+    def refusal(self, failure: Failure, **_: bool) -> Answer:
+        return failure_answer(failure, self.plan)
+
+    def whole(self) -> Answer:
+        blocks = enumerate(pipeline.blocks(self.reply))
+        content = [self._block(piece.kind, piece.value, index) for index, piece in blocks]
+        return json_answer({**self.message, "content": content, **self._ending(), "usage": self.usage}, self.plan)
+
+    def _ending(self) -> dict[str, Any]:
+        reply = self.reply
+        reason = _STOP_REASONS.get(reply.finish) or ("tool_use" if reply.tool_calls else "end_turn")
+        if reply.stop_sequence is not None:
+            reason = "stop_sequence"
+        return {"stop_reason": reason, "stop_sequence": reply.stop_sequence}
+
+    def _start(self) -> str:
+        if self.started:
+            return ""
+        self.started = True
+        usage = {**self.usage, "output_tokens": min(1, self.usage["output_tokens"])}
+        return _event("message_start", message={**self.message, "usage": usage}) + _event("ping")
+
+    def _piece(self, piece: Piece) -> str:
+        if piece.kind is ToolCall:
+            return self._close() + self._call(piece.value)
+        opening = ""
+        if self.open is not piece.kind:
+            opening = self._close()
+            self.open = piece.kind
+            opening += self._begin(_EMPTY[piece.kind])
+        kind = "thinking" if piece.kind is Reasoning else "text"
+        return opening + self._delta({"type": f"{kind}_delta", kind: piece.value})
+
+    def _call(self, call: ToolCall) -> str:
+        begun = self._begin({**self._block(ToolCall, call, self.index), "input": {}})
+        pieces = ["", *pipeline.argument_pieces(call)]
+        deltas = [self._delta({"type": "input_json_delta", "partial_json": piece}) for piece in pieces]
+        return begun + "".join(deltas) + self._stop()
+
+    def _begin(self, block: Mapping[str, Any]) -> str:
+        return _event("content_block_start", index=self.index, content_block=block)
+
+    def _delta(self, delta: dict[str, Any]) -> str:
+        return _event("content_block_delta", index=self.index, delta=delta)
+
+    def _close(self) -> str:
+        """Return the events that end the open block, if there is one. Thinking is signed first."""
+        if self.open is None:
+            return ""
+        signed = {"type": "signature_delta", "signature": self._signature(self.index)}
+        ending = self._delta(signed) if self.open is Reasoning else ""
+        self.open = None
+        return ending + self._stop()
+
+    def _stop(self) -> str:
+        stopped = _event("content_block_stop", index=self.index)
+        self.index += 1
+        return stopped
+
+    def _block(self, kind: type, value: Any, index: int) -> dict[str, Any]:
+        if kind is ToolCall:
+            made_up = f"toolu_{self.plan.id(10 + index, 24, ALPHANUMERIC)}"
+            return {"type": "tool_use", "id": value.id or made_up, "name": value.name, "input": value.arguments}
+        if kind is Reasoning:
+            return {"type": "thinking", "thinking": value, "signature": self._signature(index)}
+        return {"type": "text", "text": value}
+
+    def _signature(self, index: int) -> str:
+        return self.plan.id(1000 + index, SIGNATURE_LENGTH, ALPHANUMERIC)
+
+
+_EMPTY = {Reasoning: {"type": "thinking", "thinking": "", "signature": ""}, Text: {"type": "text", "text": ""}}
+
+
+def _event(name: str, **fields: Any) -> str:
+    return event({"type": name, **fields}, name)
+
+
 _OWN: Routes = {
-    "/messages": {"POST": checked(MESSAGES, messages)},
-    "/messages/count_tokens": {"POST": checked(COUNT, count_tokens)},
+    "/messages": {"POST": pipeline.checked(MESSAGES, messages)},
+    "/messages/count_tokens": {"POST": pipeline.checked(COUNT, count_tokens)},
     "/messages/*": {ANY: unknown_path},
 }
-ROUTES = refusing(_OWN, wrong_method, refusal)
-SHARED = refusing(
-    {"/models": {"GET": models}, "/models/*": {"GET": model}, "/*": {ANY: unknown_path}}, wrong_method, refusal
-)
+ROUTES = pipeline.refusing(_OWN, {ANY: wrong_method}, refusal)
+_OTHERS: Routes = {"/models": {"GET": models}, "/models/*": {"GET": model}, "/*": {ANY: unknown_path}}
+SHARED = pipeline.refusing(_OTHERS, {ANY: wrong_method}, refusal)
 """Paths that other providers have too."""

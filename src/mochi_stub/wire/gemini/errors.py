@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import partial
 from typing import Any
 
@@ -11,8 +10,7 @@ from mochi_stub.catalogue import Model
 from mochi_stub.jsontext import dumps
 from mochi_stub.reply import Failure
 from mochi_stub.wire import provider_pipeline as pipeline
-from mochi_stub.wire.fields import Problem
-from mochi_stub.wire.provider_pipeline import Refused, declared, headers_of
+from mochi_stub.wire.fields import Problem, snake_case
 
 JSON = b"application/json; charset=UTF-8"
 json_answer = partial(pipeline.json_answer, content_type=JSON)
@@ -31,32 +29,21 @@ _STATUSES = {
     503: "UNAVAILABLE",
     504: "DEADLINE_EXCEEDED",
 }
-_TYPES = {
-    "string": "TYPE_STRING",
-    "integer": "TYPE_INT32",
-    "decimal": "TYPE_DOUBLE",
-    "boolean": "TYPE_BOOL",
-    "array": "TYPE_REPEATED",
-    "object": "TYPE_MESSAGE",
-}
+_TYPES = {"string": "STRING", "integer": "INT32", "decimal": "DOUBLE", "boolean": "BOOL", "array": "REPEATED"}
 _GENERATING = ("generateContent", "streamGenerateContent")
 
 
-def refusal(error: Refused | Problem, _stub: Stub, request: Request) -> Answer:
+def refusal(error: pipeline.Refused | Problem, _stub: Stub, request: Request) -> Answer:
     """Return the answer to a request that is refused."""
     failure = Failure(worded(error), 400) if isinstance(error, Problem) else error.failure
-    return failure_answer(failure, listed=request.method == "POST" and sends_list(request))
-
-
-def sends_list(request: Request) -> bool:
-    """Return whether the answer is a list, in which an error stands, too."""
-    return request.path.endswith(":streamGenerateContent") and request.query.get("alt") != "sse"
+    sends_list = request.path.endswith(":streamGenerateContent") and request.query.get("alt") != "sse"
+    return failure_answer(failure, listed=request.method == "POST" and sends_list)
 
 
 def failure_answer(failure: Failure, *, listed: bool) -> Answer:
     """Return a failure as an answer of its own."""
     body = error_body(failure)
-    return json_answer([body] if listed else body, failure.status, headers_of(failure))
+    return json_answer([body] if listed else body, failure.status, pipeline.headers_of(failure))
 
 
 def error_body(failure: Failure) -> dict[str, Any]:
@@ -65,7 +52,7 @@ def error_body(failure: Failure) -> dict[str, Any]:
     status = _STATUSES.get(failure.status, default)
     error: dict[str, Any] = {"code": failure.status, "message": failure.message, "status": status}
     if failure.status == 429:
-        wait = dict(headers_of(failure))[b"retry-after"].decode("latin-1")
+        wait = dict(pipeline.headers_of(failure))[b"retry-after"].decode("latin-1")
         retry = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{wait}s"}
         error["details"] = [retry]
     return {"error": error}
@@ -73,19 +60,19 @@ def error_body(failure: Failure) -> dict[str, Any]:
 
 def find_model(stub: Stub, name: str, version: str, verb: str) -> Model:
     """Return the model of that name. Raises Refused."""
-    model = declared(stub.models, name.removeprefix("models/"))
-    if model is None or (verb in _GENERATING and not model.can("completion")):
-        raise Refused(
-            404,
-            f"models/{name} is not found for API version {version}, or is not supported for {verb}. Call ListModels to "
-            "see the list of available models and their supported methods.",
-        )
+    unsupported = (
+        f"models/{name} is not found for API version {version}, or is not supported for {verb}. Call ListModels to "
+        "see the list of available models and their supported methods."
+    )
+    model = pipeline.declared(stub.models, name.removeprefix("models/"), pipeline.Refused(404, unsupported))
+    if verb in _GENERATING and not model.can("completion"):
+        raise pipeline.Refused(404, unsupported)
     return model
 
 
 def worded(problem: Problem) -> str:
     """Return what is wrong with a body, in Gemini's words. Names are in snake case, as the protocol declares them."""
-    steps = [f"[{step}]" if isinstance(step, int) else "." + _snake_case(step) for step in problem.where]
+    steps = [f"[{step}]" if isinstance(step, int) else "." + snake_case(step) for step in problem.where]
     path = "".join(steps).removeprefix(".")
     match problem.kind:
         case "syntax":
@@ -99,8 +86,4 @@ def worded(problem: Problem) -> str:
             return f"* {path}: must be {side} than or equal to {problem.wanted:g}, but is {problem.found}\n"
         case "value" | "tag":
             return f"Invalid value at '{path}' (TYPE_ENUM), {dumps(problem.found)}"
-    return f"Invalid value at '{path}' ({_TYPES[problem.wanted]}), {dumps(problem.found)}"
-
-
-def _snake_case(name: str) -> str:
-    return re.sub(r"[A-Z]", lambda letter: f"_{letter[0].lower()}", name)
+    return f"Invalid value at '{path}' (TYPE_{_TYPES.get(problem.wanted, 'MESSAGE')}), {dumps(problem.found)}"

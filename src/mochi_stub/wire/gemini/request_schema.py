@@ -9,8 +9,8 @@ from typing import Any
 from mochi_stub.catalogue import Model
 from mochi_stub.jsontext import dumps
 from mochi_stub.prompt import Message, Prompt, ToolCall
-from mochi_stub.wire.fields import Problem, Where, anything, array, compiled, flag, mapping, number, string, whole
-from mochi_stub.wire.provider_pipeline import Refused, function_tool
+from mochi_stub.wire.fields import Problem, Where, anything, array, flag, mapping, number, schema, string, whole
+from mochi_stub.wire.provider_pipeline import Refused, function_tool, options
 
 _PART_DATA = {
     "text": string,
@@ -21,7 +21,7 @@ _PART_DATA = {
     "executableCode": mapping,
     "codeExecutionResult": mapping,
 }
-_PART_FIELDS = compiled({**_PART_DATA, "thought": flag, "thoughtSignature": string})
+_PART_FIELDS = schema({**_PART_DATA, "thought": flag, "thoughtSignature": string})
 
 
 def _part(value: Any, where: Where) -> Any:
@@ -54,16 +54,16 @@ _GENERATE = {
     "toolConfig": {"functionCallingConfig": {"mode": string}},
     "generationConfig": _CONFIG,
 }
-GENERATE = compiled({"contents!": array(_CONTENT, least=1), **_GENERATE})
-COUNT = compiled({"contents": array(_CONTENT, least=1), **_GENERATE, "generateContentRequest": GENERATE})
+GENERATE = schema({"contents!": array(_CONTENT, least=1), **_GENERATE})
+COUNT = schema({"contents": array(_CONTENT, least=1), **_GENERATE, "generateContentRequest": GENERATE})
 _EMBED = {
     "model": string,
     "content!": _CONTENT,
     "outputDimensionality": whole(1),
     "embedContentConfig": {"outputDimensionality": whole(1)},
 }
-EMBED = compiled(_EMBED)
-BATCH = compiled({"requests!": array(_EMBED, least=1)})
+EMBED = schema(_EMBED)
+BATCH = schema({"requests!": array(_EMBED, least=1)})
 
 
 def prompt_of(body: Mapping[str, Any], name: str, model: Model, *, stream: bool) -> Prompt:
@@ -85,21 +85,9 @@ def prompt_of(body: Mapping[str, Any], name: str, model: Model, *, stream: bool)
         think=None if budget is None else budget != 0,
         thinks=model.can("thinking") and budget != 0,
         format=_format(config),
-        options={name: config[given] for given, name in _OPTIONS.items() if given in config},
+        options=options(config),
         stream=stream,
     )
-
-
-_OPTIONS = {
-    "temperature": "temperature",
-    "topP": "top_p",
-    "topK": "top_k",
-    "seed": "seed",
-    "maxOutputTokens": "num_predict",
-    "stopSequences": "stop",
-    "presencePenalty": "presence_penalty",
-    "frequencyPenalty": "frequency_penalty",
-}
 
 
 def _format(config: Mapping[str, Any]) -> Any:
@@ -117,23 +105,16 @@ def json_schema(schema: Any) -> Any:
         return [json_schema(one) for one in schema]
     if not isinstance(schema, dict):
         return schema
-    return {
-        _camel_case(name): _keyword(_camel_case(name), value)
-        for name, value in schema.items()
-        if name not in ("nullable", "propertyOrdering")
-    }
-
-
-def _camel_case(name: str) -> str:
-    return re.sub(r"_([a-z0-9])", lambda found: found[1].upper(), name)
-
-
-def _keyword(name: str, value: Any) -> Any:
-    if name == "type" and isinstance(value, str):
-        return value.lower()
-    if name == "properties" and isinstance(value, dict):
-        return {key: json_schema(one) for key, one in value.items()}
-    return json_schema(value)
+    found: dict[str, Any] = {}
+    for given, value in schema.items():
+        name = re.sub(r"_([a-z0-9])", lambda letter: letter[1].upper(), given)
+        if name == "type" and isinstance(value, str):
+            found[name] = value.lower()
+        elif name == "properties" and isinstance(value, dict):
+            found[name] = {key: json_schema(one) for key, one in value.items()}
+        elif given not in ("nullable", "propertyOrdering"):
+            found[name] = json_schema(value)
+    return found
 
 
 def _function(declaration: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,19 +1,27 @@
-"""Gemini's HTTP interface below a version: paths, models, verbs and embeddings."""
+"""Gemini's HTTP interface below a version: paths, models, verbs and embeddings. A reply is candidates, or one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
-from mochi_stub.answer import ANY, Request, Result, Routes, Stub
+from mochi_stub.answer import ANY, Answer, Request, Result, Routes, Stub
 from mochi_stub.catalogue import Model
-from mochi_stub.prompt import prompt_tokens
+from mochi_stub.chunks import Piece
+from mochi_stub.jsontext import dumps, one_line
+from mochi_stub.plan import ALPHANUMERIC
+from mochi_stub.prompt import ToolCall, prompt_tokens
+from mochi_stub.reply import Failure, Reasoning
 from mochi_stub.wire import provider_pipeline as pipeline
-from mochi_stub.wire.fields import Problem, read
-from mochi_stub.wire.gemini.errors import find_model, json_answer, refusal
-from mochi_stub.wire.gemini.generation import generate
-from mochi_stub.wire.gemini.request_schema import BATCH, COUNT, EMBED, prompt_of, text_of
+from mochi_stub.wire.fields import Check, Problem, read
+from mochi_stub.wire.gemini.errors import JSON, error_body, failure_answer, find_model, json_answer, refusal
+from mochi_stub.wire.gemini.request_schema import BATCH, COUNT, EMBED, GENERATE, prompt_of, text_of
+
+EVENTS = b"text/event-stream"
+Body: TypeAlias = "dict[str, Any]"
+_FINISH = {"stop": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY"}
 
 
 def models(stub: Stub, _request: Request) -> Result:
@@ -24,10 +32,8 @@ def models(stub: Stub, _request: Request) -> Result:
 def model(stub: Stub, request: Request) -> Result:
     """GET models/{model}"""
     version, name = _named(request)
-    found = pipeline.declared(stub.models, name)
-    if found is None:
-        raise pipeline.Refused(404, f"Model is not found: models/{name} for api version {version}")
-    return json_answer(_shown(found))
+    missing = pipeline.Refused(404, f"Model is not found: models/{name} for api version {version}")
+    return json_answer(_shown(pipeline.declared(stub.models, name, missing)))
 
 
 def _verb(stub: Stub, request: Request) -> Result:
@@ -36,7 +42,8 @@ def _verb(stub: Stub, request: Request) -> Result:
     name, _, action = named.rpartition(":")
     if action not in _VERBS:
         return unknown_path(stub, request)
-    return _VERBS[action](stub, request, find_model(stub, name, version, action), name)
+    check, handler = _VERBS[action]
+    return handler(stub, request, find_model(stub, name, version, action), name, read(request.body, check))
 
 
 def unknown_path(_stub: Stub, request: Request) -> Result:
@@ -49,8 +56,17 @@ def wrong_method(_stub: Stub, request: Request) -> Result:
     raise pipeline.Refused(405, f"The request method {request.method} is inappropriate for the URL {request.path}.")
 
 
-def _count(_stub: Stub, request: Request, model: Model, name: str) -> Result:
-    body = read(request.body, COUNT)
+def generate(stub: Stub, request: Request, model: Model, name: str, body: Body, *, stream: bool) -> Result:
+    """POST models/{model}:generateContent and :streamGenerateContent"""
+    context = pipeline.generated(stub, model, prompt_of(body, name, model, stream=stream), request)
+    events = request.query.get("alt") == "sse"
+    if stream and not events:  # recordings contain events
+        context = replace(context, reply=replace(context.reply, frames=None))
+    thoughts = body.get("generationConfig", {}).get("thinkingConfig", {}).get("includeThoughts", False)
+    return pipeline.played(context, Candidates(context, thoughts, events))
+
+
+def _count(_stub: Stub, _request: Request, model: Model, name: str, body: Body) -> Result:
     asked = body.get("generateContentRequest", body)
     if "contents" not in asked:
         raise Problem("missing", ("CountTokensRequest", "contents"))
@@ -58,13 +74,12 @@ def _count(_stub: Stub, request: Request, model: Model, name: str) -> Result:
     return json_answer({"totalTokens": prompt_tokens(prompt, model.chars_per_token)})
 
 
-def _embed(stub: Stub, request: Request, model: Model, _name: str) -> Result:
-    return json_answer({"embedding": _vector(stub, model, read(request.body, EMBED))})
+def _embed(stub: Stub, _request: Request, model: Model, _name: str, body: Body) -> Result:
+    return json_answer({"embedding": _vector(stub, model, body)})
 
 
-def _embed_batch(stub: Stub, request: Request, model: Model, _name: str) -> Result:
-    requests = read(request.body, BATCH)["requests"]
-    return json_answer({"embeddings": [_vector(stub, model, one) for one in requests]})
+def _embed_batch(stub: Stub, _request: Request, model: Model, _name: str, body: Body) -> Result:
+    return json_answer({"embeddings": [_vector(stub, model, one) for one in body["requests"]]})
 
 
 def _vector(stub: Stub, model: Model, asked: dict[str, Any]) -> dict[str, Any]:
@@ -73,12 +88,12 @@ def _vector(stub: Stub, model: Model, asked: dict[str, Any]) -> dict[str, Any]:
     return {"values": pipeline.shortened(vector, dimensions)}
 
 
-_VERBS: dict[str, Callable[[Stub, Request, Model, str], Result]] = {
-    "generateContent": partial(generate, stream=False),
-    "streamGenerateContent": partial(generate, stream=True),
-    "countTokens": _count,
-    "embedContent": _embed,
-    "batchEmbedContents": _embed_batch,
+_VERBS: dict[str, tuple[Check, Callable[[Stub, Request, Model, str, Body], Result]]] = {
+    "generateContent": (GENERATE, partial(generate, stream=False)),
+    "streamGenerateContent": (GENERATE, partial(generate, stream=True)),
+    "countTokens": (COUNT, _count),
+    "embedContent": (EMBED, _embed),
+    "batchEmbedContents": (BATCH, _embed_batch),
 }
 
 
@@ -103,10 +118,69 @@ def _shown(model: Model) -> dict[str, Any]:
     }
 
 
-_HANDLERS: Routes = {
-    "/models": {"GET": models},
-    "/models/*": {"GET": model, "POST": _verb},
-    "/*": {ANY: unknown_path},
-}
-ROUTES = pipeline.refusing(_HANDLERS, wrong_method, refusal)
+class Candidates:
+    """Encoder of a reply. `thoughts`: include the reasoning. `events`: stream events instead of a JSON array."""
+
+    def __init__(self, context: pipeline.GenerationContext, thoughts: bool, events: bool) -> None:
+        self.context = context
+        self.thoughts = thoughts
+        self.events = events
+        self.content_type = EVENTS if events else JSON
+        self.calls = 0
+        self.has_sent = False
+        self.facts = {"modelVersion": context.prompt.model, "responseId": context.plan.id(0, 22, ALPHANUMERIC)}
+
+    def chunk(self, pieces: list[Piece]) -> bytes:
+        return "".join([self._framed(self._response([part])) for part in self._parts(pieces)]).encode()
+
+    def end(self) -> bytes:
+        last = self._framed(self._response([{"text": ""}], ended=True))
+        return f"{last}{'' if self.events else ']'}".encode()
+
+    def error(self, failure: Failure) -> bytes:
+        return f"{self._framed(error_body(failure))}{'' if self.events else ']'}".encode()
+
+    def refusal(self, failure: Failure, *, stream: bool) -> Answer:
+        return failure_answer(failure, listed=stream and not self.events)
+
+    def whole(self) -> Answer:
+        parts = self._parts(pipeline.blocks(self.context.reply)) or [{"text": ""}]
+        return json_answer(self._response(parts, ended=True))
+
+    def _framed(self, response: dict[str, Any]) -> str:
+        if self.events:
+            return f"data: {one_line(response)}\r\n\r\n"
+        before = ",\r\n" if self.has_sent else "["
+        self.has_sent = True
+        return f"{before}{dumps(response)}"
+
+    def _response(self, parts: list[dict[str, Any]], *, ended: bool = False) -> dict[str, Any]:
+        reason = {"finishReason": _FINISH[self.context.reply.finish]} if ended else {}
+        candidate = {"content": {"parts": parts, "role": "model"}, **reason, "index": 0}
+        usage = {"usageMetadata": self._usage()} if ended else {}
+        return {"candidates": [candidate], **usage, **self.facts}
+
+    def _usage(self) -> dict[str, int]:
+        """Return the token counts. The reasoning counts as output."""
+        counts = self.context.usage
+        return {
+            "promptTokenCount": counts.input,
+            "candidatesTokenCount": counts.output,
+            "totalTokenCount": counts.input + counts.output,
+        }
+
+    def _parts(self, pieces: list[Piece]) -> list[dict[str, Any]]:
+        shown = [piece for piece in pieces if self.thoughts or piece.kind is not Reasoning]
+        return [self._part(piece.kind, piece.value) for piece in shown]
+
+    def _part(self, kind: type, value: Any) -> dict[str, Any]:
+        if kind is ToolCall:
+            self.calls += 1
+            made_up = self.context.plan.id(self.calls, 8)
+            return {"functionCall": {"id": value.id or made_up, "name": value.name, "args": value.arguments}}
+        return {"text": value, "thought": True} if kind is Reasoning else {"text": value}
+
+
+_HANDLERS: Routes = {"/models": {"GET": models}, "/models/*": {"GET": model, "POST": _verb}, "/*": {ANY: unknown_path}}
+ROUTES = pipeline.refusing(_HANDLERS, {ANY: wrong_method}, refusal)
 verb = ROUTES["/models/*"]["POST"]

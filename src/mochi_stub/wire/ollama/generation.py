@@ -1,23 +1,28 @@
-"""`/api/chat` and `/api/generate`: the checks in Ollama's order, then a generation or the answer of a load."""
+"""The endpoints that run a model: `/api/chat`, `/api/generate`, `/api/embed` and the older `/api/embeddings`.
+
+Each makes its checks in Ollama's order. Then follows a generation, vectors or the answer of a load.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from mochi_stub.answer import Answer, Generation, Request, Result, Stub
+from mochi_stub.answer import Answer, Generation, Request, Result, Scheduled, Stub
 from mochi_stub.catalogue import Model
 from mochi_stub.fitting import Fitted, TooLong, fitted
 from mochi_stub.limits import limited
-from mochi_stub.prompt import Operation, Prompt, render
-from mochi_stub.scheduler import Lease, Need
+from mochi_stub.plan import NANOSECONDS_PER_PROMPT_TOKEN
+from mochi_stub.prompt import Operation, render
+from mochi_stub.reply import Failure
+from mochi_stub.scheduler import Lease, Need, NotLoaded
 from mochi_stub.wire.ollama import refusals
-from mochi_stub.wire.ollama.gojson import quoted, timestamp
-from mochi_stub.wire.ollama.gotypes import Read, read_body
+from mochi_stub.wire.ollama.gojson import dumps, number, number32, quoted, text, timestamp
+from mochi_stub.wire.ollama.gosyntax import Read, read_body
 from mochi_stub.wire.ollama.names import parse_name
 from mochi_stub.wire.ollama.replies import ChatLines, GenerateLines
-from mochi_stub.wire.ollama.requests import CHAT, GENERATE, check_format, effective_options, to_prompt
-from mochi_stub.wire.provider_pipeline import Refused
+from mochi_stub.wire.ollama.requests import CHAT, EMBED, EMBEDDINGS, GENERATE, effective_options, to_prompt
+from mochi_stub.wire.provider_pipeline import Refused, embedded, shortened
 
 NEVER_SHIFTS = "deepseek2"
 """Family whose context does not slide unless the request says so."""
@@ -62,39 +67,42 @@ def _answer(stub: Stub, request: Request, body: Mapping[str, Any], model: Model,
     options = effective_options(model, body.get("options", {}))
     need = Need(model, options, body.get("keep_alive"), body.get("shift", model.family != NEVER_SHIFTS))
     if empty:
-        return refusals.scheduled(stub, need, lambda _: refusals.json_answer({**loaded, "done_reason": "load"}))
+        return _scheduled(stub, need, lambda _: refusals.json_answer({**loaded, "done_reason": "load"}))
     prompt = to_prompt(body, operation, model, options, request.body)
 
     def generated(lease: Lease) -> Answer | Generation:
         if body.get("_debug_render_only"):
             debug = {"done": False, "_debug_info": {"rendered_template": render(prompt)}}
             return refusals.json_answer({**head, **_content("", operation), **debug})
-        check_format(body.get("format"))
-        fit = _fitted(prompt, need, body, lease.limit)
+        _check_format(body.get("format"))
+        truncate, before = body.get("truncate", True), len(body.get("context", ()))
+        try:
+            fit = fitted(prompt, model, lease.limit, truncate=truncate, shift=need.shift, before=before)
+        except TooLong as error:
+            raise Refused(400, str(error)) from None
         stub.scheduler.truncations += fit.truncated
         reply = limited(stub.resolve(fit.prompt), _options(fit, need, lease.limit), model.chars_per_token)
-        lines = (ChatLines if operation == "chat" else GenerateLines)(
-            model,
-            fit.prompt,
-            reply,
-            plan,
-            body.get("top_logprobs", 0) if body.get("logprobs") else None,
-            tuple(body.get("context", ())),
-            fit.tokens,
-            lease.load_duration,
-        )
+        encoder = ChatLines if operation == "chat" else GenerateLines
+        lines = encoder(model, fit, reply, plan, body, lease.load_duration)
         noted = {"truncated": fit.truncated, "dropped_messages": fit.dropped, "prompt_tokens": fit.tokens}
         return Generation(reply, lines, prompt.stream, noted)
 
-    return refusals.scheduled(stub, need, generated)
+    return _scheduled(stub, need, generated)
 
 
-def _fitted(prompt: Prompt, need: Need, body: Mapping[str, Any], limit: int | None) -> Fitted:
-    truncate, before = body.get("truncate", True), len(body.get("context", ()))
-    try:
-        return fitted(prompt, need.model, limit, truncate=truncate, shift=need.shift, before=before)
-    except TooLong as error:
-        raise Refused(400, str(error)) from None
+def _scheduled(stub: Stub, need: Need, then: Callable[[Lease], Answer | Generation]) -> Scheduled:
+    """Return what `then` makes when the model is loaded. Refusals of `then` are answered like all others."""
+
+    def answered(lease: Lease) -> Answer | Generation:
+        try:
+            return then(lease)
+        except Refused as refusal:
+            return refusals.failure_answer(refusal.failure)
+
+    def failed(error: NotLoaded) -> Answer:
+        return refusals.failure_answer(Failure(error.message, error.status))
+
+    return Scheduled(stub.scheduler, need, answered, failed)
 
 
 def _options(fit: Fitted, need: Need, limit: int | None) -> Mapping[str, Any]:
@@ -120,5 +128,65 @@ def _check_capabilities(body: Mapping[str, Any], model: Model, operation: Operat
             raise Refused(400, f"{declared.full} does not support {capability}")
 
 
+def _check_format(format_: Any) -> None:
+    if format_ not in (None, "", "json") and not isinstance(format_, dict):
+        problem = f'invalid format: {quoted(dumps(format_))}; expected "json" or a valid JSON Schema object'
+        raise Refused(500, problem)
+
+
 def _content(role: str, operation: Operation) -> dict[str, Any]:
     return {"message": {"role": role, "content": ""}} if operation == "chat" else {"response": ""}
+
+
+def embed(stub: Stub, request: Request) -> Result:
+    """POST /api/embed: vectors of unit length, one for each input"""
+    body = read_body(request.body, "EmbedRequest", EMBED)
+    given = body.get("input")
+    inputs = given if isinstance(given, list) else [] if given in (None, "") else [given]
+    if not all(isinstance(one, str) for one in inputs):
+        raise Refused(400, "invalid input type")
+    name = body.get("model", "")
+    need = _need(stub, body, empty=refusals.not_found(""))
+
+    def answered(lease: Lease) -> Answer:
+        model = need.model
+        room = int(lease.context * model.chars_per_token)
+        if not body.get("truncate", True) and any(len(one) > room for one in inputs):
+            raise Refused(400, "the input length exceeds the context length")
+        vectors, tokens = [], 0
+        for one in inputs:
+            vector, count = embedded(stub, model, name, one[:room])
+            vectors.append(",".join(map(number32, shortened(vector, max(0, body.get("dimensions", 0))))))
+            tokens += count
+        shown = ",".join(f"[{vector}]" for vector in vectors)
+        total = lease.load_duration + tokens * NANOSECONDS_PER_PROMPT_TOKEN
+        counters = f',"total_duration":{total},"load_duration":{lease.load_duration},"prompt_eval_count":{tokens}'
+        return Answer(
+            200, f'{{"model":{text(name)},"embeddings":[{shown}]{counters if vectors else ""}}}'.encode(), refusals.JSON
+        )
+
+    return _scheduled(stub, need, answered)
+
+
+def embeddings(stub: Stub, request: Request) -> Result:
+    """POST /api/embeddings: one vector, as the model makes it"""
+    body = read_body(request.body, "EmbeddingRequest", EMBEDDINGS)
+    name, prompt = body.get("model", ""), body.get("prompt", "")
+    need = _need(stub, body, empty=refusals.model_required())
+
+    def answered(_lease: Lease) -> Answer:
+        vector = embedded(stub, need.model, name, prompt)[0] if prompt else []
+        return Answer(200, f'{{"embedding":[{",".join(map(number, vector))}]}}'.encode(), refusals.JSON)
+
+    return _scheduled(stub, need, answered)
+
+
+def _need(stub: Stub, body: Mapping[str, Any], *, empty: Refused) -> Need:
+    name = body.get("model", "")
+    if not name:
+        raise empty
+    not_pulled = Refused(404, f"model {quoted(name)} not found, try pulling it first")
+    model = refusals.local_model(stub, name, malformed=refusals.not_found(name), missing=not_pulled)
+    if model.remote:
+        raise refusals.no_remote()
+    return Need(model, effective_options(model, body.get("options", {})), body.get("keep_alive"))

@@ -11,8 +11,6 @@ from math import isfinite
 from time import gmtime, strftime
 from typing import Any
 
-_encode: Any = encode_basestring
-
 
 def dumps(value: Any) -> str:
     """A value as `encoding/json` writes it: no blanks, `<`, `>` and `&` escaped, keys in the order given."""
@@ -31,11 +29,10 @@ def dumps(value: Any) -> str:
 
 def text(value: str) -> str:
     """A string in double quotes, other than ASCII as it is."""
-    quoted: str = _encode(value)
-    quoted = quoted.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-    if quoted.isascii():
-        return quoted
-    return quoted.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    escaped = encode_basestring(value).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    if escaped.isascii():  # most text is, and this runs for every chunk
+        return escaped
+    return escaped.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
 def number(value: float) -> str:

@@ -1,51 +1,84 @@
-"""`/api/create`, `/api/copy`, `/api/delete` and `/api/blobs`: models and layers on the stub's imaginary disk."""
+"""`/api/create`, `pull`, `push`, `copy`, `delete` and `blobs`: models and layers on the stub's imaginary disk.
+
+There is no registry: declared models can be pulled, everything else fails as it would offline.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from mochi_stub.answer import Answer, Generation, Request, Result, Stub
-from mochi_stub.catalogue import Model
-from mochi_stub.reply import Failure
-from mochi_stub.wire.ollama.gojson import quoted, timestamp
-from mochi_stub.wire.ollama.gotypes import BOOL, STRING, anything, mapping, read_body
-from mochi_stub.wire.ollama.models import hexadecimal, layers, manifest_digest, on_disk, sha256, short_name
-from mochi_stub.wire.ollama.names import Name, find, parse_name
-from mochi_stub.wire.ollama.pull_push import Step, progress
+from mochi_stub.catalogue import PLAIN_TEMPLATE, Model
+from mochi_stub.chunks import Piece
+from mochi_stub.reply import Failure, Part, Reply, Text
+from mochi_stub.wire.ollama.gojson import dumps, quoted, timestamp
+from mochi_stub.wire.ollama.gosyntax import BOOL, STRING, anything, mapping, read_body
+from mochi_stub.wire.ollama.names import Name, find, parse_name, short_name
 from mochi_stub.wire.ollama.refusals import invalid_name, model_required, not_found
 from mochi_stub.wire.ollama.requests import effective_options
-from mochi_stub.wire.provider_pipeline import Refused
+from mochi_stub.wire.provider_pipeline import JSON, Refused
 
 BLOBS = "/usr/share/ollama/.ollama/models/blobs"
-CREATE = {
+REGISTRY = "registry.ollama.ai"
+PARTS = 4
+"""Number of steps in which a layer is downloaded."""
+NOT_YOURS = "you are not authorized to push to this namespace, create the model under a namespace you own"
+DONE = Answer(200)
+_TRANSFER = {"model": STRING, "name": STRING, "insecure": BOOL, "stream": BOOL, "username": STRING, "password": STRING}
+_CREATE = {
     **{"model": STRING, "name": STRING, "from": STRING, "files": mapping, "stream": BOOL},
     **{"template": STRING, "system": STRING, "license": anything, "parameters": mapping},
 }
-DONE = Answer(200)
+_ADDRESS = re.compile(r"(?:\d+\.){3}\d+|localhost")
+_DIGEST = re.compile(r"sha256[:-]([0-9a-f]{64})")
+
+Step = Mapping[str, Any]
+
+
+class ProgressLines:
+    """Encoder of steps as lines. `finish` is called if all of them were sent before the client disconnected."""
+
+    content_type = b"application/x-ndjson"
+
+    def __init__(self, finish: Callable[[], None]) -> None:
+        self.finish = finish
+
+    def chunk(self, pieces: list[Piece]) -> bytes:
+        return "".join([piece.value for piece in pieces]).encode()
+
+    def end(self) -> bytes:
+        return self.whole().body + b"\n"
+
+    def error(self, failure: Failure) -> bytes:
+        return f"{dumps({'error': failure.message})}\n".encode()
+
+    def refusal(self, failure: Failure, *, stream: bool) -> Answer:
+        return Answer(failure.status, self.error(failure).rstrip(), JSON, declared=not stream)
+
+    def whole(self) -> Answer:
+        self.finish()
+        return Answer(200, b'{"status":"success"}', JSON)
 
 
 def create(stub: Stub, request: Request) -> Result:
     """POST /api/create: a model from another one, or from files that were sent as blobs"""
-    body = read_body(request.body, "CreateRequest", CREATE)
-    name = parse_name(body.get("model") or body.get("name") or "")
-    if name is None:
-        raise invalid_name()
+    body = read_body(request.body, "CreateRequest", _CREATE)
+    name = _valid(_given_name(body))
     try:
         _check(body)
     except Refused as refusal:
-        return progress(body, [], replace(refusal.failure, status=400))
+        return _progress(body, [], replace(refusal.failure, status=400))
     modified_at = timestamp(stub.plan(request.body).start)
     if not body.get("from"):
         return _from_files(stub, body, name, modified_at)
-    named = parse_name(body["from"])
-    if named is None:
-        raise invalid_name()
-    source = find(stub.models, named)
+    source = find(stub.models, _valid(body["from"]))
     if source is None:
         missing = Failure("pull model manifest: file does not exist")
-        return progress(body, [{"status": "pulling manifest"}], missing)
+        return _progress(body, [{"status": "pulling manifest"}], missing)
     origin = replace(source, weights=source.blob_digest, parent=short_name(source), info=source.model_info)
     return _written(stub, body, [], _made(origin, body, name, modified_at), name)
 
@@ -67,10 +100,9 @@ def _from_files(stub: Stub, body: Mapping[str, Any], name: Name, modified_at: st
     steps: list[Step] = [{"status": "parsing GGUF"}]
     digests = []
     for given in body["files"].values():
-        digests.append(hexadecimal(str(given)))
-        if digests[-1] not in on_disk(stub):
-            missing = Failure(f"open {BLOBS}/sha256-{digests[-1]}: no such file or directory")
-            return progress(body, steps, missing)
+        digests.append(_hexadecimal(str(given)))
+        if digests[-1] not in _on_disk(stub):
+            return _progress(body, steps, Failure(f"open {BLOBS}/sha256-{digests[-1]}: no such file or directory"))
     steps.append({"status": "validating GGUF model", "digest": "0" * 19})
     steps.append({"status": "verifying conversion"})
     model = _made(Model(name.short, weights=digests[0]), body, name, modified_at)
@@ -78,8 +110,8 @@ def _from_files(stub: Stub, body: Mapping[str, Any], name: Name, modified_at: st
 
 
 def _written(stub: Stub, body: Mapping[str, Any], steps: list[Step], model: Model, name: Name) -> Generation:
-    there = on_disk(stub)
-    digests = [digest for digest, _ in layers(model)]
+    there = _on_disk(stub)
+    digests = [digest for digest, _ in _layers(model)]
     for digest in digests:
         kind = "using existing" if digest in there else "creating new"
         steps.append({"status": f"{kind} layer sha256:{digest}"})
@@ -88,7 +120,7 @@ def _written(stub: Stub, body: Mapping[str, Any], steps: list[Step], model: Mode
         stub.library.blobs.update(digests)
         _put(stub, model, name)
 
-    return progress(body, [*steps, {"status": "writing manifest"}], finish=finish)
+    return _progress(body, [*steps, {"status": "writing manifest"}], finish=finish)
 
 
 def _made(origin: Model, body: Mapping[str, Any], name: Name, modified_at: str) -> Model:
@@ -103,13 +135,86 @@ def _made(origin: Model, body: Mapping[str, Any], name: Name, modified_at: str) 
         license=license_ if isinstance(license_, str) else "\n".join(map(str, license_)),
         parameters={**origin.parameters, **body.get("parameters", {})},
     )
-    return replace(changed, manifest=manifest_digest(changed))
+    return replace(changed, manifest=_sha256(" ".join(digest for digest, _ in _layers(changed)).encode()))
+
+
+def pull(stub: Stub, request: Request) -> Result:
+    """POST /api/pull"""
+    body = read_body(request.body, "PullRequest", _TRANSFER)
+    scheme, text = _address(body)
+    name = _valid(text)
+    steps: list[Step] = [{"status": "pulling manifest"}]
+    if name.host != REGISTRY:
+        return _progress(body, steps, Failure(_unreachable(scheme, name, body.get("insecure", False))))
+    model = find(stub.models, name) or find(stub.library.declared, name)
+    if model is None:
+        return _progress(body, steps, Failure("pull model manifest: file does not exist"))
+    there = _on_disk(stub)
+    for digest, size in _layers(model):
+        done = (size,) if digest in there else tuple(size * part // PARTS for part in range(PARTS + 1))
+        steps += _moved(f"pulling {digest[:12]}", digest, size, done)
+    steps += [{"status": "verifying sha256 digest"}, {"status": "writing manifest"}]
+    return _progress(body, steps, finish=lambda: stub.library.add(model))
+
+
+def push(stub: Stub, request: Request) -> Result:
+    """POST /api/push"""
+    body = read_body(request.body, "PushRequest", _TRANSFER)
+    if not _given_name(body):
+        raise model_required()
+    name = _valid(_address(body)[1])
+    steps: list[Step] = [{"status": "retrieving manifest"}]
+    model = find(stub.models, name)
+    if model is None:
+        steps.append({"status": "couldn't retrieve manifest"})
+        return _progress(body, steps, Failure(f"model {quoted(name.short)} not found"))
+    if name.namespace == "library":
+        return _progress(body, steps, Failure(NOT_YOURS))
+    for digest, size in _layers(model):
+        steps += _moved(f"pushing {digest[:12]}", digest, size, (0, size))
+    return _progress(body, [*steps, {"status": "pushing manifest"}])
+
+
+def _progress(
+    body: Mapping[str, Any],
+    steps: Sequence[Step],
+    failure: Failure | None = None,
+    finish: Callable[[], None] = lambda: None,
+) -> Generation:
+    """Return the steps one after the other, and the failure or the success at their end."""
+    parts: list[Part] = [Text([f"{dumps(step)}\n" for step in steps])] if steps else []
+    parts += [failure] if failure else []
+    return Generation(Reply(parts), ProgressLines(finish), body.get("stream", True))
+
+
+def _address(body: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the scheme in front of the name, and the name."""
+    scheme, found, rest = _given_name(body).partition("://")
+    return (scheme, rest) if found else ("https", scheme)
+
+
+def _moved(status: str, digest: str, size: int, done: tuple[int, ...]) -> list[Step]:
+    """Return one step for each number of bytes. Zero bytes are not mentioned."""
+    step = {"status": status, "digest": f"sha256:{digest}", "total": size}
+    return [{**step, "completed": completed} if completed else step for completed in done]
+
+
+def _unreachable(scheme: str, name: Name, insecure: bool) -> str:
+    """Return the error of a request to a registry that cannot be reached."""
+    if scheme == "http" and not insecure:
+        return "pull model manifest: insecure protocol http"
+    url = f"{scheme}://{name.host}/v2/{name.namespace}/{name.model}/manifests/{name.tag}"
+    host, _, port = name.host.partition(":")
+    problem = f"dial tcp: lookup {host}: no such host"
+    if _ADDRESS.fullmatch(host):
+        problem = f"dial tcp {host}:{port or (80 if scheme == 'http' else 443)}: connect: connection refused"
+    return f"pull model manifest: Get {quoted(url)}: {problem}"
 
 
 def copy(stub: Stub, request: Request) -> Result:
     """POST /api/copy: the same model under a second name"""
     body = read_body(request.body, "CopyRequest", {"source": STRING, "destination": STRING})
-    source, destination = (_valid(field, body.get(field, "")) for field in ("source", "destination"))
+    source, destination = (_valid(body.get(field, ""), field) for field in ("source", "destination"))
     model = find(stub.models, source)
     if model is None:
         raise Refused(404, f"model {quoted(body['source'])} not found")
@@ -119,11 +224,10 @@ def copy(stub: Stub, request: Request) -> Result:
 
 def delete(stub: Stub, request: Request) -> Result:
     """DELETE /api/delete"""
-    body = read_body(request.body, "DeleteRequest", {"model": STRING, "name": STRING})
-    name = body.get("model") or body.get("name") or ""
+    name = _given_name(read_body(request.body, "DeleteRequest", {"model": STRING, "name": STRING}))
     if not name:
         raise model_required()
-    model = find(stub.models, _valid("name", name))
+    model = find(stub.models, _valid(name, "name"))
     if model is None:
         raise not_found(name)
     stub.library.remove(model)
@@ -132,10 +236,10 @@ def delete(stub: Stub, request: Request) -> Result:
 
 def send_blob(stub: Stub, request: Request) -> Result:
     """POST /api/blobs/:digest: 201 if it is new"""
-    expected = _requested(request)
-    if expected in on_disk(stub):
+    expected = _hexadecimal(request.path.rpartition("/")[2])
+    if expected in _on_disk(stub):
         return DONE
-    found = sha256(request.body)
+    found = _sha256(request.body)
     if found != expected:
         raise Refused(400, f'digest mismatch, expected "sha256:{expected}", got "sha256:{found}"')
     stub.library.blobs.add(found)
@@ -144,14 +248,18 @@ def send_blob(stub: Stub, request: Request) -> Result:
 
 def find_blob(stub: Stub, request: Request) -> Result:
     """HEAD /api/blobs/:digest"""
-    digest = _requested(request)
-    if digest not in on_disk(stub):
+    digest = _hexadecimal(request.path.rpartition("/")[2])
+    if digest not in _on_disk(stub):
         raise Refused(404, f"blob {quoted(f'sha256:{digest}')} not found")
     return DONE
 
 
-def _requested(request: Request) -> str:
-    return hexadecimal(request.path.rpartition("/")[2])
+def _hexadecimal(digest: str) -> str:
+    """Return the 64 digits of `sha256:…` or `sha256-…`. Raises Refused."""
+    found = _DIGEST.fullmatch(digest)
+    if found is None:
+        raise Refused(400, "invalid digest format")
+    return found[1]
 
 
 def _put(stub: Stub, model: Model, name: Name) -> None:
@@ -162,8 +270,34 @@ def _put(stub: Stub, model: Model, name: Name) -> None:
     stub.library.add(replace(model, name=name.short))
 
 
-def _valid(field: str, text: str) -> Name:
+def _given_name(body: Mapping[str, Any]) -> str:
+    return body.get("model") or body.get("name") or ""
+
+
+def _valid(text: str, field: str = "") -> Name:
+    """Return the parsed name. Raises Refused, which names the field if it is given."""
     name = parse_name(text)
     if name is None:
-        raise Refused(400, f"{field} {quoted(text)} is invalid")
+        raise Refused(400, f"{field} {quoted(text)} is invalid") if field else invalid_name()
     return name
+
+
+def _layers(model: Model) -> list[tuple[str, int]]:
+    """Return the digest and the size of each layer, the weights first."""
+    added = {
+        "template": model.template if model.template != PLAIN_TEMPLATE else "",
+        "license": model.license,
+        "system": model.system,
+        "params": dumps(dict(model.parameters)) if model.parameters else "",
+    }
+    texts = [f"{kind} {text}".encode() for kind, text in added.items() if text]
+    return [(model.blob_digest, model.size), *((_sha256(text), len(text)) for text in texts)]
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _on_disk(stub: Stub) -> set[str]:
+    """Return the digests of all layers that the stub has, those of models and those that were sent as blobs."""
+    return {digest for model in stub.models for digest, _ in _layers(model)} | stub.library.blobs

@@ -73,3 +73,9 @@ def find(models: Iterable[Model], name: Name) -> Model | None:
         if declared is not None and declared.full.lower() == wanted:
             return model
     return None
+
+
+def short_name(model: Model) -> str:
+    """Return the declared name with its tag."""
+    name = parse_name(model.name)
+    return model.name if name is None else name.short

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
 
-from mochi_stub.answer import Answer, Generation, Handler, Scheduled, Stub
+from mochi_stub.answer import Answer, Stub
 from mochi_stub.catalogue import Model
 from mochi_stub.reply import Failure
-from mochi_stub.scheduler import Lease, Need
 from mochi_stub.wire.ollama.gojson import dumps
 from mochi_stub.wire.ollama.names import find, parse_name, routed
 from mochi_stub.wire.provider_pipeline import Headers, Refused, headers_of
-
-_T = TypeVar("_T")
 
 JSON = b"application/json; charset=utf-8"
 no_remote = partial(Refused, 403, "ollama cloud is disabled: remote model is unavailable")
@@ -29,28 +24,6 @@ def json_answer(value: object, status: int = 200, headers: Headers = ()) -> Answ
 
 def failure_answer(failure: Failure) -> Answer:
     return json_answer({"error": failure.message}, failure.status, headers_of(failure))
-
-
-def refusing(handler: Handler) -> Handler:
-    """Return the handler with its refusals turned into answers."""
-    return lambda stub, request: _answered(lambda: handler(stub, request))
-
-
-def _answered(attempt: Callable[[], _T]) -> _T | Answer:
-    try:
-        return attempt()
-    except Refused as refusal:
-        return failure_answer(refusal.failure)
-
-
-def scheduled(stub: Stub, need: Need, then: Callable[[Lease], Answer | Generation]) -> Scheduled:
-    """Return what `then` makes when the model is loaded. Refusals of `then` are answered like all others."""
-    return Scheduled(
-        stub.scheduler,
-        need,
-        lambda lease: _answered(lambda: then(lease)),
-        lambda error: failure_answer(Failure(error.message, error.status)),
-    )
 
 
 def local_model(stub: Stub, name: str, *, malformed: Refused, missing: Refused) -> Model:

@@ -5,17 +5,20 @@ The three habits (see `catalogue.Habit`) differ in where tool calls are sent and
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from operator import itemgetter
+from typing import Any
 
 from mochi_stub.answer import Answer
 from mochi_stub.catalogue import Model
 from mochi_stub.chunks import Piece, pieces, planned_end
+from mochi_stub.fitting import Fitted
 from mochi_stub.lorem import WORDS, stable_hash
 from mochi_stub.plan import ALPHANUMERIC, NANOSECONDS_PER_PROMPT_TOKEN, Plan
-from mochi_stub.prompt import Prompt, ToolCall, count_tokens, said
+from mochi_stub.prompt import ToolCall, count_tokens, said
 from mochi_stub.reply import Failure, Logprob, Reasoning, Reply, Text
 from mochi_stub.wire.ollama.gojson import dumps, text, timestamp
 from mochi_stub.wire.ollama.refusals import JSON
@@ -33,18 +36,17 @@ class ChatLines:
     """
 
     model: Model
-    prompt: Prompt
+    fit: Fitted
     reply: Reply
     plan: Plan
-    top_logprobs: int | None
-    context: tuple[int, ...]
-    prompt_tokens: int
+    body: Mapping[str, Any]
     load_duration: int
 
     content_type = NDJSON
 
     def __post_init__(self) -> None:
-        self.start = self.plan.start
+        self.prompt, self.start = self.fit.prompt, self.plan.start
+        self.top_logprobs = self.body.get("top_logprobs", 0) if self.body.get("logprobs") else None
         self.head = f'{{"model":{text(self.prompt.model)},"created_at":"'
         self.native = self.model.habit == "native"
         self.thinking = False
@@ -61,9 +63,8 @@ class ChatLines:
         return f'{{"error":{text(failure.message)}}}\n'.encode()
 
     def refusal(self, failure: Failure, *, stream: bool) -> Answer:
-        body = f'{{"error":{text(failure.message)}}}'.encode()
         kind = STREAM_ERROR if stream else JSON
-        return Answer(failure.status, body, kind, headers_of(failure), declared=not stream)
+        return Answer(failure.status, self.error(failure).rstrip(), kind, headers_of(failure), declared=not stream)
 
     def whole(self) -> Answer:
         """Return the one object. Without tools in the request only calls of the last line count, unless scripted."""
@@ -132,7 +133,7 @@ class ChatLines:
     def _counters(self) -> str:
         usage, given = self.reply.usage, self.reply.durations
         written = generated_characters(self.reply, dumps)
-        prompted = self.prompt_tokens if usage.input is None else usage.input
+        prompted = self.fit.tokens if usage.input is None else usage.input
         evaluated = self.planned_end if given.eval is None else given.eval
         prompt_time = prompted * NANOSECONDS_PER_PROMPT_TOKEN if given.prompt_eval is None else given.prompt_eval
         load = self.load_duration if given.load is None else given.load
@@ -211,7 +212,9 @@ class GenerateLines(ChatLines):
         if self.prompt.raw:
             return ""
         given = self.reply.context
-        tokens = (*self.context, *map(ord, said(self.prompt) + self.reply.text)) if given is None else given
+        tokens = (
+            (*self.body.get("context", ()), *map(ord, said(self.prompt) + self.reply.text)) if given is None else given
+        )
         return f',"context":[{",".join(map(str, tokens))}]' if tokens else ""
 
 

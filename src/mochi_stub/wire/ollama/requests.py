@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 from mochi_stub.catalogue import Model
 from mochi_stub.prompt import Message, Operation, Prompt, ToolCall
-from mochi_stub.wire.ollama.gojson import dumps, quoted
-from mochi_stub.wire.ollama.gotypes import (
+from mochi_stub.wire.ollama.gojson import quoted
+from mochi_stub.wire.ollama.gosyntax import (
     BOOL,
     INT,
     STRING,
-    Mismatches,
     Read,
     anything,
+    duration,
     image,
     mapping,
-    parse_duration,
     sequence,
     struct,
 )
-from mochi_stub.wire.provider_pipeline import Refused
+from mochi_stub.wire.provider_pipeline import Refused, completed
 
 THINK_VALUES = '"high", "medium", "low", "max", true, or false'
 LEVELS = ("low", "medium", "high", "max")
 
 
-def think_value(value: Any, _path: str, _wrong: Mismatches) -> bool | str:
+def _think(value: Any, *_: Any) -> bool | str:
     if isinstance(value, bool) or (isinstance(value, str) and value in LEVELS):
         return value
     if isinstance(value, str):
@@ -36,22 +34,13 @@ def think_value(value: Any, _path: str, _wrong: Mismatches) -> bool | str:
     raise Refused(400, f"think must be a boolean or string ({THINK_VALUES})")
 
 
-def keep_alive(value: Any, _path: str, _wrong: Mismatches) -> float:
-    """Return seconds. A negative value means for ever."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        found = {bool: "bool", dict: "map[string]interface {}"}.get(type(value), "[]interface {}")
-        raise Refused(400, f"Unsupported type: '{found}'")
-    seconds = parse_duration(value) if isinstance(value, str) else float(value)
-    return math.inf if seconds < 0 else seconds
-
-
-def arguments(value: Any, _path: str, _wrong: Mismatches) -> dict[str, Any]:
+def _arguments(value: Any, *_: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise Refused(400, "Value looks like object, but can't find closing '}' symbol")
     return value
 
 
-_FUNCTION_CALL = struct("api.ToolCallFunction", {"index": INT, "name": STRING, "arguments": arguments})
+_FUNCTION_CALL = struct("api.ToolCallFunction", {"index": INT, "name": STRING, "arguments": _arguments})
 _TOOL_CALL = struct("api.ToolCall", {"id": STRING, "function": _FUNCTION_CALL})
 _IMAGES = sequence("[]api.ImageData", image)
 _MESSAGE = struct(
@@ -63,10 +52,11 @@ _MESSAGE = struct(
 )
 _FUNCTION = struct("api.ToolFunction", {"name": STRING, "description": STRING, "parameters": anything})
 _TOOL = struct("api.Tool", {"type": STRING, "items": anything, "function": _FUNCTION})
+_RUN: dict[str, Read] = {"model": STRING, "keep_alive": duration, "options": mapping}
 _COMMON: dict[str, Read] = {
-    **{"model": STRING, "stream": BOOL, "format": anything, "keep_alive": keep_alive, "options": mapping},
-    **{"think": think_value, "truncate": BOOL, "shift": BOOL, "_debug_render_only": BOOL},
-    **{"logprobs": BOOL, "top_logprobs": INT},
+    **_RUN,
+    **{"stream": BOOL, "format": anything, "think": _think, "truncate": BOOL, "shift": BOOL},
+    **{"_debug_render_only": BOOL, "logprobs": BOOL, "top_logprobs": INT},
 }
 CHAT: dict[str, Read] = {
     **_COMMON,
@@ -79,19 +69,18 @@ GENERATE: dict[str, Read] = {
     **{"context": sequence("[]int", INT), "raw": BOOL, "images": _IMAGES},
 }
 SHOW: dict[str, Read] = {"model": STRING, "name": STRING, "system": STRING, "verbose": BOOL, "options": mapping}
-EMBED: dict[str, Read] = {
-    **{"model": STRING, "input": anything, "truncate": BOOL, "dimensions": INT},
-    **{"keep_alive": keep_alive, "options": mapping},
-}
-EMBEDDINGS: dict[str, Read] = {"model": STRING, "prompt": STRING, "keep_alive": keep_alive, "options": mapping}
+EMBED: dict[str, Read] = {**_RUN, "input": anything, "truncate": BOOL, "dimensions": INT}
+EMBEDDINGS: dict[str, Read] = {**_RUN, "prompt": STRING}
 
-_INTEGERS = {
+_INTEGERS = (
     *("num_ctx", "num_batch", "num_gpu", "main_gpu", "num_thread", "num_keep", "num_predict", "draft_num_predict"),
     *("seed", "top_k", "repeat_last_n"),
-}
-_FLOATS = {
-    *("temperature", "top_p", "min_p", "typical_p"),
-    *("repeat_penalty", "presence_penalty", "frequency_penalty"),
+)
+_FLOATS = ("temperature", "top_p", "min_p", "typical_p", "repeat_penalty", "presence_penalty", "frequency_penalty")
+_OPTION_TYPES: dict[str, tuple[str, set[type]]] = {
+    **dict.fromkeys(_INTEGERS, ("integer", {int, float})),
+    **dict.fromkeys(_FLOATS, ("float32", {int, float})),
+    **{"use_mmap": ("boolean", {bool}), "stop": ("array", {list})},
 }
 
 
@@ -103,31 +92,12 @@ def effective_options(model: Model, given: Mapping[str, Any]) -> dict[str, Any]:
     """
     chosen = {key: value for key, value in given.items() if value is not None}
     for key, value in chosen.items():
-        problem = _option_problem(key, value)
-        if problem:
-            raise Refused(500, f"option {quoted(key)} must be of {problem}")
-    whole = {key: int(value) for key, value in chosen.items() if key in _INTEGERS}
-    return {**model.parameters, **chosen, **whole}
-
-
-def _option_problem(key: str, value: Any) -> str:
-    numeric = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if key in _INTEGERS and not numeric:
-        return "type integer"
-    if key in _FLOATS and not numeric:
-        return "type float32"
-    if key == "use_mmap" and not isinstance(value, bool):
-        return "type boolean"
-    if key == "stop" and not isinstance(value, list):
-        return "type array"
-    return "an array of strings" if key == "stop" and not all(isinstance(item, str) for item in value) else ""
-
-
-def check_format(format_: Any) -> None:
-    """Raise Refused for a format that is neither "json", nor a schema, nor empty."""
-    if format_ not in (None, "", "json") and not isinstance(format_, dict):
-        problem = f'invalid format: {quoted(dumps(format_))}; expected "json" or a valid JSON Schema object'
-        raise Refused(500, problem)
+        wanted, types = _OPTION_TYPES.get(key, ("", {type(value)}))
+        if type(value) not in types:
+            raise Refused(500, f"option {quoted(key)} must be of type {wanted}")
+        if key == "stop" and not all(isinstance(item, str) for item in value):
+            raise Refused(500, 'option "stop" must be of an array of strings')
+    return {**model.parameters, **chosen, **{key: int(chosen[key]) for key in _INTEGERS if key in chosen}}
 
 
 def to_prompt(
@@ -135,13 +105,10 @@ def to_prompt(
 ) -> Prompt:
     """Return the request as a prompt for this model."""
     think = body.get("think")
-    messages = _chat(body) if operation == "chat" else _generate(body)
-    if model.system and not body.get("raw") and not any(message.role == "system" for message in messages):
-        messages = (Message("system", model.system), *messages)
-    return Prompt(
+    prompt = Prompt(
         model=body.get("model", ""),
         operation=operation,
-        messages=messages,
+        messages=_chat(body) if operation == "chat" else _generate(body),
         tools=tuple(body.get("tools", ())),
         think=think,
         thinks=model.can("thinking") and think is not False,
@@ -151,18 +118,18 @@ def to_prompt(
         stream=body.get("stream", True),
         request=request,
     )
+    return prompt if prompt.raw else completed(prompt, model, request)
 
 
 def _chat(body: Mapping[str, Any]) -> tuple[Message, ...]:
     return tuple(
         Message(
-            role=message.get("role", "").lower(),
-            content=message.get("content", ""),
-            thinking=message.get("thinking", ""),
-            images=len(message.get("images", ())),
-            tool_calls=tuple(_call(call) for call in message.get("tool_calls", ())),
-            tool_name=message.get("tool_name", ""),
-            tool_call_id=message.get("tool_call_id", ""),
+            **{
+                **message,
+                "role": message.get("role", "").lower(),
+                "images": len(message.get("images", ())),
+                "tool_calls": tuple(map(_call, message.get("tool_calls", ()))),
+            }
         )
         for message in body.get("messages", ())
     )

@@ -1,45 +1,38 @@
-"""Ollama's own HTTP interface: the paths, and the models that the stub has."""
+"""Ollama's own HTTP interface: the paths, and the models in the form of `/api/tags`, `/api/show` and `/api/ps`."""
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
+from typing import Any
+
 from mochi_stub.answer import Answer, Handler, Request, Result, Routes, Stub
-from mochi_stub.wire.ollama import models, refusals
-from mochi_stub.wire.ollama.embeddings import embed, embeddings
-from mochi_stub.wire.ollama.generation import chat, generate
-from mochi_stub.wire.ollama.gotypes import read_body
-from mochi_stub.wire.ollama.model_admin import copy, create, delete, find_blob, send_blob
-from mochi_stub.wire.ollama.names import parse_name, routed
-from mochi_stub.wire.ollama.pull_push import pull, push
+from mochi_stub.catalogue import Model
+from mochi_stub.scheduler import Loaded
+from mochi_stub.wire.ollama import model_admin as admin
+from mochi_stub.wire.ollama import refusals
+from mochi_stub.wire.ollama.generation import chat, embed, embeddings, generate
+from mochi_stub.wire.ollama.gojson import dumps, timestamp
+from mochi_stub.wire.ollama.gosyntax import read_body
+from mochi_stub.wire.ollama.names import parse_name, routed, short_name
 from mochi_stub.wire.ollama.requests import SHOW
+from mochi_stub.wire.provider_pipeline import listed, refusing
 
 VERSION = "0.33.0"
-TEXT = b"text/plain; charset=utf-8"
-
-
-def root(_stub: Stub, _request: Request) -> Result:
-    """GET /"""
-    return Answer(200, b"Ollama is running", TEXT)
-
-
-def version(_stub: Stub, _request: Request) -> Result:
-    """GET /api/version"""
-    return refusals.json_answer({"version": VERSION})
-
-
-def status(_stub: Stub, _request: Request) -> Result:
-    """GET /api/status: the stub has no cloud"""
-    return refusals.json_answer({"cloud": {"disabled": True, "source": "env"}})
+NO_CLOUD = {"cloud": {"disabled": True, "source": "env"}}
+NEVER = 292 * 365.25 * 24 * 3600
+"""Seconds after which a model expires in `/api/ps` that stays loaded for ever."""
 
 
 def tags(stub: Stub, _request: Request) -> Result:
-    """GET /api/tags"""
-    return refusals.json_answer(models.tags(stub.models))
+    """GET /api/tags: newest first, to the second. Models of one second stay in the order of their declaration."""
+    ordered = sorted(listed(stub.models), key=lambda model: _second(model.modified_at), reverse=True)
+    return refusals.json_answer({"models": [_listed(model) for model in ordered]})
 
 
 def ps(stub: Stub, _request: Request) -> Result:
     """GET /api/ps"""
     now = stub.scheduler.now()
-    return refusals.json_answer({"models": [models.running(loaded, now) for loaded in stub.scheduler.loaded()]})
+    return refusals.json_answer({"models": [_running(loaded, now) for loaded in stub.scheduler.loaded()]})
 
 
 def show(stub: Stub, request: Request) -> Result:
@@ -56,7 +49,119 @@ def show(stub: Stub, request: Request) -> Result:
     model = refusals.local_model(stub, name, malformed=refusals.invalid_name(), missing=missing)
     if model.remote:
         raise refusals.no_remote_details()
-    return refusals.json_answer(models.show(model))
+    return refusals.json_answer(_shown(model))
+
+
+def _shown(model: Model) -> dict[str, Any]:
+    optional = {
+        "license": model.license,
+        "modelfile": _modelfile(model),
+        "parameters": _parameters(model),
+        "template": model.chat_template or model.template,
+        "system": model.system,
+    }
+    return {
+        **{key: value for key, value in optional.items() if value},
+        "details": _details(model, model.quantization),
+        "model_info": model.model_info,
+        **({"tensors": model.tensors} if model.tensors else {}),
+        "capabilities": model.capabilities,
+        "modified_at": model.modified_at,
+    }
+
+
+def _running(loaded: Loaded, now: float) -> dict[str, Any]:
+    model, name = loaded.model, short_name(loaded.model)
+    return {
+        "name": name,
+        "model": name,
+        "size": model.size,
+        "digest": model.digest,
+        "details": _details(model, model.quantization),
+        "expires_at": timestamp(int(min(loaded.expires_at(now), now + NEVER) * 1e9)),
+        "size_vram": model.size,
+        "context_length": loaded.context_length,
+    }
+
+
+def _listed(model: Model) -> dict[str, Any]:
+    """Return an entry of the list.
+
+    The list does not read the weights, which contain the template of a native model and the pooling of an embedder.
+    """
+    name = short_name(model)
+    remote = {"remote_model": model.remote.model, "remote_host": model.remote.host} if model.remote else {}
+    lengths = {"context_length": model.context_length, "embedding_length": model.embedding_length}
+    is_read = model.can("completion")
+    return {
+        "name": name,
+        "model": name,
+        **remote,
+        "modified_at": model.modified_at,
+        "size": model.size,
+        "digest": model.digest,
+        "details": {
+            **_details(model, model.listed_quantization or model.quantization),
+            **{key: value for key, value in lengths.items() if value and is_read},
+        },
+        "capabilities": model.capabilities if is_read and model.habit != "native" else ("completion",),
+    }
+
+
+def _details(model: Model, quantization: str) -> dict[str, Any]:
+    return {
+        "parent_model": model.parent,
+        "format": model.format,
+        "family": model.family,
+        "families": [model.family],
+        "parameter_size": model.parameter_size,
+        "quantization_level": quantization,
+    }
+
+
+def _modelfile(model: Model) -> str:
+    lines = [
+        '# Modelfile generated by "ollama show"',
+        "# To build a new Modelfile based on this, replace FROM with:",
+        f"# FROM {short_name(model)}",
+        "",
+        f"FROM /usr/share/ollama/.ollama/models/blobs/sha256-{model.blob_digest}",
+        f"TEMPLATE {_quoted(model.template)}",
+        *([f"SYSTEM {_quoted(model.system)}"] if model.system else []),
+        *(
+            f"PARAMETER {name} {_quoted(value if isinstance(value, str) else dumps(value))}"
+            for name, value in _settings(model)
+        ),
+        *([f"LICENSE {_quoted(model.license)}"] if model.license else []),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _parameters(model: Model) -> str:
+    """Return one line for each setting: the name padded to 30 columns, a space and the value. Strings are in quotes."""
+    return "\n".join(
+        f"{name:<30} " + (f'"{value}"' if isinstance(value, str) else dumps(value)) for name, value in _settings(model)
+    )
+
+
+def _settings(model: Model) -> list[tuple[str, Any]]:
+    """Return the Modelfile's parameters, one line for each stop sequence."""
+    lines: list[tuple[str, Any]] = []
+    for name, value in model.parameters.items():
+        lines += [(name, item) for item in value] if isinstance(value, (list, tuple)) else [(name, value)]
+    return lines
+
+
+def _quoted(value: str) -> str:
+    return f'"""{value}"""' if "\n" in value or value != value.strip(" ") else value
+
+
+def _second(moment: str) -> float:
+    return datetime.strptime(moment[:19], "%Y-%m-%dT%H:%M:%S").replace(tzinfo=timezone.utc).timestamp()
+
+
+def _fixed(answer: Answer) -> dict[str, Handler]:
+    return _reading(lambda _stub, _request: answer)
 
 
 def _reading(handler: Handler) -> dict[str, Handler]:
@@ -64,9 +169,9 @@ def _reading(handler: Handler) -> dict[str, Handler]:
 
 
 _HANDLERS: Routes = {
-    "/": _reading(root),
-    "/api/version": _reading(version),
-    "/api/status": {"GET": status},
+    "/": _fixed(Answer(200, b"Ollama is running", b"text/plain; charset=utf-8")),
+    "/api/version": _fixed(refusals.json_answer({"version": VERSION})),
+    "/api/status": {"GET": lambda _stub, _request: refusals.json_answer(NO_CLOUD)},
     "/api/tags": _reading(tags),
     "/api/ps": {"GET": ps},
     "/api/show": {"POST": show},
@@ -74,14 +179,11 @@ _HANDLERS: Routes = {
     "/api/generate": {"POST": generate},
     "/api/embed": {"POST": embed},
     "/api/embeddings": {"POST": embeddings},
-    "/api/pull": {"POST": pull},
-    "/api/push": {"POST": push},
-    "/api/create": {"POST": create},
-    "/api/copy": {"POST": copy},
-    "/api/delete": {"DELETE": delete},
-    "/api/blobs/*": {"POST": send_blob, "HEAD": find_blob},
+    "/api/pull": {"POST": admin.pull},
+    "/api/push": {"POST": admin.push},
+    "/api/create": {"POST": admin.create},
+    "/api/copy": {"POST": admin.copy},
+    "/api/delete": {"DELETE": admin.delete},
+    "/api/blobs/*": {"POST": admin.send_blob, "HEAD": admin.find_blob},
 }
-ROUTES: Routes = {
-    path: {method: refusals.refusing(handler) for method, handler in methods.items()}
-    for path, methods in _HANDLERS.items()
-}
+ROUTES = refusing(_HANDLERS, {}, lambda error, *_: refusals.failure_answer(error.failure))

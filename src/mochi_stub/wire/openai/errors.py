@@ -20,7 +20,7 @@ _CODES = {401: "invalid_api_key", 404: "model_not_found", 429: "rate_limit_excee
 
 def refusal(error: Refused | Problem, _stub: Stub, _request: Request) -> Answer:
     """Return the answer to a request that is refused."""
-    refused = worded(error) if isinstance(error, Problem) else error
+    refused = _worded(error) if isinstance(error, Problem) else error
     return failure_answer(refused.failure, **refused.details)
 
 
@@ -44,13 +44,11 @@ def failure_error(failure: Failure, **details: Any) -> dict[str, Any]:
 
 def find_model(stub: Stub, name: str) -> Model:
     """Return the model of that name. Raises Refused."""
-    model = declared(stub.models, name)
-    if model is None:
-        raise Refused(404, f"The model `{name}` does not exist or you do not have access to it.")
-    return model
+    missing = Refused(404, f"The model `{name}` does not exist or you do not have access to it.")
+    return declared(stub.models, name, missing)
 
 
-def worded(problem: Problem) -> Refused:
+def _worded(problem: Problem) -> Refused:
     """Return what is wrong with a body, in OpenAI's words."""
     path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in problem.where).removeprefix(".")
     found, wanted = problem.found, problem.wanted

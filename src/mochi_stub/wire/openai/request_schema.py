@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
 
+from mochi_stub.answer import Stub
 from mochi_stub.catalogue import Model
 from mochi_stub.prompt import Message, ToolCall
-from mochi_stub.wire.fields import (
-    Where,
-    anything,
-    array,
-    compiled,
-    flag,
-    mapping,
-    number,
-    string,
-    tagged,
-    text_or,
-    whole,
-)
+from mochi_stub.wire.fields import Where, anything, array, flag, mapping, number, schema, string, tagged, text_or, whole
+from mochi_stub.wire.openai.errors import find_model
 from mochi_stub.wire.provider_pipeline import Refused
 
 TEXT = {"text!": string}
@@ -56,7 +46,7 @@ _COMMON = {
     "stop": text_or([string]),
     "n": whole(1, 128),
 }
-CHAT = compiled(
+CHAT = schema(
     {
         "model!": string,
         "messages!": array(tagged("role", _MESSAGE), least=1),
@@ -79,8 +69,8 @@ def _prompts(value: Any, where: Where) -> Any:
     return text_or(items)(value, where)
 
 
-COMPLETION = compiled({"model!": string, "prompt": _prompts, "max_tokens": whole(0), "echo": flag, **_COMMON})
-EMBEDDING = compiled(
+COMPLETION = schema({"model!": string, "prompt": _prompts, "max_tokens": whole(0), "echo": flag, **_COMMON})
+EMBEDDING = schema(
     {"model!": string, "input!": _prompts, "encoding_format": ("float", "base64"), "dimensions": whole(1)}
 )
 
@@ -91,11 +81,7 @@ def texts(value: Any) -> list[str]:
     return [one if isinstance(one, str) else " ".join(map(str, one)) for one in items]
 
 
-def messages(given: Iterable[Mapping[str, Any]]) -> tuple[Message, ...]:
-    return tuple(_message(message) for message in given)
-
-
-def _message(message: Mapping[str, Any]) -> Message:
+def message_of(message: Mapping[str, Any]) -> Message:
     content, images = text_and_images(message.get("content", ""))
     return Message(
         role={"developer": "system", "function": "tool"}.get(message["role"], message["role"]),
@@ -128,30 +114,18 @@ def arguments(text: str) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {"arguments": text}
 
 
-def options(body: Mapping[str, Any], budget: int | None) -> dict[str, Any]:
-    """Return the sampling options under Ollama's names. `budget` is the number of tokens that may be generated."""
-    names = ("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed")
-    found = {name: body[name] for name in names if name in body}
-    stop = body.get("stop")
-    if stop:
-        found["stop"] = [stop] if isinstance(stop, str) else stop
-    return found if budget is None else {**found, "num_predict": budget}
-
-
 def reply_format(kind: str | None, json_schema: Mapping[str, Any]) -> Any:
     """Return `"json"`, a schema, or None."""
     return json_schema.get("schema", {}) if kind == "json_schema" else "json" if kind == "json_object" else None
 
 
-def check_tools(model: Model, tools: object) -> None:
-    """Raise Refused if the model cannot call tools."""
-    if tools and not model.can("tools"):
-        raise Refused(400, "tools is not supported in this model.", param="tools", code="unsupported_parameter")
-
-
-def check_chat(model: Model, endpoint: str) -> None:
-    """Raise Refused if the model generates no text."""
+def chat_model(stub: Stub, body: Mapping[str, Any], endpoint: str) -> Model:
+    """Return the model of a request. Raises Refused if it cannot generate text, or not call the tools."""
+    model = find_model(stub, body["model"])
     if not model.can("completion"):
         kind = "completion" if endpoint == "v1/completions" else "chat"
         words = f"This is not a {kind} model and thus not supported in the {endpoint} endpoint."
         raise Refused(404, words, param="model", code=None)
+    if body.get("tools") and not model.can("tools"):
+        raise Refused(400, "tools is not supported in this model.", param="tools", code="unsupported_parameter")
+    return model

@@ -9,16 +9,64 @@ from collections.abc import Mapping
 from typing import Any
 
 from mochi_stub.answer import Answer, Request, Result, Stub
+from mochi_stub.catalogue import Model
 from mochi_stub.chunks import Piece
 from mochi_stub.jsontext import dumps, event
 from mochi_stub.plan import ALPHANUMERIC
-from mochi_stub.prompt import ToolCall
+from mochi_stub.prompt import Message, Prompt, ToolCall
 from mochi_stub.reply import Failure, Reasoning
 from mochi_stub.wire import provider_pipeline as pipeline
-from mochi_stub.wire.openai.errors import failure_answer, find_model
-from mochi_stub.wire.openai.request_schema import check_chat, check_tools
-from mochi_stub.wire.openai.responses_input import prompt_of
+from mochi_stub.wire.fields import Where, anything, flag, mapping, number, schema, string, tagged, text_or, whole
+from mochi_stub.wire.openai.errors import failure_answer
+from mochi_stub.wire.openai.request_schema import EFFORT, TEXT, arguments, chat_model, reply_format, text_and_images
 
+_PARTS = {
+    "input_text": TEXT,
+    "output_text": TEXT,
+    "input_image": {"image_url": string},
+    "input_file": mapping,
+    "refusal": {"refusal!": string},
+}
+_CONTENT = text_or([tagged("type", _PARTS)])
+_ITEMS = {
+    "message": {"role!": ("user", "assistant", "system", "developer"), "content!": _CONTENT},
+    "function_call": {"call_id!": string, "name!": string, "arguments!": string},
+    "function_call_output": {"call_id!": string, "output!": _CONTENT},
+    "reasoning": {"summary": [TEXT], "content": [TEXT]},
+    "item_reference": mapping,
+}
+_FORMAT = {"text": {}, "json_object": {}, "json_schema": {"name!": string, "schema!": mapping, "strict": flag}}
+_ANY_TOOL = schema({"type!": string})
+_FUNCTION = schema({"name!": string, "parameters": mapping})
+
+
+def _tool(value: Any, where: Where) -> Any:
+    """Check a tool. A function needs a name; OpenAI's own tools are accepted as they are."""
+    if _ANY_TOOL(value, where)["type"] == "function":
+        _FUNCTION(value, where)
+    return value
+
+
+RESPONSE = schema(
+    {
+        "model!": string,
+        "input!": text_or([tagged("type", _ITEMS, default="message")]),
+        "instructions": string,
+        "previous_response_id": string,
+        "tools": [_tool],
+        "tool_choice": anything,
+        "parallel_tool_calls": flag,
+        "max_output_tokens": whole(1),
+        "temperature": number(0, 2),
+        "top_p": number(0, 1),
+        "reasoning": {"effort": EFFORT, "summary": string},
+        "text": {"format": tagged("type", _FORMAT), "verbosity": string},
+        "metadata": mapping,
+        "store": flag,
+        "stream": flag,
+        "truncation": string,
+    }
+)
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 _FIRST_ITEM_ID = 1000
 """The IDs of items and of calls are derived from different numbers."""
@@ -26,15 +74,66 @@ _FIRST_ITEM_ID = 1000
 
 def responses(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     """POST /v1/responses"""
-    model = find_model(stub, body["model"])
-    check_chat(model, "v1/responses")
-    check_tools(model, body.get("tools"))
+    model = chat_model(stub, body, "v1/responses")
     earlier = body.get("previous_response_id")
     if earlier is not None:
         message = f"Previous response with id '{earlier}' not found."
         raise pipeline.Refused(400, message, param="previous_response_id", code="previous_response_not_found")
-    context = pipeline.generated(stub, model, prompt_of(body, model), request)
+    context = pipeline.generated(stub, model, _prompt(body, model), request)
     return pipeline.played(context, ResponseEvents(context, body))
+
+
+def _prompt(body: Mapping[str, Any], model: Model) -> Prompt:
+    effort = body.get("reasoning", {}).get("effort")
+    wanted = body.get("text", {}).get("format", {})
+    functions = [
+        pipeline.function_tool(**{name: tool.get(name) for name in ("name", "description", "parameters", "strict")})
+        for tool in body.get("tools", ())
+        if tool["type"] == "function"
+    ]
+    return Prompt(
+        model=body["model"],
+        messages=_messages(body),
+        tools=tuple(functions) if body.get("tool_choice") != "none" else (),
+        think=effort,
+        thinks=model.can("thinking") and effort != "none",
+        format=reply_format(wanted.get("type"), wanted),
+        options=pipeline.options(body),
+        stream=body.get("stream", False),
+    )
+
+
+def _messages(body: Mapping[str, Any]) -> tuple[Message, ...]:
+    """Return the instructions and the input. Consecutive items of the assistant become one message."""
+    given = body["input"]
+    found = [Message("system", body["instructions"])] if body.get("instructions") else []
+    if isinstance(given, str):
+        return (*found, Message("user", given))
+    for new in filter(None, map(_message, given)):
+        last = found[-1] if found else None
+        if last and last.role == new.role == "assistant" and not (last.content and new.content):
+            content, thinking = last.content or new.content, last.thinking or new.thinking
+            calls = (*last.tool_calls, *new.tool_calls)
+            found[-1] = Message("assistant", content, thinking, tool_calls=calls)
+        else:
+            found.append(new)
+    return tuple(found)
+
+
+def _message(item: Mapping[str, Any]) -> Message | None:
+    match item["type"]:
+        case "message":
+            text, images = text_and_images(item["content"])
+            return Message("system" if item["role"] == "developer" else item["role"], text, images=images)
+        case "function_call":
+            call = ToolCall(item["name"], arguments(item["arguments"]), item["call_id"])
+            return Message("assistant", tool_calls=(call,))
+        case "function_call_output":
+            return Message("tool", text_and_images(item["output"])[0], tool_call_id=item["call_id"])
+        case "reasoning":
+            parts = item.get("content") or item.get("summary", [])
+            return Message("assistant", thinking="\n".join(part["text"] for part in parts))
+    return None
 
 
 class ResponseEvents:
@@ -44,6 +143,7 @@ class ResponseEvents:
 
     def __init__(self, context: pipeline.GenerationContext, body: Mapping[str, Any]) -> None:
         self.context, self.body, self.plan = context, body, context.plan
+        self.status = "incomplete" if context.reply.finish in _INCOMPLETE else "completed"
         self.items: list[dict[str, Any]] = []
         self.open: type | None = None
         self.text: list[str] = []
@@ -53,25 +153,22 @@ class ResponseEvents:
         return (self._start() + "".join([self._piece(piece) for piece in pieces])).encode()
 
     def end(self) -> bytes:
-        status = self._status()
-        last = self._start() + self._close(status)
-        return (last + self._event(f"response.{status}", response=self._response(status))).encode()
+        last = self._start() + self._close(self.status)
+        return (last + self._event(f"response.{self.status}", response=self._response(self.status))).encode()
 
     def error(self, failure: Failure) -> bytes:
         code = "rate_limit_exceeded" if failure.status == 429 else "server_error"
         response = {**self._response("failed"), "error": {"code": code, "message": failure.message}, "usage": None}
         return (self._start() + self._event("response.failed", response=response)).encode()
 
-    def refusal(self, failure: Failure, *, stream: bool) -> Answer:
-        del stream  # the same either way
+    def refusal(self, failure: Failure, **_: bool) -> Answer:
         return failure_answer(failure)
 
     def whole(self) -> Answer:
-        for block in pipeline.blocks(self.context.reply):
-            self._piece(Piece(type(block), block if isinstance(block, ToolCall) else block.content, 0))
-        status = self._status()
-        self._close(status)
-        return pipeline.json_answer(self._response(status))
+        for piece in pipeline.blocks(self.context.reply):
+            self._piece(piece)
+        self._close(self.status)
+        return pipeline.json_answer(self._response(self.status))
 
     def _event(self, name: str, **fields: Any) -> str:
         """Return one event with the next number."""
@@ -150,17 +247,11 @@ class ResponseEvents:
         begun = {**item, "status": "in_progress", "arguments": ""}
         name = "response.function_call_arguments"
         self.items.append(item)
-        return "".join(
-            [
-                self._event("response.output_item.added", output_index=index, item=begun),
-                *[self._event(f"{name}.delta", **place, delta=piece) for piece in pipeline.argument_pieces(call)],
-                self._event(f"{name}.done", **place, arguments=item["arguments"]),
-                self._event("response.output_item.done", output_index=index, item=item),
-            ]
-        )
-
-    def _status(self) -> str:
-        return "incomplete" if self.context.reply.finish in _INCOMPLETE else "completed"
+        started = self._event("response.output_item.added", output_index=index, item=begun)
+        deltas = [self._event(f"{name}.delta", **place, delta=piece) for piece in pipeline.argument_pieces(call)]
+        written = self._event(f"{name}.done", **place, arguments=item["arguments"])
+        ended = self._event("response.output_item.done", output_index=index, item=item)
+        return "".join([started, *deltas, written, ended])
 
     def _response(self, status: str) -> dict[str, Any]:
         """Return the response object in its current state."""

@@ -11,11 +11,9 @@ from mochi_stub.answer import ANY, Request, Result, Routes, Stub
 from mochi_stub.catalogue import Model
 from mochi_stub.wire import provider_pipeline as pipeline
 from mochi_stub.wire.openai import request_schema as schema
-from mochi_stub.wire.openai.chat import chat
-from mochi_stub.wire.openai.completions import completions
+from mochi_stub.wire.openai.completions import chat, completions
 from mochi_stub.wire.openai.errors import find_model, refusal
-from mochi_stub.wire.openai.responses import responses
-from mochi_stub.wire.openai.responses_input import RESPONSE
+from mochi_stub.wire.openai.responses import RESPONSE, responses
 
 OWNER = "mochi-stub"
 
@@ -28,10 +26,8 @@ def models(stub: Stub, _request: Request) -> Result:
 def model(stub: Stub, request: Request) -> Result:
     """GET /v1/models/{id}"""
     name = request.path.partition("/models/")[2]
-    found = pipeline.declared(stub.models, name)
-    if found is None:
-        raise pipeline.Refused(404, f"The model '{name}' does not exist", param="model")
-    return pipeline.json_answer(_shown(found))
+    missing = pipeline.Refused(404, f"The model '{name}' does not exist", param="model")
+    return pipeline.json_answer(_shown(pipeline.declared(stub.models, name, missing)))
 
 
 def embeddings(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
@@ -77,4 +73,4 @@ _HANDLERS: Routes = {
     "/models/*": {"GET": model},
     "/*": {ANY: unknown_path},
 }
-ROUTES = pipeline.refusing(_HANDLERS, wrong_method, refusal)
+ROUTES = pipeline.refusing(_HANDLERS, {ANY: wrong_method}, refusal)
