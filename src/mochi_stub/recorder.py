@@ -18,8 +18,8 @@ from typing import Any
 import httpx
 import yaml
 
-from mochi_stub.answer import Request
-from mochi_stub.app import OPEN_CORS, Application, Conversation, Gone, Receive, Scope, Send, read_body, watched
+from mochi_stub.app import OPEN_CORS, Conversation
+from mochi_stub.connection import Application, ResponseWriter
 from mochi_stub.journal import Journal, masked_headers, masked_query, parsed_body
 from mochi_stub.recordings import OWN, PREFIX, asked, read_recording
 from mochi_stub.reply import Failure
@@ -59,14 +59,11 @@ class Recorder:
     def app(self, journal: Journal, own: Application) -> Application:
         """Return the application that records; `own` answers requests about the stub itself."""
 
-        async def recording(scope: Scope, receive: Receive, send: Send) -> None:
-            if scope["path"].startswith(OWN) or scope["method"] == "OPTIONS":
-                return await own(scope, receive, send)
-            body = await read_body(receive)
-            if body is not None:
-                request = Request.of(scope, body)
-                await _Exchange(self, journal, request, scope["raw_path"].decode("latin-1")).run(scope, receive, send)
-            return None
+        async def recording(writer: ResponseWriter) -> None:
+            if writer.request.path.startswith(OWN) or writer.request.method == "OPTIONS":
+                await own(writer)
+            else:
+                await _Exchange(self, journal, writer).run()
 
         return recording
 
@@ -74,34 +71,31 @@ class Recorder:
 class _Exchange:
     """One request that is passed on."""
 
-    def __init__(self, recorder: Recorder, journal: Journal, request: Request, raw_path: str) -> None:
+    def __init__(self, recorder: Recorder, journal: Journal, writer: ResponseWriter) -> None:
         self.recorder = recorder
         self.journal = journal
-        self.request = request
-        self.record = journal.open(
-            request.method, request.path, request.body, request.query_string, request.raw_headers
-        )
+        self.writer = writer
+        self.request = writer.request
+        self.record = journal.open(self.request)
+        raw_path = self.request.raw_path.decode("latin-1")
         self.path = raw_path.removeprefix(PREFIX) if raw_path.startswith(f"{PREFIX}/") else raw_path
-        self.query = request.query_string.decode("latin-1")
+        self.query = self.request.query_string.decode("latin-1")
 
-    async def run(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def run(self) -> None:
         try:
-            await watched(self._passed_on(send), receive)
-        except Gone:
-            pass
+            await self._passed_on()
         except httpx.HTTPError as error:
             if self.record.status:
                 logger.error("%s broke off: %s", self.recorder.shown, error)
                 self.journal.close(self.record, "failed")
                 raise
             failure = Failure(f"{self.recorder.shown} cannot be reached: {error}", UNREACHABLE)
-            conversation = Conversation(scope, receive, send, record=self.record, journal=self.journal)
-            await conversation.hold(failure_answer(self.request, failure))
+            await Conversation(self.writer, self.record, self.journal).hold(failure_answer(self.request, failure))
         finally:
             if self.record.outcome == "running":
                 self.journal.close(self.record, "cancelled")
 
-    async def _passed_on(self, send: Send) -> None:
+    async def _passed_on(self) -> None:
         url = self.recorder.upstream + self.path + (f"?{self.query}" if self.query else "")
         headers = [(name, value) for name, value in self.request.raw_headers if name.decode("latin-1") not in _HOP]
         headers.append((b"accept-encoding", b"identity"))
@@ -117,14 +111,14 @@ class _Exchange:
             ]
             kept += OPEN_CORS if "access-control-allow-origin" not in response.headers else ()
             self.journal.sent(self.record, status=response.status_code)
-            await send({"type": "http.response.start", "status": response.status_code, "headers": kept})
+            await self.writer.start(response.status_code, kept)
             received = Received(response.headers.get("content-type", ""))
             async for data in response.aiter_bytes():
                 self.journal.sent(self.record, chunks=received.add(data, monotonic() - start))
-                await send({"type": "http.response.body", "body": data, "more_body": True})
+                await self.writer.write(data)
             self._write(response, received, moment, monotonic() - start)
             self.journal.close(self.record, "finished" if response.status_code < 400 else "failed")
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            await self.writer.write(b"", last=True)
 
     def _write(self, response: httpx.Response, received: Received, moment: datetime, seconds: float) -> None:
         """Write the file atomically. A failure is logged and does not concern the client."""

@@ -7,13 +7,13 @@ refused with what distinguishes it from the nearest recording, unless the config
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
-from mochi_stub.answer import Answer, Generation, Request, Result, Routes, Stub
+from mochi_stub.answer import Answer, Generation, Request, Result, Stub
 from mochi_stub.catalogue import Model
 from mochi_stub.chunks import Piece
 from mochi_stub.config import Config
@@ -29,40 +29,31 @@ MAX_SHOWN = 5
 _EMBEDDING = ("/embed", "/embeddings", ":embedContent", ":batchEmbedContents")
 
 
-class Replay:
-    """The recordings in the folder of a configuration; None for a request means that the models answer it."""
+def replayed(config: Config | None, stub: Stub, request: Request) -> Result | None:
+    """Return the recorded response to a request, or a refusal; None if the models of the configuration answer it."""
+    if config is None or config.recordings is None or request.path.startswith(OWN):
+        return None
+    wanted = asked(request.method, request.path, request.query_string.decode("latin-1"), request.body)
+    known, problems = recordings_below(config.recordings, config.path)
+    for one in known:
+        if one.asked.stamp == wanted.stamp:
+            return _played(one.frames, Reply(rule=f"recording {one.file.name}"))
+    for one in known:
+        if one.asked.stamp == wanted.in_other_mode.stamp:
+            reply = replace(one.reply, rule=f"recording {one.file.name}, in the other mode")
+            return _translated(stub, request, wanted, reply)
+    if config.models:
+        return None
+    message = "; ".join([nearest(wanted, [(one.file.name, one.asked) for one in known]), *problems])
+    return _translated(stub, request, wanted, Reply([Failure(message, NOT_RECORDED)], rule="no recording"))
 
-    def __init__(self, config: Callable[[], Config | None], routes: Routes) -> None:
-        self.config = config
-        self.routes = routes
 
-    def __call__(self, stub: Stub, request: Request) -> Result | None:
-        config = self.config()
-        if config is None or config.recordings is None or request.path.startswith(OWN):
-            return None
-        wanted = asked(request.method, request.path, request.query_string.decode("latin-1"), request.body)
-        known, problems = recordings_below(config.recordings, config.path)
-        for one in known:
-            if one.asked.stamp == wanted.stamp:
-                return _played(one.frames, Reply(rule=f"recording {one.file.name}"))
-        for one in known:
-            if one.asked.stamp == wanted.in_other_mode.stamp:
-                reply = replace(one.reply, rule=f"recording {one.file.name}, in the other mode")
-                return self._translated(stub, request, wanted, reply)
-        if config.models:
-            return None
-        message = "; ".join([nearest(wanted, [(one.file.name, one.asked) for one in known]), *problems])
-        return self._translated(stub, request, wanted, Reply([Failure(message, NOT_RECORDED)], rule="no recording"))
-
-    def _translated(self, stub: Stub, request: Request, wanted: Asked, reply: Reply) -> Result:
-        """Return the reply in the form of the requested wire, from a model that can do everything."""
-        if wire_of(request.path) is None and not request.path.endswith(_EMBEDDING):
-            failure = next(part for part in reply.parts if isinstance(part, Failure))
-            return failure_answer(request, failure)
-        library = Library([_model(wanted.model)])
-        handler = route(self.routes, request)
-        one = replace(stub, library=library, resolve=lambda _: replace(reply, unasked=True))
-        return handler if isinstance(handler, Answer) else handler(one, request)
+def _translated(stub: Stub, request: Request, wanted: Asked, reply: Reply) -> Result:
+    """Return the reply in the form of the requested wire, from a model that can do everything."""
+    if wire_of(request.path) is None and not request.path.endswith(_EMBEDDING):
+        return failure_answer(request, next(part for part in reply.parts if isinstance(part, Failure)))
+    library = Library([_model(wanted.model)])
+    return route(replace(stub, library=library, resolve=lambda _: replace(reply, unasked=True)), request)
 
 
 def nearest(wanted: Asked, known: Iterable[tuple[str, Asked]]) -> str:
@@ -110,12 +101,12 @@ def _shown(place: str, places: Mapping[str, Any]) -> str:
     return text if len(text) <= 100 else f"{text[:97]}..."
 
 
-def verbatim(generation: Generation, path: str, query: bytes) -> Generation:
-    """Return the generation, with its recorded bytes if they fit the request at `path`."""
+def verbatim(generation: Generation, request: Request) -> Generation:
+    """Return the generation, with its recorded bytes if they fit the request."""
     frames = generation.reply.frames
-    if frames is None or frames.stream is not generation.stream or frames.wire != wire_of(path):
+    if frames is None or frames.stream is not generation.stream or frames.wire != wire_of(request.path):
         return generation
-    listed = b"alt=sse" not in query if frames.stream else frames.frames[0].startswith(b"[")
+    listed = b"alt=sse" not in request.query_string if frames.stream else frames.frames[0].startswith(b"[")
     if frames.wire == "gemini" and listed:  # a list on one side, events on the other
         return generation
     return _played(frames, generation.reply, generation.noted)

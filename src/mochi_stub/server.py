@@ -22,11 +22,10 @@ from mochi_stub.library import Library
 from mochi_stub.live import ConfiguredLibrary, LiveConfig
 from mochi_stub.prompt import Prompt
 from mochi_stub.remembered import Remembered
-from mochi_stub.replay import Replay
+from mochi_stub.replay import replayed
 from mochi_stub.reply import Reply
 from mochi_stub.resolve import resolver
 from mochi_stub.scheduler import Machine, Scheduler
-from mochi_stub.wires import ROUTES
 
 loops: ModuleType
 try:
@@ -147,11 +146,9 @@ class StubServer:
         stub = Stub(self._library(), resolver(self._configuration, self._script), scheduler, self._journal, self._seed)
         app = App(
             stub,
-            ROUTES,
-            self._journal,
-            replay=Replay(self._configuration, ROUTES),
-            remembered=Remembered(lambda: self._state(stub.library)),
-            speed=self._speed,
+            lambda stub, request: replayed(self._configuration(), stub, request),
+            Remembered(lambda: self._state(stub.library)),
+            self._speed,
         )
         return app if self._record is None else self._record.app(self._journal, app)
 
@@ -203,7 +200,7 @@ class _Service(threading.Thread):
             connection.finish()
         while connections and time.monotonic() < deadline:  # noqa: ASYNC110  # connections report nothing
             await asyncio.sleep(0.02)
-        answers = [connection.exchanges[0].task for connection in connections if connection.exchanges]
+        answers = [connection.writers[0].task for connection in connections if connection.writers]
         for connection in list(connections):
             connection.transport.abort()
         if answers:
