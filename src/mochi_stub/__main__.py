@@ -66,7 +66,8 @@ def _run(options: argparse.Namespace) -> int:
     try:
         stub.start()
     except OSError as error:
-        return _complain(f"cannot listen on {options.host}:{options.port}: {error.strerror}")
+        reason = str(error.strerror).partition(" (while")[0]  # without the address
+        return _complain(f"cannot listen on {options.host}:{options.port}: {reason}")
     try:
         _serve(stub.url, stub.port, options, ended)
     finally:

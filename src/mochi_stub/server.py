@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import threading
 import time
@@ -18,8 +17,7 @@ from mochi_stub.catalogue import DEFAULT_MODELS, Model
 from mochi_stub.config import Config, packaged
 from mochi_stub.connection import Application, Connection
 from mochi_stub.journal import Exchange, Journal
-from mochi_stub.library import Library
-from mochi_stub.live import ConfiguredLibrary, LiveConfig
+from mochi_stub.library import Library, live_config
 from mochi_stub.prompt import Prompt
 from mochi_stub.remembered import Remembered
 from mochi_stub.replay import replayed
@@ -69,8 +67,12 @@ class StubServer:
         self.host = host
         self.port = port
         self._fall_back = fall_back_to_free_port
-        self._models = models
-        self._live = None if config is None else LiveConfig(config)
+        self._config: Callable[[], Config | None] = lambda: None
+        if config is not None:
+            self._config = live_config(config)
+        elif models is None:
+            models, self._config = DEFAULT_MODELS, packaged
+        self._models = models or ()
         self._script = resolve
         self._seed = seed
         self._speed = speed
@@ -87,7 +89,12 @@ class StubServer:
 
     def start(self) -> StubServer:
         """Bind the socket and return when the server answers. Raises OSError if the port is taken."""
-        bound = self._bind()
+        try:
+            bound = _bound(self.host, self.port)
+        except OSError:
+            if not self._fall_back:
+                raise
+            bound = _bound(self.host, 0)
         self.port = bound.getsockname()[1]
         self._service = _Service(self._app(), bound)
         self._service.start()
@@ -98,7 +105,7 @@ class StubServer:
         """Close all connections and wait until the server has ended. Open streams have `grace` seconds to complete."""
         if self._service is not None:
             if self._service.is_alive():
-                self._service.leave(grace)
+                self._service.loop.call_soon_threadsafe(self._service.grace.set_result, grace)
             self._service.join()
         self._service = None
 
@@ -120,49 +127,30 @@ class StubServer:
         """Empty the journal, so that a test that shares the stub sees only its own requests."""
         self._journal.clear()
 
-    def _configuration(self) -> Config | None:
-        if self._live is not None:
-            return self._live.current
-        return packaged() if self._models is None else None
-
-    def _library(self) -> Library:
-        if self._live is not None:
-            return ConfiguredLibrary(self._live, self._models or ())
-        return Library((*DEFAULT_MODELS, *packaged().models) if self._models is None else self._models)
-
-    def _state(self, library: Library) -> tuple[object, int] | None:
-        """Return what replies depend on; None if equal requests may get different replies, or replies that wait."""
-        if self._speed or self._script is not None:
-            return None
-        config = self._configuration()
-        return None if config is not None and not config.is_whole else (config, library.changes)
-
-    async def _load(self, seconds: float) -> None:
-        if self._speed:
-            await asyncio.sleep(seconds / self._speed)
-
     def _app(self) -> Application:
-        scheduler = Scheduler(self.machine, wait=self._load)
-        stub = Stub(self._library(), resolver(self._configuration, self._script), scheduler, self._journal, self._seed)
-        app = App(
-            stub,
-            lambda stub, request: replayed(self._configuration(), stub, request),
-            Remembered(lambda: self._state(stub.library)),
-            self._speed,
-        )
-        return app if self._record is None else self._record.app(self._journal, app)
+        library = Library(self._models, self._config)
 
-    def _bind(self) -> socket.socket:
-        try:
-            return _bound(self.host, self.port)
-        except OSError:
-            if not self._fall_back:
-                raise
-            return _bound(self.host, 0)
+        def state() -> tuple[object, int] | None:
+            """Return what replies depend on; None if equal requests may get different replies, or replies that wait."""
+            config = self._config()
+            whole = config is None or config.is_whole
+            return None if self._speed or self._script or not whole else (config, library.changes)
+
+        async def load(seconds: float) -> None:
+            if self._speed:
+                await asyncio.sleep(seconds / self._speed)
+
+        scheduler = Scheduler(self.machine, wait=load)
+        stub = Stub(library, resolver(self._config, self._script), scheduler, self._journal, self._seed)
+        app = App(stub, lambda stub, request: replayed(self._config(), stub, request), Remembered(state), self._speed)
+        return app if self._record is None else self._record.app(self._journal, app)
 
 
 class _Service(threading.Thread):
-    """The thread that serves the application on a bound socket."""
+    """The thread that serves the application on a bound socket until `grace` has a result.
+
+    Answers that are being sent then have that many seconds to complete.
+    """
 
     def __init__(self, app: Application, bound: socket.socket) -> None:
         super().__init__(name="mochi-stub", daemon=True)
@@ -170,8 +158,7 @@ class _Service(threading.Thread):
         self.bound = bound
         self.running = threading.Event()
         self.loop: asyncio.AbstractEventLoop = loops.new_event_loop()
-        self.leaving = asyncio.Event()
-        self.grace = 0.0
+        self.grace: asyncio.Future[float] = self.loop.create_future()
 
     def run(self) -> None:
         try:
@@ -182,20 +169,14 @@ class _Service(threading.Thread):
             self.loop.close()
             self.bound.close()
 
-    def leave(self, grace: float) -> None:
-        """End the thread, from any thread. Answers that are being sent have `grace` seconds to complete."""
-        self.grace = grace
-        self.loop.call_soon_threadsafe(self.leaving.set)
-
     async def _serve(self) -> None:
         connections: set[Connection] = set()
         listener = await self.loop.create_server(
             lambda: Connection(self.app, connections), sock=self.bound, backlog=2048
         )
         self.running.set()
-        await self.leaving.wait()
+        deadline = await self.grace + time.monotonic()
         listener.close()
-        deadline = time.monotonic() + self.grace
         for connection in list(connections):
             connection.finish()
         while connections and time.monotonic() < deadline:  # noqa: ASYNC110  # connections report nothing
@@ -208,14 +189,7 @@ class _Service(threading.Thread):
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    bound = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        if os.name == "posix":
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind((host, port))
-        bound.listen(2048)
-    except OSError:
-        bound.close()
-        raise
-    return bound
+    if ":" not in host:
+        return socket.create_server((host, port))
+    dual = socket.has_dualstack_ipv6()
+    return socket.create_server((host, port), family=socket.AF_INET6, dualstack_ipv6=dual)

@@ -7,8 +7,7 @@ from typing import Any
 
 from mochi_stub.answer import Answer, Generation, Request, Result, Stub
 from mochi_stub.catalogue import Model
-from mochi_stub.fitting import Fitted, TooLong, fitted
-from mochi_stub.limits import limited
+from mochi_stub.fitting import Fitted, TooLong, fitted, limited
 from mochi_stub.prompt import Operation, Prompt, render
 from mochi_stub.scheduler import Lease, Need
 from mochi_stub.wire.ollama import refusals
