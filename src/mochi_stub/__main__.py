@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -68,25 +68,21 @@ def _run(options: argparse.Namespace) -> int:
     except OSError as error:
         reason = str(error.strerror).partition(" (while")[0]  # without the address
         return _complain(f"cannot listen on {options.host}:{options.port}: {reason}")
+    pid_file = options.pid_file or (daemon.pid_file_of(stub.port) if options.in_background else None)
     try:
-        _serve(stub.url, stub.port, options, ended)
+        if pid_file:
+            daemon.claim(pid_file, stub.url)
+        try:
+            print(f"mochi-stub on {stub.url}", flush=True)
+        except OSError:  # stdout is closed
+            sys.stdout = None
+        while not ended.wait(0.5):  # without a timeout, Windows does not deliver Ctrl-C
+            pass
+        if pid_file:
+            daemon.remove(pid_file)
     finally:
         stub.stop(grace=GRACE)
     return 0
-
-
-def _serve(url: str, port: int, options: argparse.Namespace, ended: threading.Event) -> None:
-    pid_file = options.pid_file or (daemon.pid_file_of(port) if options.in_background else None)
-    if pid_file:
-        daemon.claim(pid_file, url)
-    try:
-        print(f"mochi-stub on {url}", flush=True)
-    except OSError:  # stdout is closed
-        sys.stdout = None
-    while not ended.wait(0.5):  # without a timeout, Windows does not deliver Ctrl-C
-        pass
-    if pid_file:
-        daemon.remove(pid_file)
 
 
 def _start(options: argparse.Namespace) -> int:
@@ -95,11 +91,10 @@ def _start(options: argparse.Namespace) -> int:
 
 
 def _stop(options: argparse.Namespace) -> int:
-    ended = daemon.stop(_pid_file(options))
-    if ended is None:
-        return _complain(f"nothing to stop: {_place(options)}")
-    print(f"mochi-stub on {ended.url} has ended")
-    return 0
+    if ended := daemon.stop(_pid_file(options)):
+        print(f"mochi-stub on {ended.url} has ended")
+        return 0
+    return _complain(f"nothing to stop: {_place(options)}")
 
 
 def _restart(options: argparse.Namespace) -> int:
@@ -196,7 +191,12 @@ def _serving_options() -> _Parser:
     add("--speed", type=speed, default=1.0, help="1: 50 words a second, 2: twice as fast, 0: no waiting (default: 1)")
     add("--seed", type=int, default=0, help="ids and times come from it (default: %(default)s)")
     number = _bounded("number", int, sys.maxsize)
-    for name, (default, text) in _MACHINE.items():
+    for name, default, text in (
+        ("parallel", 1, "requests that a model of Ollama's wire serves at a time; 0: any number"),
+        ("max-loaded-models", 3, "models in memory; 0: any number"),
+        ("max-queue", 512, "requests that may wait for a load"),
+        ("context-length", 0, "num_ctx where none is set; 0: 4096, to which prompts are not cut"),
+    ):
         add(f"--{name}", type=number, default=default, metavar="N", help=f"{text} (default: %(default)s)")
     add("--record", metavar="URL", help="pass requests on to the server there and write down its replies")
     add("--to", type=Path, metavar="FOLDER", help="where recordings are written")
@@ -204,14 +204,6 @@ def _serving_options() -> _Parser:
     add("--log-level", default="info", choices=levels, help="(default: %(default)s)")
     add("--in-background", action="store_true", help=argparse.SUPPRESS)
     return parser
-
-
-_MACHINE: Mapping[str, tuple[int, str]] = {
-    "parallel": (1, "requests that a model of Ollama's wire serves at a time; 0: any number"),
-    "max-loaded-models": (3, "models in memory; 0: any number"),
-    "max-queue": (512, "requests that may wait for a load"),
-    "context-length": (0, "num_ctx where none is set; 0: 4096, to which prompts are not cut"),
-}
 
 
 class _Parser(argparse.ArgumentParser):
