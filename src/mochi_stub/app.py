@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any
 
 from mochi_stub.answer import Answer, Encoder, Generation, Request, Result, Scheduled, Stub
 from mochi_stub.chunks import Piece, RealClock, interrupted, paced, pieces, planned_end
@@ -25,8 +24,6 @@ from mochi_stub.wires import preflight, route
 logger = logging.getLogger("mochi_stub")
 
 OPEN_CORS = ((b"access-control-allow-origin", b"*"),)
-MOST_PARTS = 7
-"""Number of parts of a stream that is cached. Parts grow, so these are hundreds of pieces."""
 DECLARED_UP_TO = 2048
 """Bytes. Go's server declares the length of bodies that fit its buffer, and sends longer ones in chunks."""
 _CLOCK = RealClock()
@@ -114,14 +111,10 @@ class Conversation:
             self.memory = None
         if at_once and not generation.stream:
             answer = encoder.whole()
-            self._remember(answer, noted)
-            return await self._answer(answer)
-        await self._play(generation)
-        if len(self.parts) < MOST_PARTS:
-            self._remember(Answer(200, b"".join(self.parts), encoder.content_type, declared=False), noted)
-        return None
-
-    def _remember(self, answer: Answer, noted: Mapping[str, Any]) -> None:
+            await self._answer(answer)
+        else:
+            await self._play(generation)
+            answer = Answer(200, b"".join(self.parts), encoder.content_type, declared=False)
         if self.memory is not None:
             self.memory.keep(Said(answer, noted, self.record.chunks), *self.facts)
 
@@ -146,9 +139,7 @@ class Conversation:
             return await self._answer(encoder.whole())
         if not self.record.status:
             await self._start(200, encoder.content_type)
-        body = encoder.end()
-        self._part(body)
-        return await self._end(body, "finished")
+        return await self._end(encoder.end(), "finished")
 
     async def _answer(self, answer: Answer) -> None:
         declared = answer.declared and len(answer.body) <= DECLARED_UP_TO
@@ -166,18 +157,18 @@ class Conversation:
         body = encoder.chunk(contents)
         self.journal.sent(self.record, chunks=len(contents))
         if body:
-            self._part(body)
-            await self.writer.write(body)
+            await self._write(body)
         await asyncio.sleep(0)
 
-    def _part(self, body: bytes) -> None:
-        if self.memory is not None and len(self.parts) < MOST_PARTS:
+    async def _write(self, body: bytes, *, last: bool = False) -> None:
+        if self.memory is not None:
             self.parts.append(body)
+        await self.writer.write(body, last=last)
 
     async def _end(self, body: bytes, outcome: Outcome) -> None:
         """Send the last bytes. A client that has read them finds the exchange settled."""
         self._settle(outcome)
-        await self.writer.write(body, last=True)
+        await self._write(body, last=True)
 
     def _settle(self, outcome: Outcome) -> None:
         if self.record.outcome == "running":

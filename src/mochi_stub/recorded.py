@@ -118,26 +118,26 @@ class _Call:
         return ToolCall(self.name, read if isinstance(read, Mapping) else {"_raw": self.fragments}, self.id)
 
 
+@dataclass
 class _Gathered:
     """The contents of a response in order. `at` is the time of the current object, in nanoseconds."""
 
-    def __init__(self) -> None:
-        self.at = 0
-        self.calls: dict[Any, _Call] = {}
-        self.usage: dict[str, int] = {}
-        self.durations = Durations()
-        self.finish: Finish = "stop"
-        self._parts: list[Part] = []
-        self._last = 0
+    at: int = 0
+    last: int = 0
+    parts: list[Part] = field(default_factory=list)
+    calls: dict[Any, _Call] = field(default_factory=dict)
+    finish: Finish = "stop"
+    usage: dict[str, int] = field(default_factory=dict)
+    durations: Durations = field(default_factory=Durations)
 
     def say(self, kind: type[Reasoning] | type[Text], text: Any) -> None:
         if isinstance(text, str) and text:
             self._wait()
-            self._parts.append(kind((text,)))
+            self.parts.append(kind((text,)))
 
     def fail(self, message: Any) -> None:
         self._wait()
-        self._parts.append(Failure(message if isinstance(message, str) else json.dumps(message)))
+        self.parts.append(Failure(message if isinstance(message, str) else json.dumps(message)))
 
     def call(self, index: Any, *, name: Any = None, id: Any = None, arguments: Any = None) -> None:
         """Add to the call with that index."""
@@ -161,12 +161,12 @@ class _Gathered:
         self._wait()
         calls = [ToolCalls([call.finished() for call in self.calls.values()])] if self.calls else []
         pace = Pace(characters_per_second=math.inf)
-        return Reply([*self._parts, *calls], self.finish, Usage(**self.usage), self.durations, pace=pace)
+        return Reply([*self.parts, *calls], self.finish, Usage(**self.usage), self.durations, pace=pace)
 
     def _wait(self) -> None:
-        if self.at > self._last:
-            self._parts.append(Pause((self.at - self._last) / 1e9))
-        self._last = self.at
+        if self.at > self.last:
+            self.parts.append(Pause((self.at - self.last) / 1e9))
+        self.last = self.at
 
 
 def _listed(value: Any, *path: str | int) -> list[Any]:

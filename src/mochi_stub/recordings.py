@@ -38,8 +38,8 @@ OWN = ("/health", "/stub/")
 """Requests about the stub itself are neither recorded nor replayed."""
 _STREAMED = re.compile(r"/(chat|generate|completions|responses|messages)$")
 _NOT_REPLAYED = {
-    *("content-length", "content-type", "content-encoding", "transfer-encoding", "connection", "keep-alive", "date"),
-    *("server", "set-cookie", "access-control-allow-origin", "vary", "alt-svc"),
+    *(b"content-length", b"content-type", b"content-encoding", b"transfer-encoding", b"connection", b"keep-alive"),
+    *(b"date", b"server", b"set-cookie", b"access-control-allow-origin", b"vary", b"alt-svc"),
 }
 
 
@@ -58,10 +58,6 @@ class Asked:
         """The hash of the request."""
         text = json.dumps([self.method, self.path, self.query, self.body, self.stream], sort_keys=True)
         return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:16]
-
-    @property
-    def in_other_mode(self) -> Asked:
-        return replace(self, stream=not self.stream)
 
     @property
     def model(self) -> str:
@@ -129,18 +125,11 @@ class Recording:
     def frames(self) -> Frames:
         """The recorded bytes, except for white space between JSON values."""
         wire = wire_of(self.path) or self.asked_path or self.path
-        kept = {name: value for name, value in self.headers.items() if name not in _NOT_REPLAYED}
-        return Frames(
-            wire,
-            self.stream,
-            tuple(_frame(wire, one) for one in self.body) if self.stream else (_body(wire, self.body),),
-            self.at,
-            self.status,
-            (self.headers.get("content-type") or self._content_type(wire)).encode("latin-1", "replace"),
-            tuple(
-                (name.encode("latin-1", "replace"), text.encode("latin-1", "replace")) for name, text in kept.items()
-            ),
-        )
+        frames = [_frame(wire, one) for one in self.body] if self.stream else [_body(wire, self.body)]
+        kind = self.headers.get("content-type") or self._content_type(wire)
+        kept = [(name.encode(), text.encode("latin-1")) for name, text in self.headers.items()]
+        headers = tuple(header for header in kept if header[0] not in _NOT_REPLAYED)
+        return Frames(wire, self.stream, tuple(frames), self.at, self.status, kind.encode("latin-1"), headers)
 
     def _failure(self) -> Failure:
         error = get(self.body, "error")

@@ -50,7 +50,8 @@ class Remembered:
         if state[0] is not self._of[0] or state[1] != self._of[1]:
             self._of = state
             self.clear()
-        return Memory(self, request)
+        key = (request.method, request.path, request.query_string, request.raw_headers, request.body)
+        return Memory(self, self.known, key, len(request.body) + OVERHEAD)
 
     def clear(self) -> None:
         """Start a new dictionary, so that requests that still run do not add to it."""
@@ -58,25 +59,25 @@ class Remembered:
         self.size = 0
 
 
+@dataclass(frozen=True)
 class Memory:
-    """The entries of one request; `facts` are how its model is loaded, on which the reply depends."""
+    """The entries of one request, which is `size` long; `facts` are how its model is loaded."""
 
-    def __init__(self, remembered: Remembered, request: Request) -> None:
-        self._remembered = remembered
-        self._known = remembered.known
-        self._key = (request.method, request.path, request.query_string, request.raw_headers, request.body)
-        self._size = len(request.body) + OVERHEAD
+    remembered: Remembered
+    known: dict[Hashable, Said | Scheduled]
+    key: tuple[Hashable, ...]
+    size: int
 
     def recall(self, *facts: Hashable) -> Said | Scheduled | None:
-        return self._known.get((*self._key, *facts))
+        return self.known.get((*self.key, *facts))
 
-    def keep(self, known: Said | Scheduled, *facts: Hashable) -> None:
+    def keep(self, entry: Said | Scheduled, *facts: Hashable) -> None:
         """Add an entry if it is short. If the cache is full, it is emptied first."""
-        remembered, key = self._remembered, (*self._key, *facts)
-        size = self._size + (len(known.answer.body) if isinstance(known, Said) else 0)
-        if self._known is not remembered.known or size > MAX_BYTES or key in self._known:
+        remembered, key = self.remembered, (*self.key, *facts)
+        size = self.size + (len(entry.answer.body) if isinstance(entry, Said) else 0)
+        if self.known is not remembered.known or size > MAX_BYTES or key in self.known:
             return
         if remembered.size + size > MAX_BYTES_IN_ALL:
             remembered.clear()
         remembered.size += size
-        remembered.known[key] = known
+        remembered.known[key] = entry

@@ -20,7 +20,7 @@ from mochi_stub.config import Config
 from mochi_stub.library import Library
 from mochi_stub.reading import declared
 from mochi_stub.recorded import wire_of
-from mochi_stub.recordings import OWN, Asked, asked, recordings_below
+from mochi_stub.recordings import OWN, Asked, Recording, asked, recordings_below
 from mochi_stub.reply import Failure, Frames, Pace, Part, Pause, Reply, Text
 from mochi_stub.wires import failure_answer, route
 
@@ -34,17 +34,18 @@ def replayed(config: Config | None, stub: Stub, request: Request) -> Result | No
     if config is None or config.recordings is None or request.path.startswith(OWN):
         return None
     wanted = asked(request.method, request.path, request.query_string.decode("latin-1"), request.body)
+    other = replace(wanted, stream=not wanted.stream)
     known, problems = recordings_below(config.recordings, config.path)
     for one in known:
         if one.asked.stamp == wanted.stamp:
             return _played(one.frames, Reply(rule=f"recording {one.file.name}"))
     for one in known:
-        if one.asked.stamp == wanted.in_other_mode.stamp:
+        if one.asked.stamp == other.stamp:
             reply = replace(one.reply, rule=f"recording {one.file.name}, in the other mode")
             return _translated(stub, request, wanted, reply)
     if config.models:
         return None
-    message = "; ".join([nearest(wanted, [(one.file.name, one.asked) for one in known]), *problems])
+    message = "; ".join([nearest(wanted, known), *problems])
     return _translated(stub, request, wanted, Reply([Failure(message, NOT_RECORDED)], rule="no recording"))
 
 
@@ -56,11 +57,11 @@ def _translated(stub: Stub, request: Request, wanted: Asked, reply: Reply) -> Re
     return route(replace(stub, library=library, resolve=lambda _: replace(reply, unasked=True)), request)
 
 
-def nearest(wanted: Asked, known: Iterable[tuple[str, Asked]]) -> str:
+def nearest(wanted: Asked, known: Iterable[Recording]) -> str:
     """Describe the differences between the request and the most similar recording."""
     compared = [
-        (one.path != wanted.path, len(found := _differences(one, wanted)), name, found)
-        for name, one in known
+        (one.asked.path != wanted.path, len(found := _differences(one.asked, wanted)), one.file.name, found)
+        for one in known
         if one.method == wanted.method
     ]
     if not compared:
