@@ -28,7 +28,10 @@ Headers = list[tuple[bytes, bytes]]
 
 _UPGRADE = (b"upgrade", b"http2-settings", b"connection")
 _PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
-_INVALID = b"Invalid HTTP request received."
+_REFUSED = (
+    b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 30\r\n"
+    b"connection: close\r\n\r\nInvalid HTTP request received."
+)
 
 
 class Connection(asyncio.Protocol):
@@ -131,8 +134,7 @@ class Connection(asyncio.Protocol):
         return b"\r\n".join([b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, version), *lines, b"", b""])
 
     def _refuse(self) -> None:
-        headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(_INVALID))]
-        self.transport.write(_head(400, [*headers, (b"connection", b"close")]) + _INVALID)
+        self.transport.write(_REFUSED)
         self.transport.close()
 
 
@@ -161,7 +163,8 @@ class ResponseWriter:
             sent.append((b"connection", b"close"))
         if self.chunked:
             sent.append((b"transfer-encoding", b"chunked"))
-        await self._write(_head(status, sent))
+        lines = [b"HTTP/1.1 %d %s" % (status, _PHRASES.get(status, b"")), *(b"%s: %s" % header for header in sent)]
+        await self._write(b"\r\n".join([*lines, b"", b""]))
 
     async def write(self, body: bytes, *, last: bool = False) -> None:
         """Send a part of the body."""
@@ -187,11 +190,6 @@ class ResponseWriter:
         await self.connection.writable.wait()
         if not self.connection.transport.is_closing():
             self.connection.transport.write(data)
-
-
-def _head(status: int, headers: Headers) -> bytes:
-    lines = [b"HTTP/1.1 %d %s" % (status, _PHRASES.get(status, b"")), *(b"%s: %s" % header for header in headers)]
-    return b"\r\n".join([*lines, b"", b""])
 
 
 @lru_cache(maxsize=1)

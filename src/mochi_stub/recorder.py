@@ -87,14 +87,13 @@ class Recorder:
 
     async def _pass_on(self, writer: ResponseWriter, record: Record, journal: Journal) -> None:
         request = writer.request
+        url = self.upstream + _target(request)
         headers = [(name, value) for name, value in request.raw_headers if name not in _HOP]
         headers.append((b"accept-encoding", b"identity"))
         moment, start = datetime.now(timezone.utc), monotonic()  # Ollama sends its headers with the first token
         async with (
             httpx.AsyncClient(timeout=None, verify=_trusted()) as client,  # noqa: S113 - models take their time
-            client.stream(
-                request.method, self.upstream + _target(request), headers=headers, content=request.body
-            ) as response,
+            client.stream(request.method, url, headers=headers, content=request.body) as response,
         ):
             kept = [(name.lower(), value) for name, value in response.headers.raw if name.lower() not in _HOP]
             kept += OPEN_CORS if "access-control-allow-origin" not in response.headers else ()

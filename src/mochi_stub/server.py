@@ -6,6 +6,7 @@ import asyncio
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -79,7 +80,7 @@ class StubServer:
         self._record = record
         self.machine = machine or Machine()
         self._journal = Journal()
-        self._service: _Service | None = None
+        self._thread: threading.Thread | None = None
 
     @property
     def url(self) -> str:
@@ -96,18 +97,21 @@ class StubServer:
                 raise
             bound = _bound(self.host, 0)
         self.port = bound.getsockname()[1]
-        self._service = _Service(self._app(), bound)
-        self._service.start()
-        self._service.running.wait()
+        self._loop: asyncio.AbstractEventLoop = loops.new_event_loop()
+        self._grace: asyncio.Future[float] = self._loop.create_future()
+        running = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(bound, running), name="mochi-stub", daemon=True)
+        self._thread.start()
+        running.wait()
         return self
 
     def stop(self, grace: float = 0.0) -> None:
         """Close all connections and wait until the server has ended. Open streams have `grace` seconds to complete."""
-        if self._service is not None:
-            if self._service.is_alive():
-                self._service.loop.call_soon_threadsafe(self._service.grace.set_result, grace)
-            self._service.join()
-        self._service = None
+        if self._thread is not None:
+            if self._thread.is_alive():
+                self._loop.call_soon_threadsafe(self._grace.set_result, grace)
+            self._thread.join()
+        self._thread = None
 
     def __enter__(self) -> StubServer:
         return self.start()
@@ -145,37 +149,21 @@ class StubServer:
         app = App(stub, lambda stub, request: replayed(self._config(), stub, request), Remembered(state), self._speed)
         return app if self._record is None else self._record.app(self._journal, app)
 
-
-class _Service(threading.Thread):
-    """The thread that serves the application on a bound socket until `grace` has a result.
-
-    Answers that are being sent then have that many seconds to complete.
-    """
-
-    def __init__(self, app: Application, bound: socket.socket) -> None:
-        super().__init__(name="mochi-stub", daemon=True)
-        self.app = app
-        self.bound = bound
-        self.running = threading.Event()
-        self.loop: asyncio.AbstractEventLoop = loops.new_event_loop()
-        self.grace: asyncio.Future[float] = self.loop.create_future()
-
-    def run(self) -> None:
+    def _run(self, bound: socket.socket, running: threading.Event) -> None:
         try:
-            self.loop.run_until_complete(self._serve())
-            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+            self._loop.run_until_complete(self._serve(bound, running))
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         finally:
-            self.running.set()  # also after an error, so that `start` returns
-            self.loop.close()
-            self.bound.close()
+            running.set()  # also after an error, so that `start` returns
+            self._loop.close()
+            bound.close()
 
-    async def _serve(self) -> None:
+    async def _serve(self, bound: socket.socket, running: threading.Event) -> None:
+        app = self._app()
         connections: set[Connection] = set()
-        listener = await self.loop.create_server(
-            lambda: Connection(self.app, connections), sock=self.bound, backlog=2048
-        )
-        self.running.set()
-        deadline = await self.grace + time.monotonic()
+        listener = await self._loop.create_server(lambda: Connection(app, connections), sock=bound, backlog=2048)
+        running.set()
+        deadline = await self._grace + time.monotonic()
         listener.close()
         for connection in list(connections):
             connection.finish()
@@ -186,6 +174,35 @@ class _Service(threading.Thread):
             connection.transport.abort()
         if answers:
             await asyncio.wait(answers)
+
+
+class ScriptedStub(StubServer):
+    """A server that does not wait, with a queue of replies. Other requests get the default behaviour."""
+
+    def __init__(self) -> None:
+        super().__init__(resolve=self._next, speed=0)
+        self._queue: deque[Reply | str | Resolve] = deque()
+
+    @property
+    def requests(self) -> list[Exchange]:
+        """The requests and their outcomes, oldest first."""
+        return self.exchanges()
+
+    def script(self, *replies: Reply | str | Resolve) -> None:
+        """Queue replies, one for each request to a model: a text, a reply, or a function that makes one of the prompt.
+
+        A function may return None, which leaves the request to the default behaviour. Raises TypeError for all else.
+        """
+        for reply in replies:
+            if not isinstance(reply, (Reply, str)) and not callable(reply):
+                raise TypeError(f"a script is made of texts, replies and functions, not of {reply!r}")
+        self._queue.extend(replies)
+
+    def _next(self, prompt: Prompt) -> Reply | str | None:
+        if not self._queue:
+            return None
+        scripted = self._queue.popleft()
+        return scripted if isinstance(scripted, (Reply, str)) else scripted(prompt)
 
 
 def _bound(host: str, port: int) -> socket.socket:
