@@ -24,6 +24,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if argv is None else argv)
     if not given or (given[0].startswith("-") and given[0] not in ("-h", "--help", "--version")):
         given.insert(0, "run")
+    if given[0] == "--version":
+        from importlib.metadata import version  # only here, because it is slow
+
+        print(f"mochi-stub {version('mochi-server')}")
+        return 0
     options = _arguments(given)
     command: Callable[[argparse.Namespace], int] = options.command
     try:
@@ -148,7 +153,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         description="A deterministic LLM server, true to Ollama's wire.",
         epilog="mochi-stub run --help lists the options of a server: its port, its configuration, its speed ...",
     )
-    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
     commands = parser.add_subparsers(metavar="COMMAND", required=True, title="commands (without one: run)")
 
     def add(name: str, command: Callable[[argparse.Namespace], int], text: str, *parents: _Parser) -> _Parser:
@@ -211,16 +216,6 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"mochi-stub: {message}\n")
-
-
-class _Version(argparse.Action):
-    """Action that reads the version only if it is requested, because that is slow."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from importlib.metadata import version
-
-        print(f"mochi-stub {version('mochi-server')}")
-        parser.exit()
 
 
 def _bounded(name: str, kind: type[float], highest: float) -> Callable[[str], float]:

@@ -11,9 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from email.utils import formatdate
-from functools import lru_cache
 from http import HTTPStatus
-from time import time
 from typing import Any, cast
 from urllib.parse import unquote
 
@@ -156,7 +154,7 @@ class ResponseWriter:
 
     async def start(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
         """Send the status and the headers. A body without a Content-Length is sent in chunks."""
-        sent = [(b"date", _date(int(time()))), *headers]
+        sent = [(b"date", formatdate(usegmt=True).encode()), *headers]
         has_length = any(name == b"content-length" for name, _ in sent)
         self.chunked = self.request.method != "HEAD" and status not in (204, 304) and not has_length
         if not self.keep_alive:
@@ -190,8 +188,3 @@ class ResponseWriter:
         await self.connection.writable.wait()
         if not self.connection.transport.is_closing():
             self.connection.transport.write(data)
-
-
-@lru_cache(maxsize=1)
-def _date(second: int) -> bytes:
-    return formatdate(second, usegmt=True).encode()

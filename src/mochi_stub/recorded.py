@@ -83,13 +83,12 @@ def _spread(reply: Reply, duration: int) -> Reply:
         replace(part, content=joined(part.content)) if isinstance(part, (Reasoning, Text)) else part
         for part in reply.parts
     ]
-    whole = replace(reply, parts=parts, pace=Pace(characters_per_second=1) if duration else None)
     if not duration:
-        return whole
-    characters = planned_end(whole) / 1e9
-    if not characters:
+        return replace(reply, parts=parts, pace=None)
+    usual = planned_end(replace(reply, parts=parts, pace=Pace(characters_per_second=1)))
+    if not usual:
         return replace(reply, parts=[*parts, Pause(duration / 1e9)])
-    return replace(whole, pace=Pace(characters_per_second=characters / (duration / 1e9)))
+    return replace(reply, parts=parts, pace=Pace(characters_per_second=usual / duration))
 
 
 @dataclass

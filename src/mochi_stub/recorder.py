@@ -11,7 +11,7 @@ import logging
 import ssl
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -35,6 +35,8 @@ _HOP = {
     *(b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"te", b"trailer", b"upgrade"),
     *(b"transfer-encoding", b"host", b"content-length", b"content-encoding", b"accept-encoding", b"date", b"server"),
 }
+_trusted = cache(ssl.create_default_context)
+"""One context for all requests, because making one takes longer than most requests."""
 _DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
@@ -195,26 +197,14 @@ class Received:
 
 
 def _read(data: bytes) -> Any:
-    """Return a JSON object, list or number as it is, and anything else as text; None for no data."""
+    """Return a JSON object, list or number as it is, and anything else as text; None for no data.
+
+    Lone surrogates, which no file can contain, are replaced; models whose output is cut off send them.
+    """
     try:
         value = json.loads(data) if data else None
+        if value is not None and not isinstance(value, str):
+            return json.loads(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
     except (ValueError, RecursionError):
-        value = None
-    if value is None or isinstance(value, str):
-        return data.decode(errors="replace") if data else None
-    return _writable(value) if b"\\u" in data else value
-
-
-def _writable(value: Any) -> Any:
-    """Replace lone surrogates, which no file can contain; models whose output is cut off send them."""
-    if isinstance(value, str):
-        return value.encode(errors="replace").decode()
-    if isinstance(value, dict):
-        return {_writable(name): _writable(one) for name, one in value.items()}
-    return [_writable(one) for one in value] if isinstance(value, list) else value
-
-
-@lru_cache(maxsize=1)
-def _trusted() -> ssl.SSLContext:
-    """Return one context for all requests, because making one takes longer than most requests."""
-    return ssl.create_default_context()
+        pass
+    return data.decode(errors="replace") if data else None

@@ -9,12 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import lru_cache
-from types import MappingProxyType
 from typing import Any
 
 from mochi_stub.answer import Answer, Generation, Request, Result, Stub
-from mochi_stub.catalogue import Model
 from mochi_stub.chunks import Piece
 from mochi_stub.config import Config
 from mochi_stub.library import Library
@@ -38,7 +35,7 @@ def replayed(config: Config | None, stub: Stub, request: Request) -> Result | No
     known, problems = recordings_below(config.recordings, config.path)
     for one in known:
         if one.asked.stamp == wanted.stamp:
-            return _played(one.frames, Reply(rule=f"recording {one.file.name}"))
+            return _played(one.frames, Reply(rule=f"recording {one.file.name}"), {})
     for one in known:
         if one.asked.stamp == other.stamp:
             reply = replace(one.reply, rule=f"recording {one.file.name}, in the other mode")
@@ -53,7 +50,7 @@ def _translated(stub: Stub, request: Request, wanted: Asked, reply: Reply) -> Re
     """Return the reply in the form of the requested wire, from a model that can do everything."""
     if wire_of(request.path) is None and not request.path.endswith(_EMBEDDING):
         return failure_answer(request, next(part for part in reply.parts if isinstance(part, Failure)))
-    library = Library([_model(wanted.model)])
+    library = Library([declared(wanted.model or "recorded", {}, 0)])
     return route(replace(stub, library=library, resolve=lambda _: replace(reply, unasked=True)), request)
 
 
@@ -75,31 +72,26 @@ def nearest(wanted: Asked, known: Iterable[Recording]) -> str:
 def _differences(recorded: Asked, wanted: Asked) -> list[str]:
     before, after = _places(recorded), _places(wanted)
     return [
-        f"{place}: recorded {_shown(place, before)}, asked {_shown(place, after)}"
+        f"{place}: recorded {before.get(place, 'nothing'):.100}, asked {after.get(place, 'nothing'):.100}"
         for place in before | after
-        if place not in before or place not in after or before[place] != after[place]
+        if before.get(place) != after.get(place)
     ]
 
 
-def _places(request: Asked) -> dict[str, Any]:
-    query = {f"query {name}": value for name, value in request.query}
-    return {"path": request.path, **query, **_leaves(request.body), "stream": request.stream}
+def _places(request: Asked) -> dict[str, str]:
+    query = {f"query {name}": repr(value) for name, value in request.query}
+    return {"path": repr(request.path), **query, **_leaves(request.body), "stream": repr(request.stream)}
 
 
-def _leaves(value: Any, place: str = "") -> dict[str, Any]:
-    """Return every scalar by its place, like `messages[0].content`."""
+def _leaves(value: Any, place: str = "") -> dict[str, str]:
+    """Return every scalar as text by its place, like `messages[0].content`."""
     if isinstance(value, Mapping) and value:
         items = [(f"{place}.{key}" if place else str(key), item) for key, item in value.items()]
     elif isinstance(value, list) and value:
         items = [(f"{place}[{index}]", item) for index, item in enumerate(value)]
     else:
-        return {place or "body": value}
+        return {place or "body": repr(value)}
     return {where: leaf for name, item in items for where, leaf in _leaves(item, name).items()}
-
-
-def _shown(place: str, places: Mapping[str, Any]) -> str:
-    text = repr(places[place]) if place in places else "nothing"
-    return text if len(text) <= 100 else f"{text[:97]}..."
 
 
 def verbatim(generation: Generation, request: Request) -> Generation:
@@ -113,7 +105,7 @@ def verbatim(generation: Generation, request: Request) -> Generation:
     return _played(frames, generation.reply, generation.noted)
 
 
-def _played(frames: Frames, reply: Reply, noted: Mapping[str, Any] = MappingProxyType({})) -> Generation:
+def _played(frames: Frames, reply: Reply, noted: Mapping[str, Any]) -> Generation:
     """Return a generation that sends the frames at their times."""
     parts: list[Part] = []
     before = 0
@@ -149,8 +141,3 @@ class FrameEncoder:
     def whole(self) -> Answer:
         frames = self.frames
         return Answer(frames.status, b"".join(frames.frames), frames.content_type, frames.headers)
-
-
-@lru_cache(maxsize=256)
-def _model(name: str) -> Model:
-    return declared(name or "recorded", {}, 0)
