@@ -75,8 +75,7 @@ class Conversation:
             if isinstance(result, Scheduled):
                 result = await self._made(result)
             if isinstance(result, Said):
-                self.journal.note(self.record, result.noted)
-                self.journal.sent(self.record, chunks=result.chunks)
+                self.journal.update(self.record, chunks=result.chunks, **result.noted)
                 result = result.answer
             if isinstance(result, Answer):
                 await self._answer(result)
@@ -90,7 +89,7 @@ class Conversation:
         scheduler, need = scheduled.scheduler, scheduled.need
         try:
             self.lease = lease = scheduler.take(need) or await scheduler.acquire(need)
-            self.journal.note(self.record, {"num_ctx": lease.context, "reload": lease.reload})
+            self.journal.update(self.record, num_ctx=lease.context, reload=lease.reload)
             if self.memory is None:
                 return scheduled.then(lease)
             self.memory.keep(scheduled)
@@ -105,7 +104,7 @@ class Conversation:
     async def _generate(self, generation: Generation) -> None:
         reply, encoder = generation.reply, generation.encoder
         noted = {"rule": reply.rule, "passed_over": reply.passed_over, **generation.noted}
-        self.journal.note(self.record, noted)
+        self.journal.update(self.record, **noted)
         at_once = not self.speed and not interrupted(reply)
         if not at_once or noted.get("truncated"):
             self.memory = None
@@ -150,12 +149,12 @@ class Conversation:
     async def _start(self, status: int, content_type: bytes, *headers: tuple[bytes, bytes]) -> None:
         kind = ((b"content-type", content_type),) if content_type else ()
         cors = OPEN_CORS if any(name == b"origin" for name, _ in self.writer.request.raw_headers) else ()
-        self.journal.sent(self.record, status=status)
+        self.journal.update(self.record, status=status)
         await self.writer.start(status, [*headers, *kind, *cors])
 
     async def _chunks(self, encoder: Encoder, contents: list[Piece]) -> None:
         body = encoder.chunk(contents)
-        self.journal.sent(self.record, chunks=len(contents))
+        self.journal.update(self.record, chunks=len(contents))
         if body:
             await self._write(body)
         await asyncio.sleep(0)

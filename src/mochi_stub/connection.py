@@ -22,7 +22,6 @@ from mochi_stub.answer import Request
 logger = logging.getLogger("mochi_stub")
 
 Application = Callable[["ResponseWriter"], Coroutine[Any, Any, None]]
-Headers = list[tuple[bytes, bytes]]
 
 _UPGRADE = (b"upgrade", b"http2-settings", b"connection")
 _PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
@@ -83,7 +82,7 @@ class Connection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         self.url = b""
-        self.headers: Headers = []
+        self.headers: list[tuple[bytes, bytes]] = []
         self.body = bytearray()
 
     def on_url(self, url: bytes) -> None:

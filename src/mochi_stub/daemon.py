@@ -42,7 +42,6 @@ def running(path: Path) -> Running | None:
     """Return the server with that PID file, or None. The file of a dead server is removed. Raises OSError."""
     if not path.exists():
         return None
-    _check_ours(path)
     descriptor = _lock(path)
     if descriptor is not None:
         os.close(descriptor)
@@ -107,13 +106,12 @@ def stop(path: Path) -> Running | None:
 
 def claim(path: Path, url: str) -> None:
     """Lock the PID file for this process and write the address beside it. Raises OSError."""
-    if path.exists():
-        _check_ours(path)
     descriptor = _lock(path)
     if descriptor is None:
         raise OSError(f"{path} belongs to a server that runs")
     _beside(path, ".url").write_text(f"{url}\n")
     os.ftruncate(descriptor, 0)
+    os.lseek(descriptor, 0, os.SEEK_SET)
     os.write(descriptor, f"{os.getpid()}\n".encode())
 
 
@@ -124,22 +122,20 @@ def remove(path: Path) -> None:
 
 
 def _lock(path: Path) -> int | None:
-    """Return a descriptor that holds the lock, or None while another process holds it."""
+    """Return a descriptor that holds the lock, or None while another process holds it. Raises OSError."""
     if sys.platform == "win32":
         raise OSError(NO_POSIX)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    content = os.read(descriptor, 100).strip()
+    if content and not content.isdigit():
+        os.close(descriptor)
+        raise OSError(f"{path} is no PID file of mochi-stub")
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
         return None
     return descriptor
-
-
-def _check_ours(path: Path) -> None:
-    content = path.read_bytes().strip()
-    if content and not content.isdigit():
-        raise OSError(f"{path} is no PID file of mochi-stub")
 
 
 def _runtime_folder() -> Path:

@@ -86,7 +86,7 @@ class Record:
     status: int = 0
     outcome: Outcome = "running"
     chunks: int = 0
-    noted: Mapping[str, Any] = field(default_factory=dict)
+    noted: dict[str, Any] = field(default_factory=dict)
     begun: float = field(default_factory=time.monotonic)
     duration: float | None = None
 
@@ -139,14 +139,12 @@ class Journal:
             self._changed.notify_all()
         return record
 
-    def note(self, record: Record, facts: Mapping[str, Any]) -> None:
-        """Set fields of the exchange. Waiting threads see them with the next change."""
-        record.noted = {**record.noted, **facts}
-
-    def sent(self, record: Record, *, status: int | None = None, chunks: int = 0) -> None:
+    def update(self, record: Record, *, status: int = 0, chunks: int = 0, **noted: Any) -> None:
+        """Set the status and other fields of the exchange, and count chunks."""
         with self._changed:
-            record.status = record.status if status is None else status
+            record.status = status or record.status
             record.chunks += chunks
+            record.noted |= noted
             self._changed.notify_all()
 
     def close(self, record: Record, outcome: Outcome) -> None:

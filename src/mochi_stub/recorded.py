@@ -67,13 +67,11 @@ def wire_of(path: str) -> str | None:
 
 def get(value: Any, *path: str | int) -> Any:
     """Return the value at the end of a path, or None if there is none."""
-    for step in path:
-        if isinstance(value, Mapping) and isinstance(step, str):
-            value = value.get(step)
-        elif isinstance(value, list) and isinstance(step, int) and step < len(value):
+    try:
+        for step in path:
             value = value[step]
-        else:
-            return None
+    except (LookupError, TypeError):
+        return None
     return value
 
 

@@ -99,11 +99,11 @@ class Recorder:
         ):
             kept = [(name.lower(), value) for name, value in response.headers.raw if name.lower() not in _HOP]
             kept += OPEN_CORS if "access-control-allow-origin" not in response.headers else ()
-            journal.sent(record, status=response.status_code)
+            journal.update(record, status=response.status_code)
             await writer.start(response.status_code, kept)
             received = Received(response.headers.get("content-type", ""))
             async for data in response.aiter_bytes():
-                journal.sent(record, chunks=received.add(data, monotonic() - start))
+                journal.update(record, chunks=received.add(data, monotonic() - start))
                 await writer.write(data)
             self._write(request, response, received, moment, monotonic() - start)
             journal.close(record, "finished" if response.status_code < 400 else "failed")

@@ -17,12 +17,6 @@ MAX_BYTES_IN_ALL = 8 * 1024 * 1024
 OVERHEAD = 1024
 """Bytes that an entry takes besides its request and reply."""
 
-State = Callable[[], "tuple[object, int] | None"]
-"""Return what replies depend on: an object, compared by identity, and the number of its changes.
-
-None: the replies may change at any time, so nothing is cached.
-"""
-
 
 @dataclass(frozen=True)
 class Said:
@@ -34,9 +28,13 @@ class Said:
 
 
 class Remembered:
-    """Replies, and the places on models that they need, by request. Used from the event loop only."""
+    """Replies, and the places on models that they need, by request. Used from the event loop only.
 
-    def __init__(self, state: State) -> None:
+    `state` returns what replies depend on: an object, compared by identity, and the number of its changes. It returns
+    None if replies may change at any time; then nothing is cached.
+    """
+
+    def __init__(self, state: Callable[[], tuple[object, int] | None]) -> None:
         self._state = state
         self._of: tuple[object, int] = (None, 0)
         self.known: dict[Hashable, Said | Scheduled] = {}

@@ -25,7 +25,6 @@ from mochi_stub.wire.openai.routes import ROUTES as OPENAI
 PLAIN = b"text/plain"
 HTML = b"text/html; charset=utf-8"
 METHODS = b"GET,POST,PUT,PATCH,DELETE,HEAD,OPTIONS"
-DAY = b"43200"
 
 
 def health(_stub: Stub, _request: Request) -> Result:
@@ -83,7 +82,7 @@ def preflight(request: Request) -> Answer | None:
         return None
     wanted = request.headers.get("access-control-request-headers", "*").encode("latin-1")
     allowed = ((b"access-control-allow-methods", METHODS), (b"access-control-allow-headers", wanted))
-    return Answer(204, headers=(*allowed, (b"access-control-max-age", DAY)), declared=False)
+    return Answer(204, headers=(*allowed, (b"access-control-max-age", b"43200")), declared=False)
 
 
 def _below(path: str) -> Mapping[str, Handler]:
