@@ -15,8 +15,6 @@ from mochi_stub import daemon
 
 GRACE = 5.0
 """Seconds that running replies get to end after the first signal; a second signal ends the server at once."""
-NOT_RUNNING = 3
-"""Exit code of `status` without a server, as service managers expect it."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -114,7 +112,7 @@ def _restart(options: argparse.Namespace) -> int:
 def _status(options: argparse.Namespace) -> int:
     there = daemon.running(_pid_file(options))
     print(f"mochi-stub on {there.url} (process {there.process})" if there else f"not running: {_place(options)}")
-    return 0 if there else NOT_RUNNING
+    return 0 if there else 3  # as service managers expect it
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -205,8 +203,7 @@ def _serving_options() -> _Parser:
         add(f"--{name}", type=number, default=default, metavar="N", help=f"{text} (default: %(default)s)")
     add("--record", metavar="URL", help="pass requests on to the server there and write down its replies")
     add("--to", type=Path, metavar="FOLDER", help="where recordings are written")
-    levels = ("debug", "info", "warning", "error")
-    add("--log-level", default="info", choices=levels, help="(default: %(default)s)")
+    add("--log-level", default="info", choices=("debug", "info", "warning", "error"), help="(default: %(default)s)")
     add("--in-background", action="store_true", help=argparse.SUPPRESS)
     return parser
 

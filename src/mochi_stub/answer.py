@@ -108,7 +108,6 @@ class Stub:
 
     @property
     def models(self) -> tuple[Model, ...]:
-        """Those there are at the moment."""
         return self.library.models
 
     def plan(self, request: bytes) -> Plan:

@@ -10,8 +10,9 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass, field
 from email.utils import formatdate
-from http import HTTPStatus
+from http.client import responses
 from typing import Any, cast
 from urllib.parse import unquote
 
@@ -24,7 +25,6 @@ logger = logging.getLogger("mochi_stub")
 Application = Callable[["ResponseWriter"], Coroutine[Any, Any, None]]
 
 _UPGRADE = (b"upgrade", b"http2-settings", b"connection")
-_PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
 _REFUSED = (
     b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 30\r\n"
     b"connection: close\r\n\r\nInvalid HTTP request received."
@@ -102,15 +102,8 @@ class Connection(asyncio.Protocol):
         if self.parser.should_upgrade():
             return  # the head is parsed again
         url = httptools.parse_url(self.url)
-        path = url.path.decode("ascii")
-        request = Request(
-            self.parser.get_method().decode("ascii"),
-            unquote(path) if "%" in path else path,
-            bytes(self.body),
-            url.query or b"",
-            tuple(self.headers),
-            url.path,
-        )
+        method, path = self.parser.get_method().decode("ascii"), unquote(url.path.decode("ascii"))
+        request = Request(method, path, bytes(self.body), url.query or b"", tuple(self.headers), url.path)
         keep_alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
         self.writers.append(ResponseWriter(self, request, keep_alive))
         if len(self.writers) == 1:
@@ -135,17 +128,16 @@ class Connection(asyncio.Protocol):
         self.transport.close()
 
 
+@dataclass
 class ResponseWriter:
     """A request, and what the application writes to answer it. If the client disconnects, the task is cancelled."""
 
-    task: asyncio.Task[None]
-
-    def __init__(self, connection: Connection, request: Request, keep_alive: bool) -> None:
-        self.connection = connection
-        self.request = request
-        self.keep_alive = keep_alive
-        self.chunked = False
-        self.complete = False
+    connection: Connection
+    request: Request
+    keep_alive: bool
+    chunked: bool = False
+    complete: bool = False
+    task: asyncio.Task[None] = field(init=False)
 
     def answer(self) -> None:
         """Start the task in which the application answers."""
@@ -160,8 +152,8 @@ class ResponseWriter:
             sent.append((b"connection", b"close"))
         if self.chunked:
             sent.append((b"transfer-encoding", b"chunked"))
-        lines = [b"HTTP/1.1 %d %s" % (status, _PHRASES.get(status, b"")), *(b"%s: %s" % header for header in sent)]
-        await self._write(b"\r\n".join([*lines, b"", b""]))
+        first = f"HTTP/1.1 {status} {responses.get(status, '')}".encode()
+        await self._write(b"\r\n".join([first, *(b"%s: %s" % header for header in sent), b"", b""]))
 
     async def write(self, body: bytes, *, last: bool = False) -> None:
         """Send a part of the body."""

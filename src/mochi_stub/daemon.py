@@ -58,8 +58,7 @@ def start(arguments: Sequence[str], path: Path | None) -> str:
 
     The line comes through a pipe, which also ends when the process does. The log is written to a file.
     """
-    there = running(path) if path else None
-    if there:
+    if path and (there := running(path)):
         raise OSError(f"already running on {there.url} (process {there.process})")
     log = _log_beside(path or _runtime_folder() / f"starting-{os.getpid()}.pid")
     reader, writer = os.pipe()

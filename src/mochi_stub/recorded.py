@@ -159,8 +159,7 @@ class _Gathered:
 
 
 def _listed(value: Any, *path: str | int) -> list[Any]:
-    found = get(value, *path)
-    return found if isinstance(found, list) else []
+    return found if isinstance(found := get(value, *path), list) else []
 
 
 def _ollama(line: Any, into: _Gathered) -> None:

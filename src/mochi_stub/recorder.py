@@ -30,7 +30,6 @@ from mochi_stub.wires import failure_answer
 logger = logging.getLogger("mochi_stub")
 
 REPLAYING = "# mochi-stub run --config {} answers with what is recorded here.\nrecordings: .\n"
-UNREACHABLE = 502
 _HOP = {
     *(b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"te", b"trailer", b"upgrade"),
     *(b"transfer-encoding", b"host", b"content-length", b"content-encoding", b"accept-encoding", b"date", b"server"),
@@ -79,7 +78,7 @@ class Recorder:
                     logger.error("%s broke off: %s", self.shown, error)
                     journal.close(record, "failed")
                     raise
-                failure = Failure(f"{self.shown} cannot be reached: {error}", UNREACHABLE)
+                failure = Failure(f"{self.shown} cannot be reached: {error}", 502)
                 await Conversation(writer, record, journal).hold(failure_answer(request, failure))
             finally:
                 if record.outcome == "running":

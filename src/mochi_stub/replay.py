@@ -1,8 +1,4 @@
-"""Replay of recordings: a recorded request gets its recorded response.
-
-A request in the other mode (streamed or not) gets the recorded reply, translated. A request that was not recorded is
-refused with what distinguishes it from the nearest recording, unless the configuration has models to answer it.
-"""
+"""Replay of recordings: a recorded request gets its recorded response."""
 
 from __future__ import annotations
 
@@ -21,13 +17,15 @@ from mochi_stub.recordings import OWN, Asked, Recording, asked, recordings_below
 from mochi_stub.reply import Failure, Frames, Pace, Part, Pause, Reply, Text
 from mochi_stub.wires import failure_answer, route
 
-NOT_RECORDED = 404
 MAX_SHOWN = 5
 _EMBEDDING = ("/embed", "/embeddings", ":embedContent", ":batchEmbedContents")
 
 
 def replayed(config: Config | None, stub: Stub, request: Request) -> Result | None:
-    """Return the recorded response to a request, or a refusal; None if the models of the configuration answer it."""
+    """Return the recorded response to a request, or a refusal; None if the models of the configuration answer it.
+
+    A request in the other mode (streamed or not) gets the recorded reply, translated.
+    """
     if config is None or config.recordings is None or request.path.startswith(OWN):
         return None
     wanted = asked(request.method, request.path, request.query_string.decode("latin-1"), request.body)
@@ -43,7 +41,7 @@ def replayed(config: Config | None, stub: Stub, request: Request) -> Result | No
     if config.models:
         return None
     message = "; ".join([nearest(wanted, known), *problems])
-    return _translated(stub, request, wanted, Reply([Failure(message, NOT_RECORDED)], rule="no recording"))
+    return _translated(stub, request, wanted, Reply([Failure(message, 404)], rule="no recording"))
 
 
 def _translated(stub: Stub, request: Request, wanted: Asked, reply: Reply) -> Result:

@@ -96,7 +96,7 @@ def model_of(client: httpx.Client, name: str) -> Model:
     if not isinstance(shown, dict):
         raise ValueError(f"it is no Ollama, and shows the model {name} as {response.text}")
     info, details = shown.get("model_info") or {}, shown.get("details") or {}
-    sizes = {key.rpartition(".")[2]: value for key, value in info.items() if isinstance(value, int)}
+    sizes = {key.rpartition(".")[2]: value for key, value in reversed(info.items()) if isinstance(value, int)}
     capabilities = tuple(shown.get("capabilities") or ("completion",))
     return Model(
         name,
