@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -15,8 +15,6 @@ from mochi_stub import daemon
 
 GRACE = 5.0
 """Seconds that running replies get to end after the first signal; a second signal ends the server at once."""
-NOT_RUNNING = 3
-"""Exit code of `status` without a server, as service managers expect it."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -24,6 +22,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if argv is None else argv)
     if not given or (given[0].startswith("-") and given[0] not in ("-h", "--help", "--version")):
         given.insert(0, "run")
+    if given[0] == "--version":
+        from importlib.metadata import version  # only here, because it is slow
+
+        print(f"mochi-stub {version('mochi-server')}")
+        return 0
     options = _arguments(given)
     command: Callable[[argparse.Namespace], int] = options.command
     try:
@@ -66,26 +69,23 @@ def _run(options: argparse.Namespace) -> int:
     try:
         stub.start()
     except OSError as error:
-        return _complain(f"cannot listen on {options.host}:{options.port}: {error.strerror}")
+        reason = str(error.strerror).partition(" (while")[0]  # without the address
+        return _complain(f"cannot listen on {options.host}:{options.port}: {reason}")
+    pid_file = options.pid_file or (daemon.pid_file_of(stub.port) if options.in_background else None)
     try:
-        _serve(stub.url, stub.port, options, ended)
+        if pid_file:
+            daemon.claim(pid_file, stub.url)
+        try:
+            print(f"mochi-stub on {stub.url}", flush=True)
+        except OSError:  # stdout is closed
+            sys.stdout = None
+        while not ended.wait(0.5):  # without a timeout, Windows does not deliver Ctrl-C
+            pass
+        if pid_file:
+            daemon.remove(pid_file)
     finally:
         stub.stop(grace=GRACE)
     return 0
-
-
-def _serve(url: str, port: int, options: argparse.Namespace, ended: threading.Event) -> None:
-    pid_file = options.pid_file or (daemon.pid_file_of(port) if options.in_background else None)
-    if pid_file:
-        daemon.claim(pid_file, url)
-    try:
-        print(f"mochi-stub on {url}", flush=True)
-    except OSError:  # stdout is closed
-        sys.stdout = None
-    while not ended.wait(0.5):  # without a timeout, Windows does not deliver Ctrl-C
-        pass
-    if pid_file:
-        daemon.remove(pid_file)
 
 
 def _start(options: argparse.Namespace) -> int:
@@ -94,11 +94,10 @@ def _start(options: argparse.Namespace) -> int:
 
 
 def _stop(options: argparse.Namespace) -> int:
-    ended = daemon.stop(_pid_file(options))
-    if ended is None:
-        return _complain(f"nothing to stop: {_place(options)}")
-    print(f"mochi-stub on {ended.url} has ended")
-    return 0
+    if ended := daemon.stop(_pid_file(options)):
+        print(f"mochi-stub on {ended.url} has ended")
+        return 0
+    return _complain(f"nothing to stop: {_place(options)}")
 
 
 def _restart(options: argparse.Namespace) -> int:
@@ -113,7 +112,7 @@ def _restart(options: argparse.Namespace) -> int:
 def _status(options: argparse.Namespace) -> int:
     there = daemon.running(_pid_file(options))
     print(f"mochi-stub on {there.url} (process {there.process})" if there else f"not running: {_place(options)}")
-    return 0 if there else NOT_RUNNING
+    return 0 if there else 3  # as service managers expect it
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -152,7 +151,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         description="A deterministic LLM server, true to Ollama's wire.",
         epilog="mochi-stub run --help lists the options of a server: its port, its configuration, its speed ...",
     )
-    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
     commands = parser.add_subparsers(metavar="COMMAND", required=True, title="commands (without one: run)")
 
     def add(name: str, command: Callable[[argparse.Namespace], int], text: str, *parents: _Parser) -> _Parser:
@@ -195,22 +194,18 @@ def _serving_options() -> _Parser:
     add("--speed", type=speed, default=1.0, help="1: 50 words a second, 2: twice as fast, 0: no waiting (default: 1)")
     add("--seed", type=int, default=0, help="ids and times come from it (default: %(default)s)")
     number = _bounded("number", int, sys.maxsize)
-    for name, (default, text) in _MACHINE.items():
+    for name, default, text in (
+        ("parallel", 1, "requests that a model of Ollama's wire serves at a time; 0: any number"),
+        ("max-loaded-models", 3, "models in memory; 0: any number"),
+        ("max-queue", 512, "requests that may wait for a load"),
+        ("context-length", 0, "num_ctx where none is set; 0: 4096, to which prompts are not cut"),
+    ):
         add(f"--{name}", type=number, default=default, metavar="N", help=f"{text} (default: %(default)s)")
     add("--record", metavar="URL", help="pass requests on to the server there and write down its replies")
     add("--to", type=Path, metavar="FOLDER", help="where recordings are written")
-    levels = ("debug", "info", "warning", "error")
-    add("--log-level", default="info", choices=levels, help="(default: %(default)s)")
+    add("--log-level", default="info", choices=("debug", "info", "warning", "error"), help="(default: %(default)s)")
     add("--in-background", action="store_true", help=argparse.SUPPRESS)
     return parser
-
-
-_MACHINE: Mapping[str, tuple[int, str]] = {
-    "parallel": (1, "requests that a model of Ollama's wire serves at a time; 0: any number"),
-    "max-loaded-models": (3, "models in memory; 0: any number"),
-    "max-queue": (512, "requests that may wait for a load"),
-    "context-length": (0, "num_ctx where none is set; 0: 4096, to which prompts are not cut"),
-}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -218,16 +213,6 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"mochi-stub: {message}\n")
-
-
-class _Version(argparse.Action):
-    """Action that reads the version only if it is requested, because that is slow."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from importlib.metadata import version
-
-        print(f"mochi-stub {version('mochi-server')}")
-        parser.exit()
 
 
 def _bounded(name: str, kind: type[float], highest: float) -> Callable[[str], float]:

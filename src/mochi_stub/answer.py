@@ -24,18 +24,14 @@ from mochi_stub.scheduler import Lease, Need, NotLoaded, Scheduler
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked, read to its end. `path` is decoded, `query_string` and `raw_headers` are as they came."""
+    """A complete request. `path` is decoded; `query_string`, `raw_headers` and `raw_path` are as they were sent."""
 
     method: str
     path: str
     body: bytes = b""
     query_string: bytes = b""
     raw_headers: tuple[tuple[bytes, bytes], ...] = ()
-
-    @classmethod
-    def of(cls, scope: Mapping[str, Any], body: bytes) -> Request:
-        """Return the request of an ASGI scope."""
-        return cls(scope["method"], scope["path"], body, scope["query_string"], tuple(scope["headers"]))
+    raw_path: bytes = b""
 
     @cached_property
     def headers(self) -> Mapping[str, str]:
@@ -59,24 +55,19 @@ class Answer:
 
 
 class Encoder(Protocol):
-    """One reply in the words of one wire."""
+    """One reply in the format of one wire.
+
+    A stream has the `chunk`s of the content and, last, `end` or `error`. `refusal` is a failure before anything was
+    sent, and `whole` is the reply in one piece.
+    """
 
     content_type: bytes
 
-    def chunk(self, pieces: list[Piece]) -> bytes:
-        """Pieces of content inside a stream."""
-
-    def end(self) -> bytes:
-        """What closes a stream."""
-
-    def error(self, failure: Failure) -> bytes:
-        """A failure inside a stream."""
-
-    def refusal(self, failure: Failure, *, stream: bool) -> Answer:
-        """A failure before anything was sent."""
-
-    def whole(self) -> Answer:
-        """The reply in one piece."""
+    def chunk(self, pieces: list[Piece]) -> bytes: ...
+    def end(self) -> bytes: ...
+    def error(self, failure: Failure) -> bytes: ...
+    def refusal(self, failure: Failure, *, stream: bool) -> Answer: ...
+    def whole(self) -> Answer: ...
 
 
 @dataclass(frozen=True)
@@ -105,11 +96,6 @@ class Scheduled:
 Result: TypeAlias = "Answer | Generation | Scheduled"
 
 
-def crashed(error: Exception) -> Answer:
-    """What is said where the stub itself is at fault."""
-    return Answer(500, f"the stub failed: {error!r}".encode(errors="replace"), b"text/plain; charset=utf-8")
-
-
 @dataclass(frozen=True)
 class Stub:
     """What every handler may use. `resolve` makes the reply to a prompt."""
@@ -122,7 +108,6 @@ class Stub:
 
     @property
     def models(self) -> tuple[Model, ...]:
-        """Those there are at the moment."""
         return self.library.models
 
     def plan(self, request: bytes) -> Plan:
@@ -130,9 +115,6 @@ class Stub:
 
 
 Handler = Callable[[Stub, Request], Result]
-BodyHandler = Callable[[Stub, bytes], Result]
-"""A handler to which only the body matters."""
-
 ANY = "*"
 Routes = Mapping[str, Mapping[str, Handler]]
 """Path, then method, to handler. Methods in the order in which `Allow` names them.
@@ -140,8 +122,3 @@ Routes = Mapping[str, Mapping[str, Handler]]
 A path that ends in `/*` stands for all that lie below it and have no entry of their own; the method `ANY` for all that
 have none.
 """
-
-
-def on_body(handler: BodyHandler) -> Handler:
-    """The handler, given the body only."""
-    return lambda stub, request: handler(stub, request.body)

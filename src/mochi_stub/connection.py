@@ -1,6 +1,5 @@
-"""HTTP/1.1 connections of the stub: httptools parses, an ASGI application answers.
+"""HTTP/1.1 connections of the stub: httptools parses a request to its end, then the application answers it.
 
-The application reads a request to its end before it answers, so a request is passed on when its body is complete.
 uvicorn is not used: its httptools protocol loses the body of requests with an `Upgrade` header, which Java's client
 always sends, and its h11 protocol answers less than a third of the requests per second.
 """
@@ -10,27 +9,26 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass, field
 from email.utils import formatdate
-from functools import lru_cache
-from http import HTTPStatus
-from time import time
+from http.client import responses
 from typing import Any, cast
 from urllib.parse import unquote
 
 import httptools
 
+from mochi_stub.answer import Request
+
 logger = logging.getLogger("mochi_stub")
 
-Message = MutableMapping[str, Any]
-Application = Callable[
-    [Message, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]
-]
-Headers = list[tuple[bytes, bytes]]
+Application = Callable[["ResponseWriter"], Coroutine[Any, Any, None]]
 
 _UPGRADE = (b"upgrade", b"http2-settings", b"connection")
-_PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
-_INVALID = b"Invalid HTTP request received."
+_REFUSED = (
+    b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 30\r\n"
+    b"connection: close\r\n\r\nInvalid HTTP request received."
+)
 
 
 class Connection(asyncio.Protocol):
@@ -42,8 +40,8 @@ class Connection(asyncio.Protocol):
         self.app = app
         self.connections = connections
         self.parser = httptools.HttpRequestParser(self)
-        self.exchanges: deque[_Exchange] = deque()
-        """Complete requests. The first is being answered."""
+        self.writers: deque[ResponseWriter] = deque()
+        """Those of all complete requests. The first is being answered."""
         self.writable = asyncio.Event()
         self.writable.set()
 
@@ -53,9 +51,8 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, _exc: Exception | None) -> None:
         self.connections.discard(self)
-        self.writable.set()
-        for exchange in self.exchanges:
-            exchange.over.set()
+        if self.writers:
+            self.writers[0].task.cancel()
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -78,14 +75,14 @@ class Connection(asyncio.Protocol):
 
     def finish(self) -> None:
         """Close the connection, but complete the answer that is being sent."""
-        if self.exchanges:
-            self.exchanges[0].keep_alive = False
+        if self.writers:
+            self.writers[0].keep_alive = False
         else:
             self.transport.close()
 
     def on_message_begin(self) -> None:
         self.url = b""
-        self.headers: Headers = []
+        self.headers: list[tuple[bytes, bytes]] = []
         self.body = bytearray()
 
     def on_url(self, url: bytes) -> None:
@@ -105,26 +102,19 @@ class Connection(asyncio.Protocol):
         if self.parser.should_upgrade():
             return  # the head is parsed again
         url = httptools.parse_url(self.url)
-        path = url.path.decode("ascii")
-        scope = {
-            "type": "http",
-            "method": self.parser.get_method().decode("ascii"),
-            "path": unquote(path) if "%" in path else path,
-            "raw_path": url.path,
-            "query_string": url.query or b"",
-            "headers": self.headers,
-        }
+        method, path = self.parser.get_method().decode("ascii"), unquote(url.path.decode("ascii"))
+        request = Request(method, path, bytes(self.body), url.query or b"", tuple(self.headers), url.path)
         keep_alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
-        self.exchanges.append(_Exchange(self, scope, bytes(self.body), keep_alive))
-        if len(self.exchanges) == 1:
-            self.exchanges[0].start()
+        self.writers.append(ResponseWriter(self, request, keep_alive))
+        if len(self.writers) == 1:
+            self.writers[0].answer()
 
     def next(self) -> None:
         """Answer the next request, if there is one."""
-        if not self.exchanges.popleft().keep_alive:
+        if not self.writers.popleft().keep_alive:
             self.transport.close()
-        elif self.exchanges:
-            self.exchanges[0].start()
+        elif self.writers:
+            self.writers[0].answer()
 
     def _head_without_upgrade(self) -> bytes:
         lines = [b"%s: %s" % header for header in self.headers if header[0] not in _UPGRADE]
@@ -134,71 +124,58 @@ class Connection(asyncio.Protocol):
         return b"\r\n".join([b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, version), *lines, b"", b""])
 
     def _refuse(self) -> None:
-        headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(_INVALID))]
-        self.transport.write(_head(400, [*headers, (b"connection", b"close")]) + _INVALID)
+        self.transport.write(_REFUSED)
         self.transport.close()
 
 
-class _Exchange:
-    """A request, and the ASGI callables of its answer."""
+@dataclass
+class ResponseWriter:
+    """A request, and what the application writes to answer it. If the client disconnects, the task is cancelled."""
 
-    def __init__(self, connection: Connection, scope: Message, body: bytes, keep_alive: bool) -> None:
-        self.connection = connection
-        self.scope = scope
-        self.body: bytes | None = body
-        self.keep_alive = keep_alive
-        self.chunked = False
-        self.over = asyncio.Event()
-        """Set when the answer is complete or the client has gone."""
+    connection: Connection
+    request: Request
+    keep_alive: bool
+    chunked: bool = False
+    complete: bool = False
+    task: asyncio.Task[None] = field(init=False)
 
-    def start(self) -> None:
+    def answer(self) -> None:
+        """Start the task in which the application answers."""
         self.task = asyncio.get_running_loop().create_task(self._run())
+
+    async def start(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """Send the status and the headers. A body without a Content-Length is sent in chunks."""
+        sent = [(b"date", formatdate(usegmt=True).encode()), *headers]
+        has_length = any(name == b"content-length" for name, _ in sent)
+        self.chunked = self.request.method != "HEAD" and status not in (204, 304) and not has_length
+        if not self.keep_alive:
+            sent.append((b"connection", b"close"))
+        if self.chunked:
+            sent.append((b"transfer-encoding", b"chunked"))
+        first = f"HTTP/1.1 {status} {responses.get(status, '')}".encode()
+        await self._write(b"\r\n".join([first, *(b"%s: %s" % header for header in sent), b"", b""]))
+
+    async def write(self, body: bytes, *, last: bool = False) -> None:
+        """Send a part of the body."""
+        if self.request.method == "HEAD":
+            body = b""
+        framed = [b"%x\r\n" % len(body), body, b"\r\n"] if self.chunked and body else [body]
+        if self.chunked and last:
+            framed.append(b"0\r\n\r\n")
+        await self._write(b"".join(framed))
+        if last:
+            self.complete = True
+            self.connection.next()
 
     async def _run(self) -> None:
         try:
-            await self.connection.app(self.scope, self._receive, self._send)
+            await self.connection.app(self)
         except Exception:
-            logger.exception("%s %s", self.scope["method"], self.scope["path"])
-        if not self.over.is_set():
+            logger.exception("%s %s", self.request.method, self.request.path)
+        if not self.complete:
             self.connection.transport.close()
 
-    async def _receive(self) -> Message:
-        body, self.body = self.body, None
-        if body is not None:
-            return {"type": "http.request", "body": body, "more_body": False}
-        await self.over.wait()
-        return {"type": "http.disconnect"}
-
-    async def _send(self, message: Message) -> None:
-        connection, method = self.connection, self.scope["method"]
-        await connection.writable.wait()
-        if connection.transport.is_closing():
-            return
-        if message["type"] == "http.response.start":
-            status, headers = message["status"], list(message["headers"])
-            has_length = any(name == b"content-length" for name, _ in headers)
-            self.chunked = method != "HEAD" and status not in (204, 304) and not has_length
-            if not self.keep_alive:
-                headers.append((b"connection", b"close"))
-            if self.chunked:
-                headers.append((b"transfer-encoding", b"chunked"))
-            connection.transport.write(_head(status, [(b"date", _date(int(time()))), *headers]))
-            return
-        body, more = b"" if method == "HEAD" else message["body"], message["more_body"]
-        framed = [b"%x\r\n" % len(body), body, b"\r\n"] if self.chunked and body else [body]
-        if self.chunked and not more:
-            framed.append(b"0\r\n\r\n")
-        connection.transport.write(b"".join(framed))
-        if not more:
-            self.over.set()
-            connection.next()
-
-
-def _head(status: int, headers: Headers) -> bytes:
-    lines = [b"HTTP/1.1 %d %s" % (status, _PHRASES.get(status, b"")), *(b"%s: %s" % header for header in headers)]
-    return b"\r\n".join([*lines, b"", b""])
-
-
-@lru_cache(maxsize=1)
-def _date(second: int) -> bytes:
-    return formatdate(second, usegmt=True).encode()
+    async def _write(self, data: bytes) -> None:
+        await self.connection.writable.wait()
+        if not self.connection.transport.is_closing():
+            self.connection.transport.write(data)

@@ -1,4 +1,4 @@
-"""Servers in the background: start, find by PID file, stop.
+"""Servers in the background: start, find by PID file, stop. Every OSError has one line for the user as its text.
 
 A server holds the lock on its PID file until its process ends, so a file that was left behind is never taken for a
 server, nor a new process for an old one with the same number.
@@ -22,13 +22,7 @@ with suppress(ImportError):  # Windows: every function that needs it raises an e
 
 PATIENCE = 10.0
 """Seconds that a server gets to end by itself."""
-MAX_PID_BYTES = 1000
-"""Number of bytes that are read to see whether a file is a PID file."""
 NO_POSIX = "servers in the background need a POSIX system; here there is only `mochi-stub run`"
-
-
-class Problem(OSError):
-    """The command cannot be carried out; the text is one line for the user."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +39,9 @@ def pid_file_of(port: int) -> Path:
 
 
 def running(path: Path) -> Running | None:
-    """Return the server with that PID file, or None. The file of a dead server is removed. Raises Problem."""
+    """Return the server with that PID file, or None. The file of a dead server is removed. Raises OSError."""
     if not path.exists():
         return None
-    _check_ours(path)
     descriptor = _lock(path)
     if descriptor is not None:
         os.close(descriptor)
@@ -57,17 +50,16 @@ def running(path: Path) -> Running | None:
     try:
         return Running(int(path.read_text()), _beside(path, ".url").read_text().strip())
     except (ValueError, FileNotFoundError):
-        raise Problem(f"{path} is in use, but is no PID file of mochi-stub") from None
+        raise OSError(f"{path} is in use, but is no PID file of mochi-stub") from None
 
 
 def start(arguments: Sequence[str], path: Path | None) -> str:
-    """Run `mochi-stub run` in the background and return the line that it prints when it answers. Raises Problem.
+    """Run `mochi-stub run` in the background and return the line that it prints when it answers. Raises OSError.
 
     The line comes through a pipe, which also ends when the process does. The log is written to a file.
     """
-    there = running(path) if path else None
-    if there:
-        raise Problem(f"already running on {there.url} (process {there.process})")
+    if path and (there := running(path)):
+        raise OSError(f"already running on {there.url} (process {there.process})")
     log = _log_beside(path or _runtime_folder() / f"starting-{os.getpid()}.pid")
     reader, writer = os.pipe()
     with log.open("wb") as written, os.fdopen(reader) as output:
@@ -85,7 +77,7 @@ def start(arguments: Sequence[str], path: Path | None) -> str:
         logged = log.read_text(errors="replace").strip().splitlines()
         if path is None:
             log.unlink()
-        raise Problem(logged[-1].removeprefix("mochi-stub: ") if logged else "ended before it answered")
+        raise OSError(logged[-1].removeprefix("mochi-stub: ") if logged else "ended before it answered")
     process.returncode = 0  # no ResourceWarning: the server outlives this process
     if path is None:
         log.rename(_log_beside(pid_file_of(int(line.rpartition(":")[2]))))
@@ -93,9 +85,9 @@ def start(arguments: Sequence[str], path: Path | None) -> str:
 
 
 def stop(path: Path) -> Running | None:
-    """End the server and return it when it is gone; None if there is none. Raises Problem."""
+    """End the server and return it when it is gone; None if there is none. Raises OSError."""
     if sys.platform == "win32":
-        raise Problem(NO_POSIX)
+        raise OSError(NO_POSIX)
     there = running(path)
     if there is None:
         return None
@@ -112,14 +104,13 @@ def stop(path: Path) -> Running | None:
 
 
 def claim(path: Path, url: str) -> None:
-    """Lock the PID file for this process and write the address beside it. Raises Problem."""
-    if path.exists():
-        _check_ours(path)
+    """Lock the PID file for this process and write the address beside it. Raises OSError."""
     descriptor = _lock(path)
     if descriptor is None:
-        raise Problem(f"{path} belongs to a server that runs")
+        raise OSError(f"{path} belongs to a server that runs")
     _beside(path, ".url").write_text(f"{url}\n")
     os.ftruncate(descriptor, 0)
+    os.lseek(descriptor, 0, os.SEEK_SET)
     os.write(descriptor, f"{os.getpid()}\n".encode())
 
 
@@ -130,10 +121,14 @@ def remove(path: Path) -> None:
 
 
 def _lock(path: Path) -> int | None:
-    """Return a descriptor that holds the lock, or None while another process holds it."""
+    """Return a descriptor that holds the lock, or None while another process holds it. Raises OSError."""
     if sys.platform == "win32":
-        raise Problem(NO_POSIX)
+        raise OSError(NO_POSIX)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    content = os.read(descriptor, 100).strip()
+    if content and not content.isdigit():
+        os.close(descriptor)
+        raise OSError(f"{path} is no PID file of mochi-stub")
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -142,16 +137,9 @@ def _lock(path: Path) -> int | None:
     return descriptor
 
 
-def _check_ours(path: Path) -> None:
-    with path.open("rb") as file:
-        content = file.read(MAX_PID_BYTES).strip()
-    if content and not content.isdigit():
-        raise Problem(f"{path} is no PID file of mochi-stub")
-
-
 def _runtime_folder() -> Path:
     if sys.platform == "win32":
-        raise Problem(NO_POSIX)
+        raise OSError(NO_POSIX)
     folder = Path(os.environ.get("XDG_RUNTIME_DIR") or gettempdir()) / f"mochi-stub-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.stat().st_uid != os.getuid():

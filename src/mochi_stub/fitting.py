@@ -1,17 +1,22 @@
-"""A prompt made to fit the context, as Ollama does it: silently, unless the request forbids it. Pure.
+"""Limits of a prompt and of its reply. Pure.
 
-Whole messages go from the front; the system messages and the last one stay. What the last one alone is too long for is
-cut out of its beginning, or refused.
+A prompt is made to fit the context, as Ollama does it: silently, unless the request forbids it. Whole messages go from
+the front; the system messages and the last one stay. What the last one alone is too long for is cut out of its
+beginning, or refused.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import inf
+from typing import Any
 
 import orjson
 
 from mochi_stub.catalogue import Model
 from mochi_stub.prompt import IMAGE_TOKENS, Message, Prompt, count_tokens, prompt_tokens, said, said_by
+from mochi_stub.reply import Content, Reasoning, Reply, Text, joined
 
 NUM_KEEP = 4
 TOO_LONG = (
@@ -90,3 +95,36 @@ def _cut(prompt: Prompt, chars_per_token: float, tokens: int, context: int, drop
     content = last.content[:start] + last.content[start + int(going * chars_per_token) :]
     shorter = replace(prompt, messages=(*earlier, replace(last, content=content)))
     return Fitted(shorter, min(tokens - going, context), dropped, truncated=True)
+
+
+def limited(reply: Reply, options: Mapping[str, Any], chars_per_token: float) -> Reply:
+    """Return the reply up to the first stop sequence or the limit, without anything behind it."""
+    stop, tokens = options.get("stop") or (), options.get("num_predict")
+    stops = [stop] if isinstance(stop, str) else [one for one in stop if one]
+    left = inf if tokens is None or tokens < 0 else int(tokens * chars_per_token)
+    if not stops and left == inf:
+        return reply
+    for index, part in enumerate(reply.parts):
+        if not isinstance(part, (Reasoning, Text)):
+            continue
+        text = joined(part.content)
+        at, found = min(((at, one) for one in stops if (at := text.find(one)) >= 0), default=(len(text), None))
+        if found is None and at <= left:
+            left -= at
+            continue
+        shortened = replace(part, content=_shortened(part.content, int(min(at, left))))
+        ended = replace(reply, parts=[*reply.parts[:index], shortened], frames=None)
+        return replace(ended, finish="stop", stop_sequence=found) if at <= left else replace(ended, finish="length")
+    return reply
+
+
+def _shortened(content: Content, length: int) -> Content:
+    if isinstance(content, str):
+        return content[:length]
+    pieces: list[str] = []
+    for piece in content:
+        pieces.append(piece[:length])
+        length -= len(piece)
+        if length <= 0:
+            break
+    return pieces

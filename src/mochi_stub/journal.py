@@ -8,13 +8,16 @@ import threading
 import time
 from base64 import b64decode
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote_plus
 
 import orjson
+
+if TYPE_CHECKING:
+    from mochi_stub.answer import Request
 
 Outcome = Literal["running", "finished", "cancelled", "failed"]
 
@@ -75,41 +78,42 @@ class Exchange:
     images: tuple[str, ...] = ()
 
 
+@dataclass
 class Record:
-    """An exchange in the making. Its request is parsed only when it is read."""
+    """An exchange in the making. Its request is parsed only when the journal is read."""
 
-    def __init__(self, method: str, path: str, data: bytes, query: bytes, headers: Sequence[tuple[bytes, bytes]]):
-        self.method, self.path, self.data, self.query, self.headers = method, path, data, query, headers
-        self.status = 0
-        self.outcome: Outcome = "running"
-        self.chunks = 0
-        self.noted: Mapping[str, Any] = {}
-        self.begun = time.monotonic()
-        self.duration: float | None = None
+    request: Request
+    status: int = 0
+    outcome: Outcome = "running"
+    chunks: int = 0
+    noted: dict[str, Any] = field(default_factory=dict)
+    begun: float = field(default_factory=time.monotonic)
+    duration: float | None = None
 
     def exchange(self) -> Exchange:
         """Return a snapshot."""
-        body, images = self._parsed
-        model = body.get("model") if isinstance(body, dict) else None
         return Exchange(
-            self.method,
-            self.path,
-            body,
-            self.status,
-            self.outcome,
-            self.chunks,
-            len(self.data),
-            query=masked_query(self.query),
-            headers=masked_headers(self.headers),
+            status=self.status,
+            outcome=self.outcome,
+            chunks=self.chunks,
             duration=time.monotonic() - self.begun if self.duration is None else self.duration,
-            images=images,
-            **{"model": model if isinstance(model, str) else "", **self.noted},
+            **{**self._asked, **self.noted},
         )
 
     @cached_property
-    def _parsed(self) -> tuple[Any, tuple[str, ...]]:
-        body = parsed_body(self.data)
-        return body, tuple(_digests(body))
+    def _asked(self) -> dict[str, Any]:
+        request, body = self.request, parsed_body(self.request.body)
+        model = body.get("model") if isinstance(body, dict) else None
+        return {
+            "method": request.method,
+            "path": request.path,
+            "body": body,
+            "size": len(request.body),
+            "model": model if isinstance(model, str) else "",
+            "query": masked_query(request.query_string),
+            "headers": masked_headers(request.raw_headers),
+            "images": tuple(_digests(body)),
+        }
 
 
 class Journal:
@@ -121,42 +125,33 @@ class Journal:
         self._changed = threading.Condition()
         self.running = 0
 
-    def open(
-        self,
-        method: str,
-        path: str,
-        data: bytes = b"",
-        query: bytes = b"",
-        headers: Sequence[tuple[bytes, bytes]] = (),
-    ) -> Record:
+    def open(self, request: Request) -> Record:
         """Begin an exchange."""
-        record = Record(method, path, data, query, headers)
-        if path.startswith(UNSEEN):
+        record = Record(request)
+        if request.path.startswith(UNSEEN):
             return record
         with self._changed:
             self.running += 1
             self._records.append(record)
-            self._bytes += len(data)
+            self._bytes += len(request.body)
             while len(self._records) > MAX_EXCHANGES or (self._bytes > MAX_BYTES and len(self._records) > 1):
-                self._bytes -= len(self._records.popleft().data)
+                self._bytes -= len(self._records.popleft().request.body)
             self._changed.notify_all()
         return record
 
-    def note(self, record: Record, facts: Mapping[str, Any]) -> None:
-        """Set fields of the exchange. Waiting threads see them with the next change."""
-        record.noted = {**record.noted, **facts}
-
-    def sent(self, record: Record, *, status: int | None = None, chunks: int = 0) -> None:
+    def update(self, record: Record, *, status: int = 0, chunks: int = 0, **noted: Any) -> None:
+        """Set the status and other fields of the exchange, and count chunks."""
         with self._changed:
-            record.status = record.status if status is None else status
+            record.status = status or record.status
             record.chunks += chunks
+            record.noted |= noted
             self._changed.notify_all()
 
     def close(self, record: Record, outcome: Outcome) -> None:
         with self._changed:
             record.outcome = outcome
             record.duration = time.monotonic() - record.begun
-            self.running -= not record.path.startswith(UNSEEN)
+            self.running -= not record.request.path.startswith(UNSEEN)
             self._changed.notify_all()
 
     def clear(self) -> None:

@@ -29,21 +29,13 @@ _FINISH: Mapping[str, Finish] = {
     **dict.fromkeys(("length", "max_tokens", "max_output_tokens", "MAX_TOKENS"), "length"),
     **dict.fromkeys(("content_filter", "refusal", "SAFETY", "PROHIBITED_CONTENT"), "content_filter"),
 }
-_USAGE: Mapping[str, tuple[tuple[str, ...], ...]] = {
-    "input": (("prompt_tokens",), ("input_tokens",), ("promptTokenCount",), ("prompt_eval_count",)),
-    "output": (("completion_tokens",), ("output_tokens",), ("candidatesTokenCount",), ("eval_count",)),
-    "reasoning": (
-        ("completion_tokens_details", "reasoning_tokens"),
-        ("output_tokens_details", "reasoning_tokens"),
-        ("thoughtsTokenCount",),
-    ),
-    "cache_read": (
-        ("prompt_tokens_details", "cached_tokens"),
-        ("input_tokens_details", "cached_tokens"),
-        ("cache_read_input_tokens",),
-        ("cachedContentTokenCount",),
-    ),
-    "cache_creation": (("cache_creation_input_tokens",),),
+_USAGE = {
+    "input": "prompt_tokens input_tokens promptTokenCount prompt_eval_count",
+    "output": "completion_tokens output_tokens candidatesTokenCount eval_count",
+    "reasoning": "completion_tokens_details.reasoning_tokens output_tokens_details.reasoning_tokens thoughtsTokenCount",
+    "cache_read": "prompt_tokens_details.cached_tokens input_tokens_details.cached_tokens "
+    "cache_read_input_tokens cachedContentTokenCount",
+    "cache_creation": "cache_creation_input_tokens",
 }
 """Where the token counts are in the usage of any provider."""
 _DELTAS: Mapping[Any, type[Reasoning] | type[Text]] = {
@@ -55,14 +47,14 @@ _DELTAS: Mapping[Any, type[Reasoning] | type[Text]] = {
 
 def translated(path: str, body: Any, at: Sequence[int], *, stream: bool) -> Reply:
     """Translate the body of a response; that of a stream is a list of objects, whose times `at` are nanoseconds."""
-    _, whole, chunk = next(reader for end, reader in _READERS.items() if path.endswith(end))
+    _, read = next(reader for end, reader in _READERS.items() if path.endswith(end))
     into = _Gathered()
     objects = body if isinstance(body, list) else [body]  # Gemini streams a list if no events are requested
     for now, one in zip(at if stream else [0] * len(objects), objects, strict=True):
         into.at = now
         error = get(one, "error")
         if error is None:
-            (chunk if stream else whole)(one, into)
+            read(one, into)
         else:
             into.fail(get(error, "message") or error)
     return into.reply() if stream else _spread(into.reply(), at[-1])
@@ -70,18 +62,16 @@ def translated(path: str, body: Any, at: Sequence[int], *, stream: bool) -> Repl
 
 def wire_of(path: str) -> str | None:
     """Return the wire of a path, or None if its responses are no replies of a model."""
-    return next((wire for end, (wire, *_) in _READERS.items() if path.rstrip("/").endswith(end)), None)
+    return next((wire for end, (wire, _) in _READERS.items() if path.rstrip("/").endswith(end)), None)
 
 
 def get(value: Any, *path: str | int) -> Any:
     """Return the value at the end of a path, or None if there is none."""
-    for step in path:
-        if isinstance(value, Mapping) and isinstance(step, str):
-            value = value.get(step)
-        elif isinstance(value, list) and isinstance(step, int) and step < len(value):
+    try:
+        for step in path:
             value = value[step]
-        else:
-            return None
+    except (LookupError, TypeError):
+        return None
     return value
 
 
@@ -91,13 +81,12 @@ def _spread(reply: Reply, duration: int) -> Reply:
         replace(part, content=joined(part.content)) if isinstance(part, (Reasoning, Text)) else part
         for part in reply.parts
     ]
-    whole = replace(reply, parts=parts, pace=Pace(characters_per_second=1) if duration else None)
     if not duration:
-        return whole
-    characters = planned_end(whole) / 1e9
-    if not characters:
+        return replace(reply, parts=parts, pace=None)
+    usual = planned_end(replace(reply, parts=parts, pace=Pace(characters_per_second=1)))
+    if not usual:
         return replace(reply, parts=[*parts, Pause(duration / 1e9)])
-    return replace(whole, pace=Pace(characters_per_second=characters / (duration / 1e9)))
+    return replace(reply, parts=parts, pace=Pace(characters_per_second=usual / duration))
 
 
 @dataclass
@@ -118,26 +107,26 @@ class _Call:
         return ToolCall(self.name, read if isinstance(read, Mapping) else {"_raw": self.fragments}, self.id)
 
 
+@dataclass
 class _Gathered:
     """The contents of a response in order. `at` is the time of the current object, in nanoseconds."""
 
-    def __init__(self) -> None:
-        self.at = 0
-        self.calls: dict[Any, _Call] = {}
-        self.usage: dict[str, int] = {}
-        self.durations = Durations()
-        self.finish: Finish = "stop"
-        self._parts: list[Part] = []
-        self._last = 0
+    at: int = 0
+    last: int = 0
+    parts: list[Part] = field(default_factory=list)
+    calls: dict[Any, _Call] = field(default_factory=dict)
+    finish: Finish = "stop"
+    usage: dict[str, int] = field(default_factory=dict)
+    durations: Durations = field(default_factory=Durations)
 
     def say(self, kind: type[Reasoning] | type[Text], text: Any) -> None:
         if isinstance(text, str) and text:
             self._wait()
-            self._parts.append(kind((text,)))
+            self.parts.append(kind((text,)))
 
     def fail(self, message: Any) -> None:
         self._wait()
-        self._parts.append(Failure(message if isinstance(message, str) else json.dumps(message)))
+        self.parts.append(Failure(message if isinstance(message, str) else json.dumps(message)))
 
     def call(self, index: Any, *, name: Any = None, id: Any = None, arguments: Any = None) -> None:
         """Add to the call with that index."""
@@ -153,25 +142,24 @@ class _Gathered:
         """Note why the reply ends, and its token counts, as far as they are known."""
         self.finish = _FINISH.get(reason, self.finish) if isinstance(reason, str) else self.finish
         for name, paths in _USAGE.items():
-            for path in paths:
-                if isinstance(count := get(usage, *path), int):
+            for path in paths.split():
+                if isinstance(count := get(usage, *path.split(".")), int):
                     self.usage[name] = count
 
     def reply(self) -> Reply:
         self._wait()
         calls = [ToolCalls([call.finished() for call in self.calls.values()])] if self.calls else []
         pace = Pace(characters_per_second=math.inf)
-        return Reply([*self._parts, *calls], self.finish, Usage(**self.usage), self.durations, pace=pace)
+        return Reply([*self.parts, *calls], self.finish, Usage(**self.usage), self.durations, pace=pace)
 
     def _wait(self) -> None:
-        if self.at > self._last:
-            self._parts.append(Pause((self.at - self._last) / 1e9))
-        self._last = self.at
+        if self.at > self.last:
+            self.parts.append(Pause((self.at - self.last) / 1e9))
+        self.last = self.at
 
 
 def _listed(value: Any, *path: str | int) -> list[Any]:
-    found = get(value, *path)
-    return found if isinstance(found, list) else []
+    return found if isinstance(found := get(value, *path), list) else []
 
 
 def _ollama(line: Any, into: _Gathered) -> None:
@@ -205,30 +193,27 @@ def _openai(body: Any, into: _Gathered) -> None:
 
 
 def _response(body: Any, into: _Gathered) -> None:
-    for item in _listed(body, "output"):
-        for summary in _listed(item, "summary"):
-            into.say(Reasoning, get(summary, "text"))
-        for content in _listed(item, "content"):
-            kind = Reasoning if get(content, "type") == "reasoning_text" else Text
-            into.say(kind, get(content, "text") or get(content, "refusal"))
-        _response_call(item, into)
-    into.end(get(body, "incomplete_details", "reason"), get(body, "usage"))
-
-
-def _response_event(event: Any, into: _Gathered) -> None:
-    """Read an event of a streamed response; contents are in the deltas, the rest is at the end."""
-    kind = get(event, "type")
-    if kind == "response.function_call_arguments.delta":
-        into.call(get(event, "item_id"), arguments=get(event, "delta"))
+    """Read a whole response, or an event of a stream, whose contents are in the deltas."""
+    kind, whole = get(body, "type"), get(body, "response")
+    if kind is None:
+        for item in _listed(body, "output"):
+            for summary in _listed(item, "summary"):
+                into.say(Reasoning, get(summary, "text"))
+            for content in _listed(item, "content"):
+                said = Reasoning if get(content, "type") == "reasoning_text" else Text
+                into.say(said, get(content, "text") or get(content, "refusal"))
+            _response_call(item, into)
+        into.end(get(body, "incomplete_details", "reason"), get(body, "usage"))
+    elif kind == "response.function_call_arguments.delta":
+        into.call(get(body, "item_id"), arguments=get(body, "delta"))
     elif kind == "response.output_item.added":
-        _response_call(get(event, "item"), into)
+        _response_call(get(body, "item"), into)
     elif kind in ("response.completed", "response.incomplete"):
-        into.end(get(event, "response", "incomplete_details", "reason"), get(event, "response", "usage"))
+        into.end(get(whole, "incomplete_details", "reason"), get(whole, "usage"))
     elif kind in ("error", "response.failed"):
-        message = get(event, "message") or get(event, "response", "error", "message")
-        into.fail(message or "the response failed")
+        into.fail(get(body, "message") or get(whole, "error", "message") or "the response failed")
     elif isinstance(kind, str) and kind in _DELTAS:
-        into.say(_DELTAS[kind], get(event, "delta"))
+        into.say(_DELTAS[kind], get(body, "delta"))
 
 
 def _response_call(item: Any, into: _Gathered) -> None:
@@ -266,15 +251,14 @@ def _gemini(body: Any, into: _Gathered) -> None:
         into.usage["output"] += thought
 
 
-_Read = Callable[[Any, _Gathered], None]
-_READERS: Mapping[str, tuple[str, _Read, _Read]] = {
-    "/api/chat": ("ollama.chat", _ollama, _ollama),
-    "/api/generate": ("ollama.generate", _ollama, _ollama),
-    "/chat/completions": ("openai.chat", _openai, _openai),
-    "/completions": ("openai.completions", _openai, _openai),
-    "/responses": ("openai.responses", _response, _response_event),
-    "/messages": ("anthropic", _anthropic, _anthropic),
-    ":generateContent": ("gemini", _gemini, _gemini),
-    ":streamGenerateContent": ("gemini", _gemini, _gemini),
+_READERS: Mapping[str, tuple[str, Callable[[Any, _Gathered], None]]] = {
+    "/api/chat": ("ollama.chat", _ollama),
+    "/api/generate": ("ollama.generate", _ollama),
+    "/chat/completions": ("openai.chat", _openai),
+    "/completions": ("openai.completions", _openai),
+    "/responses": ("openai.responses", _response),
+    "/messages": ("anthropic", _anthropic),
+    ":generateContent": ("gemini", _gemini),
+    ":streamGenerateContent": ("gemini", _gemini),
 }
-"""The end of a path, the name of its wire, and the readers of a whole body and of an object of a stream."""
+"""The end of a path, the name of its wire, and the reader of a whole body or of an object of a stream."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import logging
 import ssl
+from dataclasses import dataclass
 from datetime import datetime, timezone
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -19,8 +20,9 @@ import httpx
 import yaml
 
 from mochi_stub.answer import Request
-from mochi_stub.app import OPEN_CORS, Application, Conversation, Gone, Receive, Scope, Send, read_body, watched
-from mochi_stub.journal import Journal, masked_headers, masked_query, parsed_body
+from mochi_stub.app import OPEN_CORS, Conversation
+from mochi_stub.connection import Application, ResponseWriter
+from mochi_stub.journal import Journal, Record, masked_headers, masked_query, parsed_body
 from mochi_stub.recordings import OWN, PREFIX, asked, read_recording
 from mochi_stub.reply import Failure
 from mochi_stub.wires import failure_answer
@@ -28,11 +30,12 @@ from mochi_stub.wires import failure_answer
 logger = logging.getLogger("mochi_stub")
 
 REPLAYING = "# mochi-stub run --config {} answers with what is recorded here.\nrecordings: .\n"
-UNREACHABLE = 502
 _HOP = {
-    *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "transfer-encoding"),
-    *("upgrade", "host", "content-length", "content-encoding", "accept-encoding", "date", "server"),
+    *(b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"te", b"trailer", b"upgrade"),
+    *(b"transfer-encoding", b"host", b"content-length", b"content-encoding", b"accept-encoding", b"date", b"server"),
 }
+_trusted = cache(ssl.create_default_context)
+"""One context for all requests, because making one takes longer than most requests."""
 _DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
@@ -48,96 +51,77 @@ def record(upstream: str, folder: Path) -> Recorder:
     return Recorder(upstream.rstrip("/"), folder)
 
 
+@dataclass(frozen=True)
 class Recorder:
-    """The server that is recorded, and the folder of the recordings. `shown` is its URL without a password."""
+    """The server that is recorded, and the folder of the recordings."""
 
-    def __init__(self, upstream: str, folder: Path) -> None:
-        self.upstream = upstream
-        self.folder = folder
-        self.shown = str(httpx.URL(upstream).copy_with(userinfo=b"")).rstrip("/")
+    upstream: str
+    folder: Path
+
+    @property
+    def shown(self) -> str:
+        """The URL of the server without a password."""
+        return str(httpx.URL(self.upstream).copy_with(userinfo=b"")).rstrip("/")
 
     def app(self, journal: Journal, own: Application) -> Application:
         """Return the application that records; `own` answers requests about the stub itself."""
 
-        async def recording(scope: Scope, receive: Receive, send: Send) -> None:
-            if scope["path"].startswith(OWN) or scope["method"] == "OPTIONS":
-                return await own(scope, receive, send)
-            body = await read_body(receive)
-            if body is not None:
-                request = Request.of(scope, body)
-                await _Exchange(self, journal, request, scope["raw_path"].decode("latin-1")).run(scope, receive, send)
-            return None
+        async def recording(writer: ResponseWriter) -> None:
+            request = writer.request
+            if request.path.startswith(OWN) or request.method == "OPTIONS":
+                return await own(writer)
+            record = journal.open(request)
+            try:
+                await self._pass_on(writer, record, journal)
+            except httpx.HTTPError as error:
+                if record.status:
+                    logger.error("%s broke off: %s", self.shown, error)
+                    journal.close(record, "failed")
+                    raise
+                failure = Failure(f"{self.shown} cannot be reached: {error}", 502)
+                await Conversation(writer, record, journal).hold(failure_answer(request, failure))
+            finally:
+                if record.outcome == "running":
+                    journal.close(record, "cancelled")
 
         return recording
 
-
-class _Exchange:
-    """One request that is passed on."""
-
-    def __init__(self, recorder: Recorder, journal: Journal, request: Request, raw_path: str) -> None:
-        self.recorder = recorder
-        self.journal = journal
-        self.request = request
-        self.record = journal.open(
-            request.method, request.path, request.body, request.query_string, request.raw_headers
-        )
-        self.path = raw_path.removeprefix(PREFIX) if raw_path.startswith(f"{PREFIX}/") else raw_path
-        self.query = request.query_string.decode("latin-1")
-
-    async def run(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await watched(self._passed_on(send), receive)
-        except Gone:
-            pass
-        except httpx.HTTPError as error:
-            if self.record.status:
-                logger.error("%s broke off: %s", self.recorder.shown, error)
-                self.journal.close(self.record, "failed")
-                raise
-            failure = Failure(f"{self.recorder.shown} cannot be reached: {error}", UNREACHABLE)
-            conversation = Conversation(scope, receive, send, record=self.record, journal=self.journal)
-            await conversation.hold(failure_answer(self.request, failure))
-        finally:
-            if self.record.outcome == "running":
-                self.journal.close(self.record, "cancelled")
-
-    async def _passed_on(self, send: Send) -> None:
-        url = self.recorder.upstream + self.path + (f"?{self.query}" if self.query else "")
-        headers = [(name, value) for name, value in self.request.raw_headers if name.decode("latin-1") not in _HOP]
+    async def _pass_on(self, writer: ResponseWriter, record: Record, journal: Journal) -> None:
+        request = writer.request
+        url = self.upstream + _target(request)
+        headers = [(name, value) for name, value in request.raw_headers if name not in _HOP]
         headers.append((b"accept-encoding", b"identity"))
         moment, start = datetime.now(timezone.utc), monotonic()  # Ollama sends its headers with the first token
         async with (
             httpx.AsyncClient(timeout=None, verify=_trusted()) as client,  # noqa: S113 - models take their time
-            client.stream(self.request.method, url, headers=headers, content=self.request.body) as response,
+            client.stream(request.method, url, headers=headers, content=request.body) as response,
         ):
-            kept = [
-                (name.lower(), value)
-                for name, value in response.headers.raw
-                if name.decode("latin-1").lower() not in _HOP
-            ]
+            kept = [(name.lower(), value) for name, value in response.headers.raw if name.lower() not in _HOP]
             kept += OPEN_CORS if "access-control-allow-origin" not in response.headers else ()
-            self.journal.sent(self.record, status=response.status_code)
-            await send({"type": "http.response.start", "status": response.status_code, "headers": kept})
+            journal.update(record, status=response.status_code)
+            await writer.start(response.status_code, kept)
             received = Received(response.headers.get("content-type", ""))
             async for data in response.aiter_bytes():
-                self.journal.sent(self.record, chunks=received.add(data, monotonic() - start))
-                await send({"type": "http.response.body", "body": data, "more_body": True})
-            self._write(response, received, moment, monotonic() - start)
-            self.journal.close(self.record, "finished" if response.status_code < 400 else "failed")
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+                journal.update(record, chunks=received.add(data, monotonic() - start))
+                await writer.write(data)
+            self._write(request, response, received, moment, monotonic() - start)
+            journal.close(record, "finished" if response.status_code < 400 else "failed")
+            await writer.write(b"", last=True)
 
-    def _write(self, response: httpx.Response, received: Received, moment: datetime, seconds: float) -> None:
+    def _write(
+        self, request: Request, response: httpx.Response, received: Received, moment: datetime, seconds: float
+    ) -> None:
         """Write the file atomically. A failure is logged and does not concern the client."""
         body, at = received.finished(seconds)
-        url, request = self.recorder.shown + self.path, self.request
+        path, question, query = _target(request).partition("?")
         sent = parsed_body(request.body)
         recording = {
             "timestamp": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "duration_ms": round(seconds * 1000, 3),
             "request": {
                 "method": request.method,
-                "url": f"{url}?{masked_query(request.query_string)}" if self.query else url,
-                **({"path": self.path} if httpx.URL(self.recorder.upstream).path.strip("/") else {}),
+                "url": self.shown + path + question + masked_query(request.query_string),
+                **({"path": path} if httpx.URL(self.upstream).path.strip("/") else {}),
                 "headers": masked_headers(request.raw_headers),
                 **({"body": request.body.decode(errors="replace") if sent is None else sent} if request.body else {}),
             },
@@ -149,9 +133,9 @@ class _Exchange:
                 **({"at_ms": at} if received.streams else {}),
             },
         }
-        wanted = asked(request.method, request.path, self.query, request.body)
+        wanted = asked(request.method, request.path, query, request.body)
         name = f"{'-'.join(filter(None, wanted.path.replace(':', '/').split('/')))[:80] or 'root'}-{wanted.stamp}.yaml"
-        file = self.recorder.folder / name
+        file = self.folder / name
         try:
             data = yaml.dump(recording, Dumper=_DUMPER, sort_keys=False, allow_unicode=True, width=120).encode()
             fresh = file.with_suffix(".tmp")
@@ -160,7 +144,14 @@ class _Exchange:
             if read_recording(file, data).asked.stamp != wanted.stamp:
                 logger.error("%s would not be found by its own request", file)
         except (OSError, ValueError, yaml.YAMLError) as error:
-            logger.error("%s %s could not be recorded: %s", request.method, self.path, error)
+            logger.error("%s %s could not be recorded: %s", request.method, path, error)
+
+
+def _target(request: Request) -> str:
+    """Return the path and the query, as they were sent, without the prefix of the stub."""
+    path = request.raw_path.decode("latin-1")
+    path = path.removeprefix(PREFIX) if path.startswith(f"{PREFIX}/") else path
+    return path + (f"?{request.query_string.decode('latin-1')}" if request.query_string else "")
 
 
 class Received:
@@ -205,26 +196,14 @@ class Received:
 
 
 def _read(data: bytes) -> Any:
-    """Return a JSON object, list or number as it is, and anything else as text; None for no data."""
+    """Return a JSON object, list or number as it is, and anything else as text; None for no data.
+
+    Lone surrogates, which no file can contain, are replaced; models whose output is cut off send them.
+    """
     try:
         value = json.loads(data) if data else None
+        if value is not None and not isinstance(value, str):
+            return json.loads(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
     except (ValueError, RecursionError):
-        value = None
-    if value is None or isinstance(value, str):
-        return data.decode(errors="replace") if data else None
-    return _writable(value) if b"\\u" in data else value
-
-
-def _writable(value: Any) -> Any:
-    """Replace lone surrogates, which no file can contain; models whose output is cut off send them."""
-    if isinstance(value, str):
-        return value.encode(errors="replace").decode()
-    if isinstance(value, dict):
-        return {_writable(name): _writable(one) for name, one in value.items()}
-    return [_writable(one) for one in value] if isinstance(value, list) else value
-
-
-@lru_cache(maxsize=1)
-def _trusted() -> ssl.SSLContext:
-    """Return one context for all requests, because making one takes longer than most requests."""
-    return ssl.create_default_context()
+        pass
+    return data.decode(errors="replace") if data else None

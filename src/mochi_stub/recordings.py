@@ -1,10 +1,5 @@
 """Recorded files: one request and its response, as they went over the wire.
 
-    timestamp: '2026-01-14T17:43:13.913Z'
-    duration_ms: 4560
-    request: {method: POST, url: https://api.openai.com/v1/chat/completions, headers: {...}, body: {...}}
-    response: {status: 200, headers: {...}, body: [...], is_streaming: true}
-
 The body of a stream is the list of its objects, `done: true` stands for OpenAI's `[DONE]`. `response.at_ms` may say
 when each of them came, in milliseconds after the request; else they are spread over `duration_ms`.
 """
@@ -38,8 +33,8 @@ OWN = ("/health", "/stub/")
 """Requests about the stub itself are neither recorded nor replayed."""
 _STREAMED = re.compile(r"/(chat|generate|completions|responses|messages)$")
 _NOT_REPLAYED = {
-    *("content-length", "content-type", "content-encoding", "transfer-encoding", "connection", "keep-alive", "date"),
-    *("server", "set-cookie", "access-control-allow-origin", "vary", "alt-svc"),
+    *(b"content-length", b"content-type", b"content-encoding", b"transfer-encoding", b"connection", b"keep-alive"),
+    *(b"date", b"server", b"set-cookie", b"access-control-allow-origin", b"vary", b"alt-svc"),
 }
 
 
@@ -58,10 +53,6 @@ class Asked:
         """The hash of the request."""
         text = json.dumps([self.method, self.path, self.query, self.body, self.stream], sort_keys=True)
         return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:16]
-
-    @property
-    def in_other_mode(self) -> Asked:
-        return replace(self, stream=not self.stream)
 
     @property
     def model(self) -> str:
@@ -129,18 +120,11 @@ class Recording:
     def frames(self) -> Frames:
         """The recorded bytes, except for white space between JSON values."""
         wire = wire_of(self.path) or self.asked_path or self.path
-        kept = {name: value for name, value in self.headers.items() if name not in _NOT_REPLAYED}
-        return Frames(
-            wire,
-            self.stream,
-            tuple(_frame(wire, one) for one in self.body) if self.stream else (_body(wire, self.body),),
-            self.at,
-            self.status,
-            (self.headers.get("content-type") or self._content_type(wire)).encode("latin-1", "replace"),
-            tuple(
-                (name.encode("latin-1", "replace"), text.encode("latin-1", "replace")) for name, text in kept.items()
-            ),
-        )
+        frames = [_frame(wire, one) for one in self.body] if self.stream else [_body(wire, self.body)]
+        kind = self.headers.get("content-type") or self._content_type(wire)
+        kept = [(name.encode(), text.encode("latin-1")) for name, text in self.headers.items()]
+        headers = tuple(header for header in kept if header[0] not in _NOT_REPLAYED)
+        return Frames(wire, self.stream, tuple(frames), self.at, self.status, kind.encode("latin-1"), headers)
 
     def _failure(self) -> Failure:
         error = get(self.body, "error")
@@ -189,11 +173,7 @@ def read_recording(path: Path, data: bytes) -> Recording:
     """Read the bytes of a recorded file. Raises ConfigError."""
     item = parse(data, str(path))
     entries = item.mapping("a recorded exchange: a mapping with request and response")
-    request, response = _section(entries, item, "request"), _section(entries, item, "response")
-    if "url" not in request:
-        raise entries["request"].error("a url in request")
-    if "body" not in response:
-        raise entries["response"].error("a body in response")
+    request, response = _section(entries, item, "request", "url"), _section(entries, item, "response", "body")
     asked_body = request["body"].plain() if "body" in request else None
     if "is_streaming" in response:
         stream = response["is_streaming"].flag()
@@ -224,10 +204,13 @@ def _url(item: Item) -> str:
     return url
 
 
-def _section(entries: Mapping[str, Item], item: Item, name: str) -> Mapping[str, Item]:
+def _section(entries: Mapping[str, Item], item: Item, name: str, required: str) -> Mapping[str, Item]:
     if name not in entries:
         raise item.error(f"a {name} in the recorded exchange")
-    return entries[name].mapping(f"{name} as a mapping")
+    section = entries[name].mapping(f"{name} as a mapping")
+    if required not in section:
+        raise entries[name].error(f"a {required} in {name}")
+    return section
 
 
 def _times(entries: Mapping[str, Item], response: Mapping[str, Item], objects: int) -> tuple[int, ...]:
@@ -240,12 +223,11 @@ def _times(entries: Mapping[str, Item], response: Mapping[str, Item], objects: i
     return tuple(round(one.number(0) * MILLISECOND) for one in given)
 
 
-def _dumps(wire: str, value: Any) -> str:
-    return gojson.dumps(value) if wire.startswith(("ollama", "/api", "/ollama")) else jsontext.dumps(value)
-
-
 def _body(wire: str, body: Any) -> bytes:
-    return b"" if body is None else (body if isinstance(body, str) else _dumps(wire, body)).encode()
+    if body is None or isinstance(body, str):
+        return (body or "").encode()
+    dumps = gojson.dumps if wire.startswith(("ollama", "/api", "/ollama")) else jsontext.dumps
+    return dumps(body).encode()
 
 
 def _frame(wire: str, one: Any) -> bytes:

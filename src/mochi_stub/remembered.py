@@ -1,4 +1,7 @@
-"""Cache of replies that are sent at once, for as long as the models and their configuration stay the same."""
+"""Cache of replies: the same request gets the same bytes, so they need not be made twice.
+
+It has only replies that are sent at once, and only as long as the models and their configuration stay the same.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,6 @@ MAX_BYTES_IN_ALL = 8 * 1024 * 1024
 OVERHEAD = 1024
 """Bytes that an entry takes besides its request and reply."""
 
-State = Callable[[], "tuple[object, int] | None"]
-"""Return an object on which replies depend and the number of its changes, None if replies may change at any time."""
-
 
 @dataclass(frozen=True)
 class Said:
@@ -28,9 +28,13 @@ class Said:
 
 
 class Remembered:
-    """Replies, and the places on models that they need, by request. Used from the event loop only."""
+    """Replies, and the places on models that they need, by request. Used from the event loop only.
 
-    def __init__(self, state: State) -> None:
+    `state` returns what replies depend on: an object, compared by identity, and the number of its changes. It returns
+    None if replies may change at any time; then nothing is cached.
+    """
+
+    def __init__(self, state: Callable[[], tuple[object, int] | None]) -> None:
         self._state = state
         self._of: tuple[object, int] = (None, 0)
         self.known: dict[Hashable, Said | Scheduled] = {}
@@ -55,23 +59,23 @@ class Remembered:
 
 @dataclass(frozen=True)
 class Memory:
-    """The entries of one request; `facts` are how its model is loaded, on which the reply depends."""
+    """The entries of one request, which is `size` long; `facts` are how its model is loaded."""
 
-    cache: Remembered
-    known: Mapping[Hashable, Said | Scheduled]
-    request: tuple[Hashable, ...]
+    remembered: Remembered
+    known: dict[Hashable, Said | Scheduled]
+    key: tuple[Hashable, ...]
     size: int
 
     def recall(self, *facts: Hashable) -> Said | Scheduled | None:
-        return self.known.get((*self.request, *facts))
+        return self.known.get((*self.key, *facts))
 
-    def keep(self, known: Said | Scheduled, *facts: Hashable) -> None:
+    def keep(self, entry: Said | Scheduled, *facts: Hashable) -> None:
         """Add an entry if it is short. If the cache is full, it is emptied first."""
-        cache, key = self.cache, (*self.request, *facts)
-        size = self.size + (len(known.answer.body) if isinstance(known, Said) else 0)
-        if self.known is not cache.known or size > MAX_BYTES or key in self.known:
+        remembered, key = self.remembered, (*self.key, *facts)
+        size = self.size + (len(entry.answer.body) if isinstance(entry, Said) else 0)
+        if self.known is not remembered.known or size > MAX_BYTES or key in self.known:
             return
-        if cache.size + size > MAX_BYTES_IN_ALL:
-            cache.clear()
-        cache.size += size
-        cache.known[key] = known
+        if remembered.size + size > MAX_BYTES_IN_ALL:
+            remembered.clear()
+        remembered.size += size
+        remembered.known[key] = entry

@@ -1,75 +1,62 @@
-"""Replay of recordings: a recorded request gets its recorded response.
-
-A request in the other mode (streamed or not) gets the recorded reply, translated. A request that was not recorded is
-refused with what distinguishes it from the nearest recording, unless the configuration has models to answer it.
-"""
+"""Replay of recordings: a recorded request gets its recorded response."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import lru_cache
-from types import MappingProxyType
 from typing import Any
 
-from mochi_stub.answer import Answer, Generation, Request, Result, Routes, Stub
-from mochi_stub.catalogue import Model
+from mochi_stub.answer import Answer, Generation, Request, Result, Stub
 from mochi_stub.chunks import Piece
 from mochi_stub.config import Config
 from mochi_stub.library import Library
 from mochi_stub.reading import declared
 from mochi_stub.recorded import wire_of
-from mochi_stub.recordings import OWN, Asked, asked, recordings_below
+from mochi_stub.recordings import OWN, Asked, Recording, asked, recordings_below
 from mochi_stub.reply import Failure, Frames, Pace, Part, Pause, Reply, Text
 from mochi_stub.wires import failure_answer, route
 
-NOT_RECORDED = 404
 MAX_SHOWN = 5
 _EMBEDDING = ("/embed", "/embeddings", ":embedContent", ":batchEmbedContents")
 
 
-class Replay:
-    """The recordings in the folder of a configuration; None for a request means that the models answer it."""
+def replayed(config: Config | None, stub: Stub, request: Request) -> Result | None:
+    """Return the recorded response to a request, or a refusal; None if the models of the configuration answer it.
 
-    def __init__(self, config: Callable[[], Config | None], routes: Routes) -> None:
-        self.config = config
-        self.routes = routes
-
-    def __call__(self, stub: Stub, request: Request) -> Result | None:
-        config = self.config()
-        if config is None or config.recordings is None or request.path.startswith(OWN):
-            return None
-        wanted = asked(request.method, request.path, request.query_string.decode("latin-1"), request.body)
-        known, problems = recordings_below(config.recordings, config.path)
-        for one in known:
-            if one.asked.stamp == wanted.stamp:
-                return _played(one.frames, Reply(rule=f"recording {one.file.name}"))
-        for one in known:
-            if one.asked.stamp == wanted.in_other_mode.stamp:
-                reply = replace(one.reply, rule=f"recording {one.file.name}, in the other mode")
-                return self._translated(stub, request, wanted, reply)
-        if config.models:
-            return None
-        message = "; ".join([nearest(wanted, [(one.file.name, one.asked) for one in known]), *problems])
-        return self._translated(stub, request, wanted, Reply([Failure(message, NOT_RECORDED)], rule="no recording"))
-
-    def _translated(self, stub: Stub, request: Request, wanted: Asked, reply: Reply) -> Result:
-        """Return the reply in the form of the requested wire, from a model that can do everything."""
-        if wire_of(request.path) is None and not request.path.endswith(_EMBEDDING):
-            failure = next(part for part in reply.parts if isinstance(part, Failure))
-            return failure_answer(request, failure)
-        library = Library([_model(wanted.model)])
-        handler = route(self.routes, request)
-        one = replace(stub, library=library, resolve=lambda _: replace(reply, unasked=True))
-        return handler if isinstance(handler, Answer) else handler(one, request)
+    A request in the other mode (streamed or not) gets the recorded reply, translated.
+    """
+    if config is None or config.recordings is None or request.path.startswith(OWN):
+        return None
+    wanted = asked(request.method, request.path, request.query_string.decode("latin-1"), request.body)
+    other = replace(wanted, stream=not wanted.stream)
+    known, problems = recordings_below(config.recordings, config.path)
+    for one in known:
+        if one.asked.stamp == wanted.stamp:
+            return _played(one.frames, Reply(rule=f"recording {one.file.name}"), {})
+    for one in known:
+        if one.asked.stamp == other.stamp:
+            reply = replace(one.reply, rule=f"recording {one.file.name}, in the other mode")
+            return _translated(stub, request, wanted, reply)
+    if config.models:
+        return None
+    message = "; ".join([nearest(wanted, known), *problems])
+    return _translated(stub, request, wanted, Reply([Failure(message, 404)], rule="no recording"))
 
 
-def nearest(wanted: Asked, known: Iterable[tuple[str, Asked]]) -> str:
+def _translated(stub: Stub, request: Request, wanted: Asked, reply: Reply) -> Result:
+    """Return the reply in the form of the requested wire, from a model that can do everything."""
+    if wire_of(request.path) is None and not request.path.endswith(_EMBEDDING):
+        return failure_answer(request, next(part for part in reply.parts if isinstance(part, Failure)))
+    library = Library([declared(wanted.model or "recorded", {}, 0)])
+    return route(replace(stub, library=library, resolve=lambda _: replace(reply, unasked=True)), request)
+
+
+def nearest(wanted: Asked, known: Iterable[Recording]) -> str:
     """Describe the differences between the request and the most similar recording."""
     compared = [
-        (one.path != wanted.path, len(found := _differences(one, wanted)), name, found)
-        for name, one in known
+        (one.asked.path != wanted.path, len(found := _differences(one.asked, wanted)), one.file.name, found)
+        for one in known
         if one.method == wanted.method
     ]
     if not compared:
@@ -83,45 +70,40 @@ def nearest(wanted: Asked, known: Iterable[tuple[str, Asked]]) -> str:
 def _differences(recorded: Asked, wanted: Asked) -> list[str]:
     before, after = _places(recorded), _places(wanted)
     return [
-        f"{place}: recorded {_shown(place, before)}, asked {_shown(place, after)}"
+        f"{place}: recorded {before.get(place, 'nothing'):.100}, asked {after.get(place, 'nothing'):.100}"
         for place in before | after
-        if place not in before or place not in after or before[place] != after[place]
+        if before.get(place) != after.get(place)
     ]
 
 
-def _places(request: Asked) -> dict[str, Any]:
-    query = {f"query {name}": value for name, value in request.query}
-    return {"path": request.path, **query, **_leaves(request.body), "stream": request.stream}
+def _places(request: Asked) -> dict[str, str]:
+    query = {f"query {name}": repr(value) for name, value in request.query}
+    return {"path": repr(request.path), **query, **_leaves(request.body), "stream": repr(request.stream)}
 
 
-def _leaves(value: Any, place: str = "") -> dict[str, Any]:
-    """Return every scalar by its place, like `messages[0].content`."""
+def _leaves(value: Any, place: str = "") -> dict[str, str]:
+    """Return every scalar as text by its place, like `messages[0].content`."""
     if isinstance(value, Mapping) and value:
         items = [(f"{place}.{key}" if place else str(key), item) for key, item in value.items()]
     elif isinstance(value, list) and value:
         items = [(f"{place}[{index}]", item) for index, item in enumerate(value)]
     else:
-        return {place or "body": value}
+        return {place or "body": repr(value)}
     return {where: leaf for name, item in items for where, leaf in _leaves(item, name).items()}
 
 
-def _shown(place: str, places: Mapping[str, Any]) -> str:
-    text = repr(places[place]) if place in places else "nothing"
-    return text if len(text) <= 100 else f"{text[:97]}..."
-
-
-def verbatim(generation: Generation, path: str, query: bytes) -> Generation:
-    """Return the generation, with its recorded bytes if they fit the request at `path`."""
+def verbatim(generation: Generation, request: Request) -> Generation:
+    """Return the generation, with its recorded bytes if they fit the request."""
     frames = generation.reply.frames
-    if frames is None or frames.stream is not generation.stream or frames.wire != wire_of(path):
+    if frames is None or frames.stream is not generation.stream or frames.wire != wire_of(request.path):
         return generation
-    listed = b"alt=sse" not in query if frames.stream else frames.frames[0].startswith(b"[")
+    listed = b"alt=sse" not in request.query_string if frames.stream else frames.frames[0].startswith(b"[")
     if frames.wire == "gemini" and listed:  # a list on one side, events on the other
         return generation
     return _played(frames, generation.reply, generation.noted)
 
 
-def _played(frames: Frames, reply: Reply, noted: Mapping[str, Any] = MappingProxyType({})) -> Generation:
+def _played(frames: Frames, reply: Reply, noted: Mapping[str, Any]) -> Generation:
     """Return a generation that sends the frames at their times."""
     parts: list[Part] = []
     before = 0
@@ -157,8 +139,3 @@ class FrameEncoder:
     def whole(self) -> Answer:
         frames = self.frames
         return Answer(frames.status, b"".join(frames.frames), frames.content_type, frames.headers)
-
-
-@lru_cache(maxsize=256)
-def _model(name: str) -> Model:
-    return declared(name or "recorded", {}, 0)

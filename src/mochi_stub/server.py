@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -18,15 +18,13 @@ from mochi_stub.catalogue import DEFAULT_MODELS, Model
 from mochi_stub.config import Config, packaged
 from mochi_stub.connection import Application, Connection
 from mochi_stub.journal import Exchange, Journal
-from mochi_stub.library import Library
-from mochi_stub.live import ConfiguredLibrary, LiveConfig
+from mochi_stub.library import Library, live_config
 from mochi_stub.prompt import Prompt
 from mochi_stub.remembered import Remembered
-from mochi_stub.replay import Replay
+from mochi_stub.replay import replayed
 from mochi_stub.reply import Reply
 from mochi_stub.resolve import resolver
 from mochi_stub.scheduler import Machine, Scheduler
-from mochi_stub.wires import ROUTES
 
 loops: ModuleType
 try:
@@ -70,15 +68,19 @@ class StubServer:
         self.host = host
         self.port = port
         self._fall_back = fall_back_to_free_port
-        self._models = models
-        self._live = None if config is None else LiveConfig(config)
+        self._config: Callable[[], Config | None] = lambda: None
+        if config is not None:
+            self._config = live_config(config)
+        elif models is None:
+            models, self._config = DEFAULT_MODELS, packaged
+        self._models = models or ()
         self._script = resolve
         self._seed = seed
         self._speed = speed
         self._record = record
         self.machine = machine or Machine()
         self._journal = Journal()
-        self._service: _Service | None = None
+        self._thread: threading.Thread | None = None
 
     @property
     def url(self) -> str:
@@ -88,20 +90,28 @@ class StubServer:
 
     def start(self) -> StubServer:
         """Bind the socket and return when the server answers. Raises OSError if the port is taken."""
-        bound = self._bind()
+        try:
+            bound = _bound(self.host, self.port)
+        except OSError:
+            if not self._fall_back:
+                raise
+            bound = _bound(self.host, 0)
         self.port = bound.getsockname()[1]
-        self._service = _Service(self._app(), bound)
-        self._service.start()
-        self._service.running.wait()
+        self._loop: asyncio.AbstractEventLoop = loops.new_event_loop()
+        self._grace: asyncio.Future[float] = self._loop.create_future()
+        running = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(bound, running), name="mochi-stub", daemon=True)
+        self._thread.start()
+        running.wait()
         return self
 
     def stop(self, grace: float = 0.0) -> None:
         """Close all connections and wait until the server has ended. Open streams have `grace` seconds to complete."""
-        if self._service is not None:
-            if self._service.is_alive():
-                self._service.leave(grace)
-            self._service.join()
-        self._service = None
+        if self._thread is not None:
+            if self._thread.is_alive():
+                self._loop.call_soon_threadsafe(self._grace.set_result, grace)
+            self._thread.join()
+        self._thread = None
 
     def __enter__(self) -> StubServer:
         return self.start()
@@ -121,104 +131,82 @@ class StubServer:
         """Empty the journal, so that a test that shares the stub sees only its own requests."""
         self._journal.clear()
 
-    def _configuration(self) -> Config | None:
-        if self._live is not None:
-            return self._live.current
-        return packaged() if self._models is None else None
-
-    def _library(self) -> Library:
-        if self._live is not None:
-            return ConfiguredLibrary(self._live, self._models or ())
-        return Library((*DEFAULT_MODELS, *packaged().models) if self._models is None else self._models)
-
-    def _state(self, library: Library) -> tuple[object, int] | None:
-        """Return what replies depend on; None if equal requests may get different replies, or replies that wait."""
-        if self._speed or self._script is not None:
-            return None
-        config = self._configuration()
-        return None if config is not None and not config.is_whole else (config, library.changes)
-
-    async def _load(self, seconds: float) -> None:
-        if self._speed:
-            await asyncio.sleep(seconds / self._speed)
-
     def _app(self) -> Application:
-        scheduler = Scheduler(self.machine, wait=self._load)
-        stub = Stub(self._library(), resolver(self._configuration, self._script), scheduler, self._journal, self._seed)
-        app = App(
-            stub,
-            ROUTES,
-            self._journal,
-            replay=Replay(self._configuration, ROUTES),
-            remembered=Remembered(lambda: self._state(stub.library)),
-            speed=self._speed,
-        )
+        library = Library(self._models, self._config)
+
+        def state() -> tuple[object, int] | None:
+            """Return what replies depend on; None if equal requests may get different replies, or replies that wait."""
+            config = self._config()
+            whole = config is None or config.is_whole
+            return None if self._speed or self._script or not whole else (config, library.changes)
+
+        async def load(seconds: float) -> None:
+            if self._speed:
+                await asyncio.sleep(seconds / self._speed)
+
+        scheduler = Scheduler(self.machine, wait=load)
+        stub = Stub(library, resolver(self._config, self._script), scheduler, self._journal, self._seed)
+        app = App(stub, lambda stub, request: replayed(self._config(), stub, request), Remembered(state), self._speed)
         return app if self._record is None else self._record.app(self._journal, app)
 
-    def _bind(self) -> socket.socket:
+    def _run(self, bound: socket.socket, running: threading.Event) -> None:
         try:
-            return _bound(self.host, self.port)
-        except OSError:
-            if not self._fall_back:
-                raise
-            return _bound(self.host, 0)
-
-
-class _Service(threading.Thread):
-    """The thread that serves the application on a bound socket."""
-
-    def __init__(self, app: Application, bound: socket.socket) -> None:
-        super().__init__(name="mochi-stub", daemon=True)
-        self.app = app
-        self.bound = bound
-        self.running = threading.Event()
-        self.loop: asyncio.AbstractEventLoop = loops.new_event_loop()
-        self.leaving = asyncio.Event()
-        self.grace = 0.0
-
-    def run(self) -> None:
-        try:
-            self.loop.run_until_complete(self._serve())
-            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+            self._loop.run_until_complete(self._serve(bound, running))
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         finally:
-            self.running.set()  # also after an error, so that `start` returns
-            self.loop.close()
-            self.bound.close()
+            running.set()  # also after an error, so that `start` returns
+            self._loop.close()
+            bound.close()
 
-    def leave(self, grace: float) -> None:
-        """End the thread, from any thread. Answers that are being sent have `grace` seconds to complete."""
-        self.grace = grace
-        self.loop.call_soon_threadsafe(self.leaving.set)
-
-    async def _serve(self) -> None:
+    async def _serve(self, bound: socket.socket, running: threading.Event) -> None:
+        app = self._app()
         connections: set[Connection] = set()
-        listener = await self.loop.create_server(
-            lambda: Connection(self.app, connections), sock=self.bound, backlog=2048
-        )
-        self.running.set()
-        await self.leaving.wait()
+        listener = await self._loop.create_server(lambda: Connection(app, connections), sock=bound, backlog=2048)
+        running.set()
+        deadline = await self._grace + time.monotonic()
         listener.close()
-        deadline = time.monotonic() + self.grace
         for connection in list(connections):
             connection.finish()
         while connections and time.monotonic() < deadline:  # noqa: ASYNC110  # connections report nothing
             await asyncio.sleep(0.02)
-        answers = [connection.exchanges[0].task for connection in connections if connection.exchanges]
+        answers = [connection.writers[0].task for connection in connections if connection.writers]
         for connection in list(connections):
             connection.transport.abort()
         if answers:
             await asyncio.wait(answers)
 
 
+class ScriptedStub(StubServer):
+    """A server that does not wait, with a queue of replies. Other requests get the default behaviour."""
+
+    def __init__(self) -> None:
+        super().__init__(resolve=self._next, speed=0)
+        self._queue: deque[Reply | str | Resolve] = deque()
+
+    @property
+    def requests(self) -> list[Exchange]:
+        """The requests and their outcomes, oldest first."""
+        return self.exchanges()
+
+    def script(self, *replies: Reply | str | Resolve) -> None:
+        """Queue replies, one for each request to a model: a text, a reply, or a function that makes one of the prompt.
+
+        A function may return None, which leaves the request to the default behaviour. Raises TypeError for all else.
+        """
+        for reply in replies:
+            if not isinstance(reply, (Reply, str)) and not callable(reply):
+                raise TypeError(f"a script is made of texts, replies and functions, not of {reply!r}")
+        self._queue.extend(replies)
+
+    def _next(self, prompt: Prompt) -> Reply | str | None:
+        if not self._queue:
+            return None
+        scripted = self._queue.popleft()
+        return scripted if isinstance(scripted, (Reply, str)) else scripted(prompt)
+
+
 def _bound(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    bound = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        if os.name == "posix":
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind((host, port))
-        bound.listen(2048)
-    except OSError:
-        bound.close()
-        raise
-    return bound
+    if ":" not in host:
+        return socket.create_server((host, port))
+    dual = socket.has_dualstack_ipv6()
+    return socket.create_server((host, port), family=socket.AF_INET6, dualstack_ipv6=dual)

@@ -59,57 +59,50 @@ class Probe:
     method: str = "POST"
 
 
-class Unverifiable(Exception):
-    """There is nothing to compare with; the text says why."""
-
-
 def verify(url: str, model: str) -> int:
     """Print every difference. 0: there is none; 1: there are; 2: there was nothing to compare with."""
     try:
-        found = list(differences(url, model))
-    except Unverifiable as problem:
-        sys.stderr.write(f"mochi-stub: {' '.join(str(problem).split())[:MAX_SHOWN]}\n")
+        found = list(_differences(url, model))
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+        problem = " ".join(f"{url} cannot be probed: {error}".split())
+        sys.stderr.write(f"mochi-stub: {problem[:MAX_SHOWN]}\n")
         return 2
-    for line in found:
+    for line in [*found, f"{len(found)} differences between {url} and the stub, model {model}"]:
         sys.stdout.write(f"{line}\n")
-    sys.stdout.write(f"{len(found)} differences between {url} and the stub, model {model}\n")
     return 1 if found else 0
 
 
-def differences(url: str, name: str) -> Iterator[str]:
-    """Yield one line for each place in which the responses differ. Raises Unverifiable."""
-    try:
-        with httpx.Client(base_url=url, timeout=PATIENCE) as real:
-            model = model_of(real, name)
-            with StubServer(models=[model], speed=0) as stub, httpx.Client(base_url=stub.url) as copy:
-                probes = [probe for probe in _probes(name) if not probe.needs or model.can(probe.needs)]
-                rows = [(probe.name, _answered(real, probe), _answered(copy, probe)) for probe in probes]
-    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-        raise Unverifiable(f"{url} cannot be probed: {error}") from None
-    for probe, there, here in rows:
-        for place in there | here:
-            if there.get(place) != here.get(place):
-                values = f"{there.get(place, 'nothing')} there, {here.get(place, 'nothing')} here"
-                yield f"{probe}: {place}: {values}"
+def _differences(url: str, name: str) -> Iterator[str]:
+    """Yield one line for each place in which the responses differ."""
+    with httpx.Client(base_url=url, timeout=PATIENCE) as real:
+        model = model_of(real, name)
+        with StubServer(models=[model], speed=0) as stub, httpx.Client(base_url=stub.url) as copy:
+            for probe in _probes(name):
+                if probe.needs and not model.can(probe.needs):
+                    continue
+                there, here = _answered(real, probe), _answered(copy, probe)
+                for place in there | here:
+                    if there.get(place) != here.get(place):
+                        values = f"{there.get(place, 'nothing')} there, {here.get(place, 'nothing')} here"
+                        yield f"{probe.name}: {place}: {values}"
 
 
 def model_of(client: httpx.Client, name: str) -> Model:
-    """A declared model like the one on the server. Raises Unverifiable."""
+    """Return a declared model like the one on the server. Raises ValueError."""
     response = client.post("/api/show", json={"model": name})
     if response.status_code != 200:
-        raise Unverifiable(f"{client.base_url} does not show the model {name}: {response.text}")
+        raise ValueError(f"it does not show the model {name}: {response.text}")
     shown = response.json()
     if not isinstance(shown, dict):
-        raise Unverifiable(f"{client.base_url} is no Ollama: it shows the model {name} as {response.text}")
+        raise ValueError(f"it is no Ollama, and shows the model {name} as {response.text}")
     info, details = shown.get("model_info") or {}, shown.get("details") or {}
-    lengths = [value for key, value in info.items() if key.endswith(".context_length") and isinstance(value, int)]
-    widths = [value for key, value in info.items() if key.endswith(".embedding_length") and isinstance(value, int)]
+    sizes = {key.rpartition(".")[2]: value for key, value in reversed(info.items()) if isinstance(value, int)}
     capabilities = tuple(shown.get("capabilities") or ("completion",))
     return Model(
         name,
         capabilities=capabilities,
-        context_length=lengths[0] if lengths else 8192,
-        embedding_length=widths[0] if widths else 768,
+        context_length=sizes.get("context_length", 8192),
+        embedding_length=sizes.get("embedding_length", 768),
         family=details.get("family") or "llama",
         parameter_size=details.get("parameter_size") or "8.0B",
         habit=_habit(client, name, capabilities),
@@ -122,12 +115,11 @@ def model_of(client: httpx.Client, name: str) -> Model:
 
 
 def _habit(client: httpx.Client, name: str, capabilities: tuple[str, ...]) -> Habit:
-    """A model whose list entry knows less than its own page is run natively."""
-    for entry in client.get("/api/tags").json().get("models", []):
-        if entry.get("name", "").removesuffix(":latest") == name.removesuffix(":latest"):
-            listed = entry.get("capabilities") or []
-            return "native" if listed == ["completion"] and len(capabilities) > 1 else "template"
-    return "template"
+    """Return "native" if the model's entry in the list has fewer capabilities than its own page."""
+    models = client.get("/api/tags").json().get("models", [])
+    listed = {entry.get("name", "").removesuffix(":latest"): entry.get("capabilities") for entry in models}
+    less = listed.get(name.removesuffix(":latest")) == ["completion"] and len(capabilities) > 1
+    return "native" if less else "template"
 
 
 def _probes(model: str) -> Iterator[Probe]:

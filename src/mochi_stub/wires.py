@@ -25,7 +25,6 @@ from mochi_stub.wire.openai.routes import ROUTES as OPENAI
 PLAIN = b"text/plain"
 HTML = b"text/html; charset=utf-8"
 METHODS = b"GET,POST,PUT,PATCH,DELETE,HEAD,OPTIONS"
-DAY = b"43200"
 
 
 def health(_stub: Stub, _request: Request) -> Result:
@@ -61,17 +60,17 @@ def failure_answer(request: Request, failure: Failure) -> Answer:
     return json_answer({"error": failure.message}, failure.status)
 
 
-def route(routes: Routes, request: Request) -> Handler | Answer:
-    """Return the handler or, if there is none, a redirect for an extra slash, 405 or 404."""
+def route(stub: Stub, request: Request) -> Result:
+    """Return the result of the handler or, if there is none, a redirect for an extra slash, 405 or 404."""
     path, method = request.path, request.method
-    methods = routes.get(path)
-    if methods is None and path.endswith("/") and method in routes.get(path[:-1], {}):
+    methods = ROUTES.get(path)
+    if methods is None and path.endswith("/") and method in ROUTES.get(path[:-1], {}):
         return _redirect(path[:-1], method, request.query_string)
     if methods is None:
-        methods = _below(routes, path)
+        methods = _below(path)
     handler = methods.get(method) or methods.get(ANY)
     if handler is not None:
-        return handler
+        return handler(stub, request)
     if methods:
         return Answer(405, b"405 method not allowed", PLAIN, ((b"allow", ", ".join(methods).encode()),))
     return Answer(404, b"404 page not found", PLAIN)
@@ -83,15 +82,15 @@ def preflight(request: Request) -> Answer | None:
         return None
     wanted = request.headers.get("access-control-request-headers", "*").encode("latin-1")
     allowed = ((b"access-control-allow-methods", METHODS), (b"access-control-allow-headers", wanted))
-    return Answer(204, headers=(*allowed, (b"access-control-max-age", DAY)), declared=False)
+    return Answer(204, headers=(*allowed, (b"access-control-max-age", b"43200")), declared=False)
 
 
-def _below(routes: Routes, path: str) -> Mapping[str, Handler]:
+def _below(path: str) -> Mapping[str, Handler]:
     """Return the methods of the nearest `/*` path above."""
     while path:
         path = path.rpartition("/")[0]
-        if f"{path}/*" in routes:
-            return routes[f"{path}/*"]
+        if f"{path}/*" in ROUTES:
+            return ROUTES[f"{path}/*"]
     return {}
 
 

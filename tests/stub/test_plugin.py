@@ -13,7 +13,7 @@ import pytest
 
 from mochi_stub import Prompt, Reply
 from mochi_stub.pytest_plugin import mochi_stub
-from mochi_stub.scripted import ScriptedStub
+from mochi_stub.server import ScriptedStub
 from tests.stub.requests import send_message
 
 __all__ = ["mochi_stub"]

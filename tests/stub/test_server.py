@@ -10,6 +10,7 @@ import pytest
 
 import mochi_stub
 from mochi_stub import Exchange, StubServer
+from mochi_stub.answer import Request
 from mochi_stub.journal import MAX_EXCHANGES, Journal
 from tests.stub.requests import send_request
 
@@ -75,7 +76,7 @@ def test_importing_the_package_loads_no_server() -> None:
 def test_journal_keeps_the_latest_thousand_requests() -> None:
     journal = Journal()
     for number in range(MAX_EXCHANGES + 5):
-        journal.open("GET", f"/{number}")
+        journal.open(Request("GET", f"/{number}"))
     kept = journal.exchanges()
     assert (len(kept), kept[0].path) == (MAX_EXCHANGES, "/5")
 
@@ -84,13 +85,13 @@ def test_journal_drops_large_bodies() -> None:
     journal = Journal()
     body = b" " * (30 * 1024 * 1024)
     for number in range(4):
-        journal.open("POST", f"/{number}", body)
+        journal.open(Request("POST", f"/{number}", body))
     assert [exchange.path for exchange in journal.exchanges()] == ["/2", "/3"]
 
 
 def test_journal_snapshot_does_not_change() -> None:
     journal = Journal()
-    record = journal.open("GET", "/")
+    record = journal.open(Request("GET", "/"))
     before = journal.exchanges()
     journal.close(record, "finished")
     assert before == [Exchange("GET", "/")]

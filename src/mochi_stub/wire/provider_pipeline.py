@@ -14,8 +14,8 @@ from mochi_stub.answer import Answer, Encoder, Generation, Handler, Request, Res
 from mochi_stub.catalogue import Model
 from mochi_stub.chunks import Piece
 from mochi_stub.embedding import embed, normalised
+from mochi_stub.fitting import limited
 from mochi_stub.jsontext import dumps
-from mochi_stub.limits import limited
 from mochi_stub.plan import Plan
 from mochi_stub.prompt import Message, Prompt, ToolCall, count_tokens, prompt_tokens
 from mochi_stub.reply import Failure, Reasoning, Reply, Text, ToolCalls, joined

@@ -10,8 +10,7 @@ from typing import Any
 
 from mochi_stub.answer import Answer, Generation, Request, Result, Scheduled, Stub
 from mochi_stub.catalogue import Model
-from mochi_stub.fitting import Fitted, TooLong, fitted
-from mochi_stub.limits import limited
+from mochi_stub.fitting import Fitted, TooLong, fitted, limited
 from mochi_stub.plan import NANOSECONDS_PER_PROMPT_TOKEN
 from mochi_stub.prompt import Operation, render
 from mochi_stub.reply import Failure
