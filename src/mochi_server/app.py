@@ -16,8 +16,8 @@ from mochi_server.constants import API_PREFIX, TOTAL_HEADER
 from mochi_server.docs import add_docs
 from mochi_server.limits import BodyLimit, Guard, head_check, json_check
 from mochi_server.ollama.requests import is_loopback
-from mochi_server.routers import aliases, api, openai_api
-from mochi_server.routers.errors import add_handlers
+from mochi_server.routers import ALIASED, API, openai
+from mochi_server.routers.errors import add_handlers, any_error
 from mochi_server.routers.health import WITHOUT_KEY
 from mochi_server.security import LOCAL_ORIGINS, host_check, key_check, origin_check
 from mochi_server.wiring import build_services
@@ -54,9 +54,12 @@ def create_app(settings: MochiServerSettings | None = None, *, insecure: bool = 
     )
     app.state.services = build_services(settings)
     add_handlers(app)
-    app.include_router(api, prefix=API_PREFIX)
-    app.include_router(openai_api)
-    app.include_router(aliases)
+    # Included one by one: a router within a router would be matched once for each level.
+    for module in API:
+        app.include_router(module.router, prefix=API_PREFIX, responses=any_error())
+    app.include_router(openai.router)
+    for module in ALIASED:
+        app.include_router(module.router, include_in_schema=False)
     add_docs(app)
     return app
 
