@@ -11,11 +11,11 @@ from starlette.types import ASGIApp
 
 from mochi_server import __version__
 from mochi_server.access import HEADER, RequestLog
+from mochi_server.addresses import is_loopback
 from mochi_server.config import MochiServerSettings
 from mochi_server.constants import API_PREFIX, TOTAL_HEADER
 from mochi_server.docs import add_docs
 from mochi_server.limits import BodyLimit, Guard, head_check, json_check
-from mochi_server.ollama.requests import is_loopback
 from mochi_server.routers import ALIASED, API, openai
 from mochi_server.routers.errors import add_handlers, any_error
 from mochi_server.routers.health import WITHOUT_KEY

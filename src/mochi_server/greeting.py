@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from mochi_server.addresses import is_loopback
 from mochi_server.agents.config import AgentDefinition
 from mochi_server.config import MochiServerSettings
 from mochi_server.constants import API_PREFIX
 from mochi_server.errors import MochiError
 from mochi_server.mcp.config import FILE
-from mochi_server.ollama.requests import is_loopback
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.tools.discovery import ToolCatalogue
 from mochi_server.wiring import Services
@@ -104,7 +104,7 @@ def _of_directories(
     agents: dict[str, AgentDefinition] | None,
 ) -> Iterator[tuple[str, str]]:
     """Yield the rows of tools, MCP servers and agents, then those of their problems."""
-    tools_dir, agents_dir = settings.resolved_tools_dir, settings.resolved_agents_dir
+    tools_dir, agents_dir = settings.resolved(settings.tools_dir), settings.resolved(settings.agents_dir)
     tools = "still importing" if catalogue is None else len(catalogue.tools)
     yield "Tools", f"{tools} in {tools_dir}{_hint(tools_dir, 'tools')}"
     mcp = services.mcp.config

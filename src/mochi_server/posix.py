@@ -109,14 +109,13 @@ def alone_with(path: Path, patience: float) -> Iterator[None]:
             let_go(descriptor)
 
 
-def terminate_group(leader: int) -> None:
-    """Send SIGTERM to a process and the children in its group."""
-    _signal_group(leader, signal.SIGTERM)
-
-
-def kill_group(leader: int) -> None:
-    """Kill a process and the children in its group."""
-    _signal_group(leader, getattr(signal, "SIGKILL", signal.SIGTERM))
+def end_group(leader: int, *, kill: bool = False) -> None:
+    """Send SIGTERM, or SIGKILL, to a process and the children in its group; on Windows, end the process."""
+    with suppress(OSError):
+        if sys.platform == "win32":
+            os.kill(leader, signal.SIGTERM)
+        else:
+            os.killpg(leader, signal.SIGKILL if kill else signal.SIGTERM)
 
 
 def guard_group(leader: int) -> "subprocess.Popen[bytes] | None":
@@ -144,14 +143,6 @@ def dismiss(guard: "subprocess.Popen[bytes] | None") -> None:
         guard.wait()
         if guard.stdin is not None:
             guard.stdin.close()
-
-
-def _signal_group(leader: int, number: signal.Signals) -> None:
-    with suppress(OSError):
-        if sys.platform == "win32":
-            os.kill(leader, number)
-        else:
-            os.killpg(leader, number)
 
 
 if sys.platform != "win32":

@@ -8,10 +8,10 @@ from urllib.parse import urlsplit
 
 from starlette.types import Scope
 
+from mochi_server.addresses import is_loopback
 from mochi_server.asgi import header
 from mochi_server.errors import HostForbidden, MochiError, OriginForbidden, Unauthorized
 from mochi_server.limits import Check
-from mochi_server.ollama.requests import is_loopback
 
 LOCAL_ORIGINS = r"https?://(localhost|[\w.-]+\.localhost|127\.\d+\.\d+\.\d+|\[::1\])(:\d+)?"
 """Web pages served by this machine."""

@@ -60,16 +60,16 @@ class Services:
         self.windows = windows = WindowRegistry(
             client.loaded_windows, dynamic=settings.dynamic_context_window_enabled, watch=metrics
         )
-        self.prompts = SystemPromptService(settings.resolved_system_prompts_dir)
-        self.mcp = McpServers(settings.resolved_tools_dir, reserved=[NAME])
-        self.tools = ToolLibrary(ToolDiscoveryService(settings.resolved_tools_dir), self.mcp)
+        self.prompts = SystemPromptService(settings.resolved(settings.system_prompts_dir))
+        self.mcp = McpServers(settings.resolved(settings.tools_dir), reserved=[NAME])
+        self.tools = ToolLibrary(ToolDiscoveryService(settings.resolved(settings.tools_dir)), self.mcp)
         self.sessions = SessionService(self.store, client, windows, self.prompts, self.tools)
         self.execution = ToolExecutionService(
             timeout=settings.tool_timeout_seconds, output_limit=settings.tool_output_limit_chars, watch=metrics
         )
         self.confirmations = ConfirmationBroker(timeout=settings.tool_confirmation_timeout_seconds)
         self.agents = AgentLibrary(
-            AgentDiscoveryService(settings.resolved_agents_dir, settings.resolved_agent_chats_dir)
+            AgentDiscoveryService(settings.resolved(settings.agents_dir), settings.resolved(settings.agent_chats_dir))
         )
         limits = Limits(
             rounds=settings.max_tool_iterations,
@@ -82,7 +82,9 @@ class Services:
             client,
             windows=windows,
             tools=self.execution,
-            prompts=PromptLoader(settings.resolved_planning_prompt_path, settings.resolved_execution_prompt_path),
+            prompts=PromptLoader(
+                settings.resolved(settings.planning_prompt_path), settings.resolved(settings.execution_prompt_path)
+            ),
             limits=replace(limits, rounds=settings.max_agent_iterations),
             called=metrics.called,
             retry=retry,
@@ -203,7 +205,7 @@ def build_stores(settings: MochiServerSettings, url: str = "") -> Stores:
     if not settings.store_url:
         return FileStores(
             settings.resolved_sessions_dir,
-            settings.resolved_agent_chats_dir,
+            settings.resolved(settings.agent_chats_dir),
             wait_seconds=settings.storage_wait_seconds,
         )
     with _driver():

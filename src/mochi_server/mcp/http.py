@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
 
+from mochi_server.addresses import is_loopback
 from mochi_server.mcp.config import MAX_MESSAGE_BYTES, RemoteServer, TooLarge
-from mochi_server.ollama.requests import is_loopback
 
 _CONNECT_SECONDS = 10
 
