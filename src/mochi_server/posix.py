@@ -58,10 +58,8 @@ def hold_file(path: Path) -> int | None:
 
     A forked child does not hold the lock. None on Windows, which does not show who holds a file.
     """
-    if sys.platform != "win32":
-        # Open for reading, so that the medium can be made read-only under a process that lives.
-        return _hold(path, os.O_RDONLY)
-    return None
+    # Open for reading, so that the medium can be made read-only under a process that lives.
+    return None if sys.platform == "win32" else _hold(path, os.O_RDONLY)
 
 
 def is_held(path: Path) -> bool:

@@ -61,16 +61,16 @@ class Services:
             client.loaded_windows, dynamic=settings.dynamic_context_window_enabled, watch=metrics
         )
         self.prompts = SystemPromptService(settings.resolved(settings.system_prompts_dir))
-        self.mcp = McpServers(settings.resolved(settings.tools_dir), reserved=[NAME])
-        self.tools = ToolLibrary(ToolDiscoveryService(settings.resolved(settings.tools_dir)), self.mcp)
+        tools_dir = settings.resolved(settings.tools_dir)
+        self.mcp = McpServers(tools_dir, reserved=[NAME])
+        self.tools = ToolLibrary(ToolDiscoveryService(tools_dir), self.mcp)
         self.sessions = SessionService(self.store, client, windows, self.prompts, self.tools)
         self.execution = ToolExecutionService(
             timeout=settings.tool_timeout_seconds, output_limit=settings.tool_output_limit_chars, watch=metrics
         )
         self.confirmations = ConfirmationBroker(timeout=settings.tool_confirmation_timeout_seconds)
-        self.agents = AgentLibrary(
-            AgentDiscoveryService(settings.resolved(settings.agents_dir), settings.resolved(settings.agent_chats_dir))
-        )
+        agents_dir, agent_chats_dir = map(settings.resolved, (settings.agents_dir, settings.agent_chats_dir))
+        self.agents = AgentLibrary(AgentDiscoveryService(agents_dir, agent_chats_dir))
         limits = Limits(
             rounds=settings.max_tool_iterations,
             identical_calls=settings.max_identical_tool_calls,
@@ -203,11 +203,8 @@ def build_stores(settings: MochiServerSettings, url: str = "") -> Stores:
     ``url`` is where other servers of the same database reach this process, if it serves requests.
     """
     if not settings.store_url:
-        return FileStores(
-            settings.resolved_sessions_dir,
-            settings.resolved(settings.agent_chats_dir),
-            wait_seconds=settings.storage_wait_seconds,
-        )
+        agent_chats = settings.resolved(settings.agent_chats_dir)
+        return FileStores(settings.resolved_sessions_dir, agent_chats, wait_seconds=settings.storage_wait_seconds)
     with _driver():
         from mochi_server.postgres.stores import PostgresStores  # noqa: PLC0415 - its driver is optional
     return PostgresStores(settings.store_url, url)

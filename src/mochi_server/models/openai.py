@@ -21,15 +21,8 @@ from mochi_server.openai.errors import invalid
 from mochi_server.sessions.images import Image
 from mochi_server.sessions.types import ToolExecutionPolicy
 
-_THINK: dict[str, bool | str] = {
-    "none": False,
-    "minimal": "low",
-    "low": "low",
-    "medium": "medium",
-    "high": "high",
-    "xhigh": "max",
-    "max": "max",
-}
+_THINK: dict[str | None, bool | str] = {"none": False, "minimal": "low", "xhigh": "max"}
+"""Levels of reasoning that Ollama has under other names."""
 
 
 def _only(*values: Any) -> AfterValidator:
@@ -61,11 +54,6 @@ class MochiHeaders(BaseModel):
         alias="X-Mochi-Tool-Policy",
         description="Without a session: which calls run. Others are denied, for nobody can be asked.",
     )
-
-    @property
-    def tool_names(self) -> list[str] | None:
-        """The names in the header; None without one."""
-        return None if self.tools is None else [name.strip() for name in self.tools.split(",") if name.strip()]
 
 
 HeadersParam = Annotated[MochiHeaders, Header()]
@@ -192,30 +180,25 @@ class CompletionRequest(Body):
     function_call: _Unsupported = None
     web_search_options: _Unsupported = None
 
-    @property
-    def wants_usage(self) -> bool:
-        return bool(self.stream_options and self.stream_options.include_usage)
-
     async def ask(self, headers: MochiHeaders) -> Ask:
         """The request with its headers, as turns are made of it. Raises ``ValidationFailed``, ``SessionNotFound``."""
-        session_id = headers.session
-        if session_id is None and self.metadata is not None:
-            session_id = self.metadata.session_id
+        session_id = self.metadata.session_id if headers.session is None and self.metadata else headers.session
         if session_id == "":
             raise SessionNotFound("")
+        tools = None if headers.tools is None else [name for part in headers.tools.split(",") if (name := part.strip())]
         names: dict[str, str] = {}
         return Ask(
             model=self.model,
             messages=[message.stored(names) for message in self.messages],
             images=await self._images(),
             generation=GenerationOptions(
-                think=None if self.reasoning_effort is None else _THINK[self.reasoning_effort],
+                think=_THINK.get(self.reasoning_effort, self.reasoning_effort),
                 options=self._options() or None,
                 format=self._format(),
             ),
             client_tools=self._client_tools(),
             may_call=self.tool_choice != "none",
-            tools=headers.tool_names,
+            tools=tools,
             policy=headers.policy,
             session_id=session_id,
         )

@@ -58,7 +58,8 @@ async def create_chat_completion(
     begun = await until_disconnect(request, completions.start(await body.ask(headers)))
     head = Head.of(begun.run, body.model)
     if body.stream and begun.run.model_failure is None:
-        chunks = Chunks(head, Telling.of(begun.run), body.wants_usage)
+        wants_usage = bool(body.stream_options and body.stream_options.include_usage)
+        chunks = Chunks(head, Telling.of(begun.run), wants_usage)
         return RunResponse(begun.runs, begun.run, chunks=chunks)
     with begun.runs.listening(begun.run):
         answer = await until_disconnect(request, whole(begun.run, head))

@@ -14,6 +14,7 @@ from mochi_server.models.sessions import Session, SessionDetail
 from mochi_server.models.transfer import ExportFormat, SessionFork, SessionImport, SessionsImported
 from mochi_server.routers.connection import whole_body
 from mochi_server.routers.errors import MODEL_ERRORS, STORAGE_ERRORS, Responses, responses
+from mochi_server.services.summarization import Summarized
 from mochi_server.sessions.images import MEDIA_TYPES
 from mochi_server.sessions.types import SessionQuery
 
@@ -167,13 +168,14 @@ async def remove_system_prompt(session_id: str, sessions: SessionsDep) -> None:
 
 @router.post(
     "/{session_id}/summarize",
+    response_model=schemas.SummaryOut,
     responses=responses(SessionNotFound, errors.NothingToSummarize, *MODEL_ERRORS, ValidationFailed, *STORAGE_ERRORS),
 )
 async def summarize_session(
     session_id: str, summaries: SummariesDep, body: schemas.SummarizeRequest | None = None
-) -> schemas.SummaryOut:
+) -> Summarized:
     """Summarize a session now."""
-    return schemas.SummaryOut.of(await summaries.summarize(session_id, body.model if body else None))
+    return await summaries.summarize(session_id, body.model if body else None)
 
 
 @router.get("/{session_id}/summary", responses=responses(SessionNotFound))
