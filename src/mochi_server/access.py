@@ -16,6 +16,7 @@ HEADER = "X-Request-ID"
 
 _NAME = HEADER.lower().encode()
 _SANE = re.compile(r"[A-Za-z0-9._:/+=@~-]{1,128}")
+"""A client's id that can be repeated in headers and logs."""
 _PATH_SHOWN = 300
 _CLIENT_CLOSED = 499
 
@@ -34,7 +35,8 @@ class RequestLog:
         return (self._answer if scope["type"] == "http" else self._app)(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request_id = accepted(header(scope, _NAME))
+        given = header(scope, _NAME)
+        request_id = given if _SANE.fullmatch(given) else uuid4().hex
         # Never reset: what the server logs about this request after the app has failed has its id, too.
         REQUEST_ID.set(request_id)
         started = perf_counter()
@@ -68,11 +70,6 @@ class RequestLog:
                 ended="client_left" if status == _CLIENT_CLOSED else ended,
                 error=scope.get(ERROR),
             )
-
-
-def accepted(given: str) -> str:
-    """A client's id for its request, or a fresh one where that is none to be repeated in headers and logs."""
-    return given if _SANE.fullmatch(given) else uuid4().hex
 
 
 def report(

@@ -6,6 +6,7 @@ uvicorn that are not documented. `tests/unit/test_protocol.py` lists them, `pypr
 
 import asyncio
 from collections import deque
+from http import HTTPStatus
 from typing import Any, Literal
 from uuid import uuid4
 
@@ -199,14 +200,14 @@ class Connection(HttpToolsProtocol):
         self.transport.close()
         token = REQUEST_ID.set(request_id)
         client = self.client[0] if self.client else None
-        report(method="-", path="-", status=int(error.status), seconds=0, client=client)
+        report(method="-", path="-", status=error.status, seconds=0, client=client)
         REQUEST_ID.reset(token)
 
 
 def _response(error: MochiError, request_id: str) -> bytes:
     body = error.body()
     head = [
-        f"HTTP/1.1 {int(error.status)} {error.status.phrase}",
+        f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}",
         "Content-Type: application/json",
         f"Content-Length: {len(body)}",
         f"{HEADER}: {request_id}",

@@ -29,11 +29,6 @@ class EventUnion:
     prefix: str = ""
     numbered: bool = True
 
-    @property
-    def ref(self) -> _Schema:
-        """The reference to the union."""
-        return {"$ref": f"{REFERENCE}{self.name}"}
-
     def schemas(self) -> dict[str, _Schema]:
         """Return the union, its events, and the payload of each, by name."""
         schemas = {self.prefix + event.__name__: _payload(event) for event in self.events}

@@ -124,16 +124,6 @@ class Metadata(Body):
     session_id: str | None = None
 
 
-async def _read(param: str, urls: list[str]) -> tuple[Image, ...]:
-    """The images of one message."""
-    if len(urls) > MAX_IMAGES:
-        raise invalid(param, f"a message may hold {MAX_IMAGES} images, and this one holds {len(urls)}")
-    try:
-        return await read_images(urls)
-    except ValidationFailed as error:
-        raise invalid(param, error.message) from error
-
-
 class CompletionRequest(Body):
     """A conversation to be answered. Null is the same as leaving a field out; unknown fields are left alone."""
 
@@ -205,7 +195,16 @@ class CompletionRequest(Body):
 
     async def _images(self) -> dict[int, tuple[Image, ...]]:
         urls = {i: m.image_urls for i, m in enumerate(self.messages) if isinstance(m, UserMessage) and m.image_urls}
-        return {index: await _read(f"messages[{index}].content", of_message) for index, of_message in urls.items()}
+        images = {}
+        for index, of_message in urls.items():
+            param = f"messages[{index}].content"
+            if len(of_message) > MAX_IMAGES:
+                raise invalid(param, f"a message may hold {MAX_IMAGES} images, and this one holds {len(of_message)}")
+            try:
+                images[index] = await read_images(of_message)
+            except ValidationFailed as error:
+                raise invalid(param, error.message) from error
+        return images
 
     def _options(self) -> dict[str, Any]:
         same = {"temperature", "top_p", "frequency_penalty", "presence_penalty", "seed"}

@@ -13,6 +13,7 @@ from mochi_server.models.tools import PendingConfirmations, ToolDecided, ToolDec
 from mochi_server.routers.connection import BodyReleasingRoute, until_disconnect
 from mochi_server.routers.errors import OLLAMA_ERRORS, STORAGE_ERRORS, responses
 from mochi_server.routers.sse import Position, RunResponse, attached, begun_in_time, streams
+from mochi_server.tools.toolbox import Decision
 
 router = APIRouter(prefix="/chat/{session_id}", tags=["chat"], route_class=BodyReleasingRoute)
 
@@ -77,11 +78,11 @@ async def get_run(session_id: str, runs: RunsDep) -> RunStatus:
     return RunStatus.of(await runs.find(session_id))
 
 
-@router.get("/confirmations", responses=responses(*_SESSION))
-async def list_confirmations(session_id: str, store: StoreDep, confirmations: ConfirmationsDep) -> PendingConfirmations:
+@router.get("/confirmations", response_model=PendingConfirmations, responses=responses(*_SESSION))
+async def list_confirmations(session_id: str, store: StoreDep, confirmations: ConfirmationsDep) -> dict[str, Any]:
     """List the tool calls of a session that wait for approval."""
     await store.load(session_id)
-    return PendingConfirmations.of(confirmations.waiting(session_id))
+    return {"confirmations": confirmations.waiting(session_id)}
 
 
 @router.post(
@@ -96,4 +97,9 @@ async def list_confirmations(session_id: str, store: StoreDep, confirmations: Co
 )
 async def confirm_tool(session_id: str, body: ToolDecision, confirmations: ConfirmationsDep) -> ToolDecided:
     """Approve or deny a pending tool call."""
-    return ToolDecided.of(confirmations.resolve(session_id, body.confirmation_id, body.decision()), body)
+    decision = Decision(body.approved, body.arguments, body.reason, body.remember)
+    call = confirmations.resolve(session_id, body.confirmation_id, decision).call
+    arguments = call.arguments if body.arguments is None else body.arguments
+    return ToolDecided(
+        confirmation_id=body.confirmation_id, approved=body.approved, tool_name=call.name, arguments=arguments
+    )

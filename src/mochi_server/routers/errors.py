@@ -101,12 +101,8 @@ def _translated(request: Request, error: Exception) -> MochiError:
 
 def _methods(request: Request) -> list[str]:
     """Return the methods of a path. The router names those of one route only, also if several share the path."""
-    scopes = {method: {**request.scope, "method": method} for method in _METHODS}
-    return [
-        method
-        for method, scope in scopes.items()
-        if any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)
-    ]
+    routes, scope = request.app.routes, request.scope
+    return [name for name in _METHODS if any(r.matches({**scope, "method": name})[0] is Match.FULL for r in routes)]
 
 
 def _validation_error(error: RequestValidationError) -> ValidationFailed:

@@ -18,7 +18,7 @@ from mochi_server.chat.run import Run
 from mochi_server.chat.runs import RunRegistry
 from mochi_server.errors import MochiError
 from mochi_server.events import ChatEvent, Done, TurnError
-from mochi_server.models.events import EventUnion
+from mochi_server.models.events import REFERENCE, EventUnion
 from mochi_server.openai.wire import Chunks
 from mochi_server.routers.connection import ClientGone, until_disconnect
 from mochi_server.services.compare import CompareEvent
@@ -34,7 +34,7 @@ _HEADERS = {"Cache-Control": "no-store", "Connection": "keep-alive", "X-Accel-Bu
 
 def streams(events: EventUnion, example: str) -> dict[int | str, dict[str, Any]]:
     """The ``responses`` of a route that streams: the schema is that of each event."""
-    content = {"text/event-stream": {"schema": events.ref, "example": example}}
+    content = {"text/event-stream": {"schema": {"$ref": REFERENCE + events.name}, "example": example}}
     return {200: {"description": f"Events, `{events.last}` the last.", "content": content}}
 
 
