@@ -149,9 +149,7 @@ class MochiServerSettings(BaseSettings):
     @classmethod
     def _share_a_database(cls, value: int, info: ValidationInfo) -> int:
         if value > 1 and not info.data.get("store_url"):
-            raise ValueError(
-                "more than one need a database, which MOCHI_STORE_URL=postgresql://… sets; files do not do"
-            )
+            raise ValueError("several servers need a database: set MOCHI_STORE_URL=postgresql://…")
         return value
 
     @field_validator("advertise_url")

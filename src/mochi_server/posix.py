@@ -41,16 +41,13 @@ def sync_directory(path: Path) -> None:
 @contextmanager
 def scanning(path: Path) -> Iterator[Iterator["os.DirEntry[str]"]]:
     """Yield a directory's entries, by descriptor where possible: `stat` then does not walk the path. Raises OSError."""
-    if os.scandir not in os.supports_fd:
-        with os.scandir(path) as entries:
-            yield entries
-        return
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY) if os.scandir in os.supports_fd else None
     try:
-        with os.scandir(descriptor) as entries:
+        with os.scandir(path if descriptor is None else descriptor) as entries:
             yield entries
     finally:
-        os.close(descriptor)
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 def hold_file(path: Path) -> int | None:

@@ -23,7 +23,7 @@ from mochi_server.config import MochiServerSettings
 from mochi_server.greeting import Start, greeting
 from mochi_server.ollama.requests import endpoint
 from mochi_server.protocol import Connection
-from mochi_server.wiring import Services, prepare_store
+from mochi_server.wiring import prepare_store
 from mochi_server.workers import supervise
 
 _AFTER_GRACE_SECONDS = 1
@@ -94,12 +94,8 @@ def _log(settings: MochiServerSettings) -> None:
     # uvicorn's own start-up lines say less than ours.
     server = logging.getLogger("uvicorn.error")
     server.setLevel(max(logging.WARNING, logging.getLevelName(settings.log_level)))
-    server.addFilter(_is_no_farewell)
-
-
-def _is_no_farewell(record: logging.LogRecord) -> bool:
-    """Requests that are cut off at the end of a shutdown are counted in a line; where each of them stood is no news."""
-    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
+    # Requests that are cut off at the end of a shutdown are counted in one line; their tracebacks are left out.
+    server.addFilter(lambda log: not (log.exc_info and isinstance(log.exc_info[1], asyncio.CancelledError)))
 
 
 def _secrets(settings: MochiServerSettings) -> Iterator[str]:
@@ -136,7 +132,7 @@ class _Server(uvicorn.Server):
             self._loop = asyncio.get_running_loop()
             _tune_interpreter()
             if self._start is not None:
-                logs.say(await greeting(self._start, self._services))
+                logs.say(await greeting(self._start, self._app.state.services))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Drain on the first signal: running turns go on and new ones are refused. The second signal ends them."""
@@ -144,20 +140,15 @@ class _Server(uvicorn.Server):
         if self._loop is None or self._signals > _PATIENT_SIGNALS:
             super().handle_exit(sig, frame)
         else:
-            self._loop.call_soon_threadsafe(self._drain if self._signals == 1 else self._hurry, sig)
+            self._loop.call_soon_threadsafe(self._drain if self._signals == 1 else self._end_turns, sig)
 
     def _drain(self, sig: int) -> None:
-        draining = asyncio.ensure_future(self._services.drain())
+        draining = asyncio.ensure_future(self._app.state.services.drain())
         draining.add_done_callback(lambda _: super(_Server, self).handle_exit(sig, None))
         self._leaving.append(draining)
 
-    def _hurry(self, _: int) -> None:
-        self._leaving.append(asyncio.ensure_future(self._services.end_turns()))
-
-    @property
-    def _services(self) -> Services:
-        services: Services = self._app.state.services
-        return services
+    def _end_turns(self, _: int) -> None:
+        self._leaving.append(asyncio.ensure_future(self._app.state.services.end_turns()))
 
 
 def _tune_interpreter() -> None:

@@ -146,10 +146,7 @@ class Services:
         return self.runs.running() + self.passing_runs.running()
 
     async def open(self) -> None:
-        """Open the stores and begin to connect to MCP servers.
-
-        Raises ``MochiError`` if the stores cannot be used.
-        """
+        """Open the stores and begin to connect to MCP servers. Raises ``MochiError`` if the stores cannot be used."""
         await self.stores.open()
         await self.mcp.open()
 
@@ -186,10 +183,7 @@ def build_services(settings: MochiServerSettings) -> Services:
 
 
 async def prepare_store(settings: MochiServerSettings) -> str:
-    """Migrate the store before the server starts, and return its version as a text.
-
-    Raises ``StorageFailed``.
-    """
+    """Migrate the store before the server starts, and return its version as a text. Raises ``StorageFailed``."""
     if not settings.store_url:
         return "files need no migration"
     with _driver():
@@ -198,7 +192,7 @@ async def prepare_store(settings: MochiServerSettings) -> str:
 
 
 def build_stores(settings: MochiServerSettings, url: str = "") -> Stores:
-    """What keeps sessions. Opens nothing yet. Raises ``StorageFailed`` where a driver is missing.
+    """Build the session stores. `open()` connects them. Raises ``StorageFailed`` if a driver is missing.
 
     ``url`` is where other servers of the same database reach this process, if it serves requests.
     """

@@ -15,7 +15,7 @@ from mochi_server.chat.turn import GenerationOptions
 from mochi_server.constants import MAX_IMAGES
 from mochi_server.errors import SessionNotFound, ValidationFailed
 from mochi_server.models.common import Body
-from mochi_server.models.openai_messages import AnyMessage, Some, UserMessage
+from mochi_server.models.openai_messages import AnyMessage, ImagePart, Some, UserMessage
 from mochi_server.openai.asking import Ask
 from mochi_server.openai.errors import invalid
 from mochi_server.sessions.images import Image
@@ -194,17 +194,18 @@ class CompletionRequest(Body):
         )
 
     async def _images(self) -> dict[int, tuple[Image, ...]]:
-        urls = {i: m.image_urls for i, m in enumerate(self.messages) if isinstance(m, UserMessage) and m.image_urls}
         images = {}
-        for index, of_message in urls.items():
+        for index, message in enumerate(self.messages):
             param = f"messages[{index}].content"
-            if len(of_message) > MAX_IMAGES:
-                raise invalid(param, f"a message may hold {MAX_IMAGES} images, and this one holds {len(of_message)}")
+            parts = message.content if isinstance(message, UserMessage) else ()
+            urls = [part.image_url.url for part in parts if isinstance(part, ImagePart)]
+            if len(urls) > MAX_IMAGES:
+                raise invalid(param, f"a message may hold {MAX_IMAGES} images, and this one holds {len(urls)}")
             try:
-                images[index] = await read_images(of_message)
+                images[index] = await read_images(urls)
             except ValidationFailed as error:
                 raise invalid(param, error.message) from error
-        return images
+        return {index: read for index, read in images.items() if read}
 
     def _options(self) -> dict[str, Any]:
         same = {"temperature", "top_p", "frequency_penalty", "presence_penalty", "seed"}

@@ -11,7 +11,7 @@ from mochi_server.dependencies import Router, RunsDep, SessionsDep, StoreDep, Su
 from mochi_server.errors import InvalidMessageIndex, PromptNotFound, SessionNotFound, StorageBusy, ValidationFailed
 from mochi_server.models import sessions as schemas
 from mochi_server.models.sessions import Session, SessionDetail
-from mochi_server.models.transfer import ExportFormat, SessionFork, SessionImport, SessionsImported
+from mochi_server.models.transfer import ExportFormat, SessionFork, SessionsImported
 from mochi_server.routers.connection import whole_body
 from mochi_server.routers.errors import MODEL_ERRORS, STORAGE_ERRORS, Responses, responses
 from mochi_server.services.summarization import Summarized
@@ -26,6 +26,12 @@ FormatQuery = Annotated[ExportFormat, Query(description="JSON can be imported; M
 OffsetQuery = Annotated[int, Query(ge=0, le=2**31 - 1, description="How many to leave out at the beginning.")]
 
 _CHANGES = (SessionNotFound, errors.SessionBusy, ValidationFailed, *STORAGE_ERRORS)
+_IMPORT = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/SessionImport"}}},
+    }
+}
 _PAGE: Responses = {
     200: {"headers": {TOTAL_HEADER: {"description": "Sessions on all pages.", "schema": {"type": "integer"}}}}
 }
@@ -76,7 +82,7 @@ async def create_session(body: schemas.SessionCreate, sessions: SessionsDep) -> 
     "/import",
     status_code=201,
     response_model=SessionsImported,
-    openapi_extra=SessionImport.body(),
+    openapi_extra=_IMPORT,
     responses=responses(ValidationFailed, *STORAGE_ERRORS, errors.ShuttingDown),
 )
 async def import_sessions(request: Request, transfers: TransfersDep) -> Response:

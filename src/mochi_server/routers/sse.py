@@ -25,7 +25,6 @@ from mochi_server.services.compare import CompareEvent
 from mochi_server.sessions.session import new_id
 
 PING_SECONDS = 10
-_SEPARATOR = "\n"
 _ID = re.compile(rb"^id: (\w+:\d+)$", re.MULTILINE)
 _PING = b": ping\n\n"
 _HEADERS = {"Cache-Control": "no-store", "Connection": "keep-alive", "X-Accel-Buffering": "no"}
@@ -42,7 +41,7 @@ class EventsResponse(EventSourceResponse):
     """Events as they come, from a generator that is closed when the client leaves."""
 
     def __init__(self, events: AsyncGenerator[CompareEvent, None]) -> None:
-        super().__init__(_written(events), ping=PING_SECONDS, sep=_SEPARATOR)
+        super().__init__(_written(events), ping=PING_SECONDS, sep="\n")
 
 
 class _EventStream(Response):
