@@ -1,6 +1,6 @@
 """The application: services that are built once, routes, exception handlers and middleware."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -42,12 +42,17 @@ def create_app(settings: MochiServerSettings | None = None, *, insecure: bool = 
             closing, app.state.services = app.state.services, build_services(settings)
             await closing.aclose()
 
-    app = _App(
+    middleware = _middleware(settings, insecure)
+    if settings.store_url:  # several servers may serve the same sessions
+        from mochi_server.cluster.middleware import ClusterMiddleware  # noqa: PLC0415 - its driver is optional
+
+        middleware = [Middleware(ClusterMiddleware, guards=middleware, peers=lambda: app.state.services.stores.peers)]
+    app: FastAPI = _App(
         title="mochi-server",
         version=__version__,
         description="A headless chat backend for Ollama.",
         lifespan=lifespan,
-        middleware=_with_peers(settings, _middleware(settings, insecure), lambda: app.state.services.stores.peers),
+        middleware=middleware,
         generate_unique_id_function=lambda route: route.name,
         docs_url=None,
         redoc_url=None,
@@ -78,15 +83,6 @@ class _App(FastAPI):
 
     def _ended(self, method: str, status: int | None, error: str | None) -> None:
         self.state.services.metrics.request_ended(method, status, error)
-
-
-def _with_peers(settings: MochiServerSettings, guards: list[Middleware], peers: Callable[[], Any]) -> list[Middleware]:
-    """The middleware, with requests between servers if several may serve the same sessions."""
-    if not settings.store_url:
-        return guards
-    from mochi_server.cluster.middleware import ClusterMiddleware  # noqa: PLC0415 - its driver is optional
-
-    return [Middleware(ClusterMiddleware, guards=guards, peers=peers)]
 
 
 def _middleware(settings: MochiServerSettings, insecure: bool) -> list[Middleware]:

@@ -14,7 +14,6 @@ MAX_HEADER_BYTES = 64 * 1024
 _ONCE = (b"host", b"origin", b"authorization", b"content-type", b"content-length", b"transfer-encoding")
 _WITH_BODY = {"POST", "PUT", "PATCH", "DELETE"}
 
-
 Check = Callable[[Scope], MochiError | None]
 """A check of a request's head: the error to answer with, or None."""
 

@@ -134,10 +134,8 @@ def guard_group(leader: int) -> "subprocess.Popen[bytes] | None":
 def dismiss(guard: "subprocess.Popen[bytes] | None") -> None:
     """End the guarding of a group."""
     if guard is not None:
-        guard.kill()
-        guard.wait()
-        if guard.stdin is not None:
-            guard.stdin.close()
+        with guard:  # waits, and closes the pipe
+            guard.kill()
 
 
 if sys.platform != "win32":

@@ -199,13 +199,15 @@ class CompletionRequest(Body):
             param = f"messages[{index}].content"
             parts = message.content if isinstance(message, UserMessage) else ()
             urls = [part.image_url.url for part in parts if isinstance(part, ImagePart)]
+            if not urls:
+                continue
             if len(urls) > MAX_IMAGES:
                 raise invalid(param, f"a message may hold {MAX_IMAGES} images, and this one holds {len(urls)}")
             try:
                 images[index] = await read_images(urls)
             except ValidationFailed as error:
                 raise invalid(param, error.message) from error
-        return {index: read for index, read in images.items() if read}
+        return images
 
     def _options(self) -> dict[str, Any]:
         same = {"temperature", "top_p", "frequency_penalty", "presence_penalty", "seed"}

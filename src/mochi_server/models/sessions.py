@@ -208,10 +208,6 @@ class MessageList(BaseModel):
     session_id: str
     messages: list[MessageOut]
 
-    @classmethod
-    def of(cls, session: ChatSession) -> "MessageList":
-        return cls(session_id=session.session_id, messages=[dict(message) for message in session.history])
-
 
 class SummarizeRequest(StrictBody):
     """Which model shall summarize; it is remembered as the session's ``summary_model``."""

@@ -26,12 +26,7 @@ FormatQuery = Annotated[ExportFormat, Query(description="JSON can be imported; M
 OffsetQuery = Annotated[int, Query(ge=0, le=2**31 - 1, description="How many to leave out at the beginning.")]
 
 _CHANGES = (SessionNotFound, errors.SessionBusy, ValidationFailed, *STORAGE_ERRORS)
-_IMPORT = {
-    "requestBody": {
-        "required": True,
-        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/SessionImport"}}},
-    }
-}
+_IMPORT = {"application/json": {"schema": {"$ref": "#/components/schemas/SessionImport"}}}
 _PAGE: Responses = {
     200: {"headers": {TOTAL_HEADER: {"description": "Sessions on all pages.", "schema": {"type": "integer"}}}}
 }
@@ -82,7 +77,7 @@ async def create_session(body: schemas.SessionCreate, sessions: SessionsDep) -> 
     "/import",
     status_code=201,
     response_model=SessionsImported,
-    openapi_extra=_IMPORT,
+    openapi_extra={"requestBody": {"required": True, "content": _IMPORT}},
     responses=responses(ValidationFailed, *STORAGE_ERRORS, errors.ShuttingDown),
 )
 async def import_sessions(request: Request, transfers: TransfersDep) -> Response:
@@ -136,7 +131,8 @@ async def export_session(session_id: str, transfers: TransfersDep, format: Forma
 @router.get("/{session_id}/messages", responses=responses(SessionNotFound, StorageBusy))
 async def list_messages(session_id: str, store: StoreDep) -> schemas.MessageList:
     """Get the messages of a session."""
-    return schemas.MessageList.of(await store.load(session_id))
+    session = await store.load(session_id)
+    return schemas.MessageList(session_id=session.session_id, messages=[dict(message) for message in session.history])
 
 
 @router.get(

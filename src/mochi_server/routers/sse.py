@@ -13,7 +13,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from mochi_server.chat.eventlog import Batch
 from mochi_server.chat.run import Run
 from mochi_server.chat.runs import RunRegistry
 from mochi_server.errors import MochiError
@@ -91,8 +90,11 @@ class RunResponse(_EventStream):
             async for batch in batches:
                 if batch is None:
                     body = _PING
+                elif chunks is None:
+                    frames = [b"%s%d\nevent: %s\ndata: %s\n\n" % (prefix, *event) for event in batch.events()]
+                    body = b"".join(frames)
                 else:
-                    body = _encoded(prefix, batch) if chunks is None else _data(chunks.of(batch))
+                    body = _data(chunks.of(batch))
                 if body:
                     await send(_body(body))
         await send(_body(b"" if chunks is None else _data(chunks.closing(self._run)), more=False))
@@ -214,7 +216,3 @@ def broken_off(session_id: str, error: MochiError, after: bytes) -> bytes:
 
 def _data(chunks: Iterable[bytes]) -> bytes:
     return b"".join([b"data: %s\n\n" % chunk for chunk in chunks])
-
-
-def _encoded(prefix: bytes, batch: Batch) -> bytes:
-    return b"".join([b"%s%d\nevent: %s\ndata: %s\n\n" % (prefix, *event) for event in batch.events()])
