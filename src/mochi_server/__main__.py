@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from mochi_server import __version__
@@ -107,13 +108,10 @@ def _flag(name: str) -> str:
 
 
 def _speed(value: str) -> float:
-    try:
-        speed = float(value)
-    except ValueError:
-        speed = -1
-    if not 0 <= speed < float("inf"):
-        raise argparse.ArgumentTypeError(f"{value!r} is not a number of at least 0")
-    return speed
+    with suppress(ValueError):
+        if 0 <= (speed := float(value)) < float("inf"):
+            return speed
+    raise argparse.ArgumentTypeError(f"{value!r} is not a number of at least 0")
 
 
 def _init(directory: str, given: dict[str, Any]) -> int:
@@ -134,10 +132,9 @@ def _init(directory: str, given: dict[str, Any]) -> int:
 
 def _test_mode(given: dict[str, Any], *, insecure: bool, stub_speed: float | None) -> int:
     """Serve on a bundled LLM and a session store that disappears at exit."""
-    if "ollama_host" in given:
-        return _complain("--ollama-host cannot be combined with test mode, which brings its own LLM")
-    if "workers" in given:
-        return _complain("--workers cannot be combined with test mode, which is one process")
+    for name, reason in {"ollama_host": "brings its own LLM", "workers": "is one process"}.items():
+        if name in given:
+            return _complain(f"{_flag(name)} cannot be combined with test mode, which {reason}")
     import logging
     from tempfile import TemporaryDirectory
 
@@ -226,9 +223,8 @@ def _wrong_setting(error: "ValidationError", given: dict[str, Any]) -> int:
     problem = error.errors(include_url=False)[0]
     name = str(problem["loc"][0]) if problem["loc"] else "settings"
     where = _flag(name) if name in given else f"MOCHI_{name.upper()}"
-    what = problem["msg"].removeprefix("Value error, ")
-    got = problem["input"]
-    return _complain(f"{where}: {what} (got {without_credentials(got) if isinstance(got, str) else got!r})")
+    got = without_credentials(problem["input"]) if isinstance(problem["input"], str) else repr(problem["input"])
+    return _complain(f"{where}: {problem['msg'].removeprefix('Value error, ')} (got {got})")
 
 
 def _complain(message: str, *, code: int = 2) -> int:

@@ -1,8 +1,9 @@
-"""URLs of servers: of Ollama as users write them, and of this server."""
+"""Addresses: URLs of Ollama and of this server, and the names of this machine."""
 
 import re
 import socket
 from functools import cache
+from ipaddress import ip_address
 
 OLLAMA_PORT = 11434
 
@@ -14,6 +15,14 @@ def full_url(host: str) -> str:
     address, slash, path = host.partition("/")
     port = "" if re.search(r":\d*$", address) else f":{OLLAMA_PORT}"
     return f"http://{address}{port}{slash}{path}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address is this machine."""
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower().rstrip(".") == "localhost" or host.lower().endswith(".localhost")
 
 
 def url_of(host: str, port: int) -> str:

@@ -1,6 +1,6 @@
 """The application: services that are built once, routes, exception handlers and middleware."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -11,13 +11,13 @@ from starlette.types import ASGIApp
 
 from mochi_server import __version__
 from mochi_server.access import HEADER, RequestLog
+from mochi_server.addresses import is_loopback
 from mochi_server.config import MochiServerSettings
 from mochi_server.constants import API_PREFIX, TOTAL_HEADER
 from mochi_server.docs import add_docs
 from mochi_server.limits import BodyLimit, Guard, head_check, json_check
-from mochi_server.ollama.requests import is_loopback
-from mochi_server.routers import aliases, api, openai_api
-from mochi_server.routers.errors import add_handlers
+from mochi_server.routers import ALIASED, API, openai
+from mochi_server.routers.errors import add_handlers, any_error
 from mochi_server.routers.health import WITHOUT_KEY
 from mochi_server.security import LOCAL_ORIGINS, host_check, key_check, origin_check
 from mochi_server.wiring import build_services
@@ -42,21 +42,29 @@ def create_app(settings: MochiServerSettings | None = None, *, insecure: bool = 
             closing, app.state.services = app.state.services, build_services(settings)
             await closing.aclose()
 
-    app = _App(
+    middleware = _middleware(settings, insecure)
+    if settings.store_url:  # several servers may serve the same sessions
+        from mochi_server.cluster.middleware import ClusterMiddleware  # noqa: PLC0415 - its driver is optional
+
+        middleware = [Middleware(ClusterMiddleware, guards=middleware, peers=lambda: app.state.services.stores.peers)]
+    app: FastAPI = _App(
         title="mochi-server",
         version=__version__,
         description="A headless chat backend for Ollama.",
         lifespan=lifespan,
-        middleware=_with_peers(settings, _middleware(settings, insecure), lambda: app.state.services.stores.peers),
+        middleware=middleware,
         generate_unique_id_function=lambda route: route.name,
         docs_url=None,
         redoc_url=None,
     )
     app.state.services = build_services(settings)
     add_handlers(app)
-    app.include_router(api, prefix=API_PREFIX)
-    app.include_router(openai_api)
-    app.include_router(aliases)
+    # Included one by one: a router within a router would be matched once for each level.
+    for module in API:
+        app.include_router(module.router, prefix=API_PREFIX, responses=any_error())
+    app.include_router(openai.router)
+    for module in ALIASED:
+        app.include_router(module.router, include_in_schema=False)
     add_docs(app)
     return app
 
@@ -75,15 +83,6 @@ class _App(FastAPI):
 
     def _ended(self, method: str, status: int | None, error: str | None) -> None:
         self.state.services.metrics.request_ended(method, status, error)
-
-
-def _with_peers(settings: MochiServerSettings, guards: list[Middleware], peers: Callable[[], Any]) -> list[Middleware]:
-    """The middleware, with requests between servers if several may serve the same sessions."""
-    if not settings.store_url:
-        return guards
-    from mochi_server.cluster.middleware import ClusterMiddleware  # noqa: PLC0415 - its driver is optional
-
-    return [Middleware(ClusterMiddleware, guards=guards, peers=peers)]
 
 
 def _middleware(settings: MochiServerSettings, insecure: bool) -> list[Middleware]:

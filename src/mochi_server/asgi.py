@@ -1,7 +1,7 @@
-"""Reading a request's head and refusing it, for whoever stands before the routes.
+"""Read a request's head and refuse it, for middleware.
 
-Who only looks at the head is a plain function that returns what comes next, to be awaited: it is gone when the answer
-begins. As a coroutine it would be in memory as long as a stream is open, and every event would pass through it.
+Middleware that reads only the head is a plain function that returns an awaitable. A coroutine would stay in memory for
+as long as a stream is open.
 """
 
 from starlette.types import Scope, Send
@@ -24,7 +24,7 @@ def worded(error: MochiError, path: str) -> tuple[int, bytes]:
     """Status and body of an error, in the words of the API that was asked."""
     if path == OPENAI_PREFIX or path.startswith(f"{OPENAI_PREFIX}/"):
         return openai_status(error), openai_body(error)
-    return int(error.status), error.body()
+    return error.status, error.body()
 
 
 async def refuse(error: MochiError, scope: Scope, send: Send) -> None:

@@ -19,16 +19,10 @@ def _split(value: object) -> object:
     return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
 
-def _lower(value: object) -> object:
-    return value.lower() if isinstance(value, str) else value
-
-
-def _upper(value: object) -> object:
-    return value.upper() if isinstance(value, str) else value
-
-
 CommaSeparated = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
-LogLevel = Annotated[Literal["CRITICAL", "ERROR", "WARNING", "INFO", "DEBUG"], BeforeValidator(_upper)]
+LogLevel = Annotated[
+    Literal["CRITICAL", "ERROR", "WARNING", "INFO", "DEBUG"], BeforeValidator(lambda value: str(value).upper())
+]
 Port = Annotated[int, Field(ge=0, le=65535)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Timeout = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -123,7 +117,7 @@ class MochiServerSettings(BaseSettings):
     shutdown_grace_seconds: Seconds = Field(5, description="How long running turns may go on at shutdown.")
 
     log_level: LogLevel = Field("INFO", description="Logging level.")
-    log_format: Annotated[LogFormat, BeforeValidator(_lower)] = Field(
+    log_format: Annotated[LogFormat, BeforeValidator(lambda value: str(value).lower())] = Field(
         "text", description="`json` logs an object a line."
     )
 
@@ -155,9 +149,7 @@ class MochiServerSettings(BaseSettings):
     @classmethod
     def _share_a_database(cls, value: int, info: ValidationInfo) -> int:
         if value > 1 and not info.data.get("store_url"):
-            raise ValueError(
-                "more than one need a database, which MOCHI_STORE_URL=postgresql://… sets; files do not do"
-            )
+            raise ValueError("several servers need a database: set MOCHI_STORE_URL=postgresql://…")
         return value
 
     @field_validator("advertise_url")
@@ -203,32 +195,11 @@ class MochiServerSettings(BaseSettings):
 
     @property
     def resolved_sessions_dir(self) -> Path:
-        """Where sessions are: under ``data_dir`` unless absolute, as for every directory."""
-        return Path(self.data_dir, self.sessions_dir)
+        return self.resolved(self.sessions_dir)
 
-    @property
-    def resolved_tools_dir(self) -> Path:
-        return Path(self.data_dir, self.tools_dir)
-
-    @property
-    def resolved_agents_dir(self) -> Path:
-        return Path(self.data_dir, self.agents_dir)
-
-    @property
-    def resolved_agent_chats_dir(self) -> Path:
-        return Path(self.data_dir, self.agent_chats_dir)
-
-    @property
-    def resolved_system_prompts_dir(self) -> Path:
-        return Path(self.data_dir, self.system_prompts_dir)
-
-    @property
-    def resolved_planning_prompt_path(self) -> Path:
-        return Path(self.data_dir, self.planning_prompt_path)
-
-    @property
-    def resolved_execution_prompt_path(self) -> Path:
-        return Path(self.data_dir, self.execution_prompt_path)
+    def resolved(self, path: str) -> Path:
+        """Return a directory or file of the settings: under ``data_dir`` unless absolute."""
+        return Path(self.data_dir, path)
 
     @property
     def resolved_advertise_url(self) -> str:

@@ -2,7 +2,6 @@
 
 API_PREFIX = "/api/v1"
 OPENAI_PREFIX = "/v1"
-"""Where clients of OpenAI's API ask."""
 
 KEY_PATTERN = "^[!-~]{1,255}$"
 """What an ``Idempotency-Key`` may be."""
@@ -10,8 +9,7 @@ KEY_PATTERN = "^[!-~]{1,255}$"
 TOTAL_HEADER = "X-Total-Count"
 """Header that says how many there are on all pages of a list."""
 
-FORMAT_VERSION = "1.3"
-"""Version written into session files."""
+FORMAT_VERSION = "1.3"  # of session files
 
 DEFAULT_WINDOW = 8192
 """Context window, in tokens, that a conversation starts with (or less, for smaller models)."""

@@ -78,7 +78,7 @@ def _problem_of_directory(source: str) -> str | None:
     settings = _settings(source)
     if not Path(source).is_dir():
         return f"there is no directory {without_credentials(source)}"
-    if not settings.resolved_sessions_dir.is_dir() and not settings.resolved_agent_chats_dir.is_dir():
+    if not settings.resolved_sessions_dir.is_dir() and not settings.resolved(settings.agent_chats_dir).is_dir():
         return f"there are no sessions in {source}: it has no directory {settings.sessions_dir}"
     return None
 

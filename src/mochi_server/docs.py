@@ -21,13 +21,12 @@ def add_docs(app: FastAPI) -> None:
 
 
 async def _swagger(request: Request) -> HTMLResponse:
-    root = _root(request)
     page = get_swagger_ui_html(
-        openapi_url=f"{root}/openapi.json",
+        openapi_url=_url(request, "/openapi.json"),
         title="mochi-server",
-        swagger_js_url=f"{root}{_ASSETS}/swagger-ui-bundle.js",
-        swagger_css_url=f"{root}{_ASSETS}/swagger-ui.css",
-        swagger_favicon_url=f"{root}{_ASSETS}/favicon.png",
+        swagger_js_url=_url(request, f"{_ASSETS}/swagger-ui-bundle.js"),
+        swagger_css_url=_url(request, f"{_ASSETS}/swagger-ui.css"),
+        swagger_favicon_url=_url(request, f"{_ASSETS}/favicon.png"),
         swagger_ui_parameters=_LOOKS,
     )
     page.headers.update(_HEADERS)
@@ -35,18 +34,17 @@ async def _swagger(request: Request) -> HTMLResponse:
 
 
 async def _redoc(request: Request) -> HTMLResponse:
-    root = _root(request)
     page = get_redoc_html(
-        openapi_url=f"{root}/openapi.json",
+        openapi_url=_url(request, "/openapi.json"),
         title="mochi-server",
-        redoc_js_url=f"{root}{_ASSETS}/redoc.standalone.js",
-        redoc_favicon_url=f"{root}{_ASSETS}/favicon.png",
+        redoc_js_url=_url(request, f"{_ASSETS}/redoc.standalone.js"),
+        redoc_favicon_url=_url(request, f"{_ASSETS}/favicon.png"),
         with_google_fonts=False,
     )
     page.headers.update(_HEADERS)
     return page
 
 
-def _root(request: Request) -> str:
-    """Return the path that a proxy adds before ours."""
-    return str(request.scope.get("root_path", "")).rstrip("/")
+def _url(request: Request, path: str) -> str:
+    """Return a path of this server below the path that a proxy adds before it."""
+    return str(request.scope.get("root_path", "")).rstrip("/") + path

@@ -1,7 +1,6 @@
 """Every event of a chat stream, once. ``type`` is the SSE event name, the fields are its payload.
 
-Events are values: whoever emits one knows nothing of how, or whether, it travels. Those that come with every token are
-neither frozen nor slotted, since they are made and encoded in a third of the time.
+Events that come with every token are neither frozen nor slotted, because that makes them three times as fast.
 """
 
 from collections.abc import Callable
@@ -94,16 +93,12 @@ class AgentPlanning:
 
 
 @dataclass(frozen=True, slots=True)
-class AgentExecution:
+class AgentExecution(AgentPlanning):
     """A piece of what the agent says while it carries out its plan.
 
     An empty one ends what it says before it acts: another answer follows.
     """
 
-    content: str
-    agent_name: str
-    agent_session_id: str
-    parent_call_id: str
     type: ClassVar[str] = "agent_execution"
 
 

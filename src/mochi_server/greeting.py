@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from mochi_server.addresses import is_loopback
 from mochi_server.agents.config import AgentDefinition
 from mochi_server.config import MochiServerSettings
 from mochi_server.constants import API_PREFIX
 from mochi_server.errors import MochiError
 from mochi_server.mcp.config import FILE
-from mochi_server.ollama.requests import is_loopback
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.tools.discovery import ToolCatalogue
 from mochi_server.wiring import Services
@@ -38,21 +38,21 @@ class Start:
 
 async def greeting(start: Start, services: Services) -> str:
     """Return the text."""
-    models, catalogue, agents = await asyncio.gather(
-        _models(services), _in_time(services.tools.own()), _in_time(services.agents.agents())
+    models, stores, catalogue, agents = await asyncio.gather(
+        _tried(services.client.list_models()),
+        _tried(services.stores.check()),
+        _in_time(services.tools.own()),
+        _in_time(services.agents.agents()),
     )
-    try:
-        await services.stores.check()
-        unusable = None
-    except MochiError as error:
-        unusable = error.message
+    if isinstance(models, MochiError):
+        logger.warning("%s", models.message)
     keys = start.settings.api_keys
     is_open = not keys and not is_loopback(start.settings.host)
     rows = [
         ("LLM" if start.test_mode else "Ollama", _of_ollama(models, services.client.endpoint.url)),
         *_of_directories(start.settings, services, catalogue, agents),
         *(("Problem", problem) for problem in services.stores.problems),
-        ("Problem", unusable),
+        ("Problem", stores and stores.message),
         ("API key", start.key and f"made for this run: {start.key}"),
         ("Open", "without a key, whoever reaches this address can run every tool" if is_open else None),
     ]
@@ -61,24 +61,14 @@ async def greeting(start: Start, services: Services) -> str:
     curl = _curl(start.address, model, start.key or ("YOUR_KEY" if keys else None))
     # Foreign texts, such as the page of a server that is not Ollama, may have several lines.
     lines = [f"  {name:<8} {' '.join(text.split())}" for name, text in rows if text]
-    return "\n".join(
-        [
-            f"mochi-server is at {start.address}{mode}",
-            *lines,
-            "",
-            "Create a session and stream an answer:",
-            "",
-            curl,
-            "",
-        ]
-    )
+    head = f"mochi-server is at {start.address}{mode}"
+    return "\n".join([head, *lines, "", "Create a session and stream an answer:", "", curl, ""])
 
 
-async def _models(services: Services) -> list[ModelInfo] | MochiError:
+async def _tried(work: Awaitable[_Found]) -> _Found | MochiError:
     try:
-        return await services.client.list_models()
+        return await work
     except MochiError as error:
-        logger.warning("%s", error.message)
         return error
 
 
@@ -104,7 +94,7 @@ def _of_directories(
     agents: dict[str, AgentDefinition] | None,
 ) -> Iterator[tuple[str, str]]:
     """Yield the rows of tools, MCP servers and agents, then those of their problems."""
-    tools_dir, agents_dir = settings.resolved_tools_dir, settings.resolved_agents_dir
+    tools_dir, agents_dir = settings.resolved(settings.tools_dir), settings.resolved(settings.agents_dir)
     tools = "still importing" if catalogue is None else len(catalogue.tools)
     yield "Tools", f"{tools} in {tools_dir}{_hint(tools_dir, 'tools')}"
     mcp = services.mcp.config

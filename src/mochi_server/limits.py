@@ -1,5 +1,6 @@
 """What a request may be: its size, one meaning only, JSON or nothing. Plain ASGI middleware that knows no route."""
 
+import re
 from collections import deque
 from collections.abc import Awaitable, Callable
 
@@ -12,7 +13,6 @@ MAX_HEADER_BYTES = 64 * 1024
 
 _ONCE = (b"host", b"origin", b"authorization", b"content-type", b"content-length", b"transfer-encoding")
 _WITH_BODY = {"POST", "PUT", "PATCH", "DELETE"}
-
 
 Check = Callable[[Scope], MochiError | None]
 """A check of a request's head: the error to answer with, or None."""
@@ -33,7 +33,8 @@ class Guard:
 
 def head_check(scope: Scope) -> MochiError | None:
     """Refuse oversized heads, and those that a proxy might read differently."""
-    if _head_bytes(scope) > MAX_HEADER_BYTES:
+    size = len(scope.get("raw_path") or b"") + len(scope.get("query_string") or b"")
+    if size + sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEADER_BYTES:
         return HeadersTooLarge(MAX_HEADER_BYTES)
     problem = _ambiguity(scope)
     return MalformedRequest(problem) if problem else None
@@ -81,11 +82,6 @@ class BodyLimit:
         return await self._app(scope, replay, send)
 
 
-def _head_bytes(scope: Scope) -> int:
-    size = len(scope.get("raw_path") or b"") + len(scope.get("query_string") or b"")
-    return size + sum(len(name) + len(value) for name, value in scope["headers"])
-
-
 def _ambiguity(scope: Scope) -> str | None:
     """Return why a head could be read in two ways, or None."""
     names = [name for name, _ in scope["headers"] if name in _ONCE]
@@ -107,6 +103,4 @@ def _is_declared(scope: Scope) -> bool:
     if not declared:
         return header(scope, b"content-length") in ("", "0") and not header(scope, b"transfer-encoding")
     media_type = declared.partition(";")[0].strip().lower()
-    return media_type == "application/json" or (
-        media_type.startswith("application/") and media_type.endswith("+json") and "," not in media_type
-    )
+    return re.fullmatch(r"application/([^,]*\+)?json", media_type) is not None

@@ -48,7 +48,11 @@ def document(app: FastAPI) -> dict[str, Any]:
         tags=[{"name": name, "description": text} for name, text in TAGS.items()],
     )
     components = made["components"]
-    named = (CHAT_EVENTS.schemas(), COMPARE_EVENTS.schemas(), SessionImport.schemas(), _unreferred())
+    # Routes refer to messages and errors by name. Like FastAPI, omit defaults of null.
+    kinds = (StoredMessage, ErrorEnvelope, OpenAIErrorEnvelope)
+    _, models = models_json_schema([(each, "serialization") for each in kinds], ref_template=REFERENCE + "{model}")
+    referred = jsonable_encoder(models["$defs"], exclude_none=True)
+    named = (CHAT_EVENTS.schemas(), COMPARE_EVENTS.schemas(), SessionImport.schemas(), referred)
     components["schemas"] = dict(sorted(ChainMap(*named, _with_messages(components["schemas"])).items()))
     components["securitySchemes"] = {"apiKey": _SECURITY}
     made["security"] = [{}, {"apiKey": []}]
@@ -64,11 +68,3 @@ def _with_messages(schema: Any) -> Any:
     if isinstance(schema, dict):
         return {key: _with_messages(value) for key, value in schema.items()}
     return [_with_messages(value) for value in schema] if isinstance(schema, list) else schema
-
-
-def _unreferred() -> dict[str, Any]:
-    """Return the schemas that routes refer to by name: messages and errors. Like FastAPI, omit defaults of null."""
-    shown = (StoredMessage, ErrorEnvelope, OpenAIErrorEnvelope)
-    _, made = models_json_schema([(each, "serialization") for each in shown], ref_template=REFERENCE + "{model}")
-    schemas: dict[str, Any] = jsonable_encoder(made["$defs"], exclude_none=True)
-    return schemas

@@ -41,16 +41,13 @@ def sync_directory(path: Path) -> None:
 @contextmanager
 def scanning(path: Path) -> Iterator[Iterator["os.DirEntry[str]"]]:
     """Yield a directory's entries, by descriptor where possible: `stat` then does not walk the path. Raises OSError."""
-    if os.scandir not in os.supports_fd:
-        with os.scandir(path) as entries:
-            yield entries
-        return
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY) if os.scandir in os.supports_fd else None
     try:
-        with os.scandir(descriptor) as entries:
+        with os.scandir(path if descriptor is None else descriptor) as entries:
             yield entries
     finally:
-        os.close(descriptor)
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 def hold_file(path: Path) -> int | None:
@@ -58,10 +55,8 @@ def hold_file(path: Path) -> int | None:
 
     A forked child does not hold the lock. None on Windows, which does not show who holds a file.
     """
-    if sys.platform != "win32":
-        # Open for reading, so that the medium can be made read-only under a process that lives.
-        return _hold(path, os.O_RDONLY)
-    return None
+    # Open for reading, so that the medium can be made read-only under a process that lives.
+    return None if sys.platform == "win32" else _hold(path, os.O_RDONLY)
 
 
 def is_held(path: Path) -> bool:
@@ -109,14 +104,13 @@ def alone_with(path: Path, patience: float) -> Iterator[None]:
             let_go(descriptor)
 
 
-def terminate_group(leader: int) -> None:
-    """Send SIGTERM to a process and the children in its group."""
-    _signal_group(leader, signal.SIGTERM)
-
-
-def kill_group(leader: int) -> None:
-    """Kill a process and the children in its group."""
-    _signal_group(leader, getattr(signal, "SIGKILL", signal.SIGTERM))
+def end_group(leader: int, *, kill: bool = False) -> None:
+    """Send SIGTERM, or SIGKILL, to a process and the children in its group; on Windows, end the process."""
+    with suppress(OSError):
+        if sys.platform == "win32":
+            os.kill(leader, signal.SIGTERM)
+        else:
+            os.killpg(leader, signal.SIGKILL if kill else signal.SIGTERM)
 
 
 def guard_group(leader: int) -> "subprocess.Popen[bytes] | None":
@@ -140,18 +134,8 @@ def guard_group(leader: int) -> "subprocess.Popen[bytes] | None":
 def dismiss(guard: "subprocess.Popen[bytes] | None") -> None:
     """End the guarding of a group."""
     if guard is not None:
-        guard.kill()
-        guard.wait()
-        if guard.stdin is not None:
-            guard.stdin.close()
-
-
-def _signal_group(leader: int, number: signal.Signals) -> None:
-    with suppress(OSError):
-        if sys.platform == "win32":
-            os.kill(leader, number)
-        else:
-            os.killpg(leader, number)
+        with guard:  # waits, and closes the pipe
+            guard.kill()
 
 
 if sys.platform != "win32":

@@ -6,6 +6,7 @@ uvicorn that are not documented. `tests/unit/test_protocol.py` lists them, `pypr
 
 import asyncio
 from collections import deque
+from http import HTTPStatus
 from typing import Any, Literal
 from uuid import uuid4
 
@@ -121,11 +122,8 @@ class Connection(HttpToolsProtocol):
         """Parse what has been received, up to the end of a request that has to be answered first."""
         data, start = self._seen + self._unread, len(self._seen)
         # The last of the unanswered requests may still be on its way; none is parsed behind a complete one.
-        while (
-            start < len(data)
-            and len(self._unanswered) <= int(self._state != "idle")
-            and not self.transport.is_closing()
-        ):
+        waiting = self._unanswered
+        while start < len(data) and len(waiting) <= int(self._state != "idle") and not self.transport.is_closing():
             end = self._piece_end(data, start)
             self._other_bytes += end - start
             self._parse(data[start:end])
@@ -199,17 +197,14 @@ class Connection(HttpToolsProtocol):
         self.transport.close()
         token = REQUEST_ID.set(request_id)
         client = self.client[0] if self.client else None
-        report(method="-", path="-", status=int(error.status), seconds=0, client=client)
+        report(method="-", path="-", status=error.status, seconds=0, client=client)
         REQUEST_ID.reset(token)
 
 
 def _response(error: MochiError, request_id: str) -> bytes:
     body = error.body()
-    head = [
-        f"HTTP/1.1 {int(error.status)} {error.status.phrase}",
-        "Content-Type: application/json",
-        f"Content-Length: {len(body)}",
-        f"{HEADER}: {request_id}",
-        "Connection: close",
-    ]
-    return "\r\n".join([*head, "", ""]).encode() + body
+    head = (
+        f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\n{HEADER}: {request_id}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + body

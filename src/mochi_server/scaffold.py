@@ -7,9 +7,6 @@ from pathlib import Path
 
 FOLDERS = ("tools", "agents", "system_prompts", "chat_sessions")
 
-_MODES = {"chat_sessions": 0o700}
-"""Conversations are private."""
-
 _OURS = (".py", ".md")
 _HERE = Path(__file__).parent
 
@@ -26,20 +23,14 @@ class Scaffold:
         """Return the text for a user: a line for each folder, and the next commands."""
         here = self.directory.resolve()
         command = "mochi-server" + ("" if here == Path.cwd() else f" --data-dir {shlex.quote(str(self.directory))}")
-        return "\n".join(
-            [
-                f"In {here}:",
-                *(f"  {folder + '/':<16} {self._counts(folder)}" for folder in FOLDERS),
-                "",
-                f"{command}              serves it with your Ollama",
-                f"{command} --test-mode  serves it with a bundled LLM",
-            ]
-        )
+        counts = [f"  {folder + '/':<16} {self._counts(folder)}" for folder in FOLDERS]
+        text = f"{command}              serves it with your Ollama\n{command} --test-mode  serves it with a bundled LLM"
+        return "\n".join([f"In {here}:", *counts, "", text])
 
     def _counts(self, folder: str) -> str:
         made, kept = (sum(name.startswith(f"{folder}/") for name in names) for names in (self.made, self.kept))
-        texts = {f"{_files(made)} made": made, f"{_files(kept)} there already, left alone": kept}
-        return ", ".join(text for text, count in texts.items() if count)
+        counts = {"made": made, "there already, left alone": kept}
+        return ", ".join(f"{count} file{'' if count == 1 else 's'} {text}" for text, count in counts.items() if count)
 
 
 def scaffold(directory: Path) -> Scaffold:
@@ -50,7 +41,8 @@ def scaffold(directory: Path) -> Scaffold:
     result = Scaffold(directory)
     directory.mkdir(parents=True, exist_ok=True)
     for source in samples():
-        (directory / source.name).mkdir(mode=_MODES.get(source.name, 0o777), exist_ok=True)
+        private = source.name == "chat_sessions"  # conversations
+        (directory / source.name).mkdir(mode=0o700 if private else 0o777, exist_ok=True)
         for file in sorted(_files_of(source)):
             name = f"{source.name}/{file.relative_to(source).as_posix()}"
             (result.made if _put(file, directory / name) else result.kept).append(name)
@@ -83,7 +75,3 @@ def _put(source: Path, target: Path) -> bool:
         target.unlink(missing_ok=True)  # the next run would keep a part of it as the user's own file
         raise OSError(error.errno, error.strerror, str(target)) from error
     return True
-
-
-def _files(count: int) -> str:
-    return f"{count} file{'' if count == 1 else 's'}"

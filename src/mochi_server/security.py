@@ -3,15 +3,15 @@
 import hashlib
 import hmac
 from collections.abc import Collection, Sequence
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from urllib.parse import urlsplit
 
 from starlette.types import Scope
 
+from mochi_server.addresses import is_loopback
 from mochi_server.asgi import header
 from mochi_server.errors import HostForbidden, MochiError, OriginForbidden, Unauthorized
 from mochi_server.limits import Check
-from mochi_server.ollama.requests import is_loopback
 
 LOCAL_ORIGINS = r"https?://(localhost|[\w.-]+\.localhost|127\.\d+\.\d+\.\d+|\[::1\])(:\d+)?"
 """Web pages served by this machine."""
@@ -25,7 +25,8 @@ def host_check(allowed_origins: Sequence[str]) -> Check:
         host = header(scope, b"host")
         name = _host_name(host)
         is_foreign = name and not is_loopback(name) and name not in allowed
-        return HostForbidden(host) if is_foreign and _arrived_by_loopback(scope) else None
+        address = _local_address(scope)
+        return HostForbidden(host) if is_foreign and address and address.is_loopback else None
 
     return check
 
@@ -62,7 +63,8 @@ def key_check(keys: Sequence[str], *, insecure: bool, free: Collection[str] = ()
         if scope["path"] in free and scope["method"] == "GET":
             return True
         if not digests:
-            return insecure or _arrived_by_loopback(scope) or not _is_address(_local_address(scope))
+            address = _local_address(scope)
+            return insecure or address is None or address.is_loopback
         scheme, _, key = header(scope, b"authorization").partition(" ")
         given = _digest(key.strip().encode("latin-1", "replace"))
         # Each digest is compared: the time taken shows neither the length of a key nor which one matched.
@@ -75,11 +77,6 @@ def key_check(keys: Sequence[str], *, insecure: bool, free: Collection[str] = ()
     return check
 
 
-def _arrived_by_loopback(scope: Scope) -> bool:
-    address = _local_address(scope)
-    return _is_address(address) and is_loopback(address)
-
-
 def _digest(key: bytes) -> bytes:
     return hashlib.sha256(key).digest()
 
@@ -89,17 +86,12 @@ def _is_embedded(scope: Scope) -> bool:
     return header(scope, b"sec-fetch-site") == "cross-site" and header(scope, b"sec-fetch-mode") != "navigate"
 
 
-def _local_address(scope: Scope) -> str:
-    server = scope.get("server")
-    return str(server[0]) if server else ""
-
-
-def _is_address(value: str) -> bool:
+def _local_address(scope: Scope) -> IPv4Address | IPv6Address | None:
+    """Return the address that a request arrived at; None for sockets that are files."""
     try:
-        ip_address(value)
+        return ip_address(scope["server"][0]) if scope.get("server") else None
     except ValueError:
-        return False
-    return True
+        return None
 
 
 def _host_name(host: str) -> str:

@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import partial
 from types import FrameType
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -17,13 +17,13 @@ import uvicorn
 from fastapi import FastAPI
 
 from mochi_server import logs
-from mochi_server.addresses import url_of
+from mochi_server.addresses import is_loopback, url_of
 from mochi_server.app import create_app
 from mochi_server.config import MochiServerSettings
 from mochi_server.greeting import Start, greeting
-from mochi_server.ollama.requests import endpoint, is_loopback
+from mochi_server.ollama.requests import endpoint
 from mochi_server.protocol import Connection
-from mochi_server.wiring import Services, prepare_store
+from mochi_server.wiring import prepare_store
 from mochi_server.workers import supervise
 
 _AFTER_GRACE_SECONDS = 1
@@ -44,31 +44,32 @@ def serve(settings: MochiServerSettings, *, insecure: bool = False, test_mode: b
     if settings.store_url:
         asyncio.run(prepare_store(settings))
     listener = listen(settings.host, settings.port)
-    job = _Job(settings, key, insecure, test_mode)
-    return supervise(settings.workers, job, listener) if settings.workers > 1 else job(listener, greets=True)
+    job = partial(_serve_on, settings, key=key, insecure=insecure, test_mode=test_mode)  # can be pickled
+    return supervise(settings.workers, job, listener) if settings.workers > 1 else job(listener, True)
 
 
-@dataclass(frozen=True)
-class _Job:
-    """What to serve; a value, so that it can go to another process."""
-
-    settings: MochiServerSettings
-    key: str | None
-    insecure: bool
-    test_mode: bool
-
-    def __call__(self, listener: socket.socket, greets: bool) -> int:
-        """Serve on a socket until a signal ends it; returns the exit code."""
-        _log(self.settings)
-        settings = self.settings.model_copy(update={"port": listener.getsockname()[1]})
-        listeners = [listener]
-        if settings.workers > 1:
-            listeners.append(listen(settings.host if settings.advertise_url else "127.0.0.1", 0))
-            settings = settings.model_copy(update={"advertise_url": _own_url(settings, listeners[1])})
-        app = create_app(settings, insecure=self.insecure)
-        config = uvicorn_config(app, settings)
-        start = Start(_address(settings.host, listener), settings, self.key, self.test_mode)
-        return _Server(config, app, start if greets else None).serve_until_signal(listeners)
+def _serve_on(
+    settings: MochiServerSettings,
+    listener: socket.socket,
+    greets: bool,
+    *,
+    key: str | None,
+    insecure: bool,
+    test_mode: bool,
+) -> int:
+    """Serve on a socket until a signal ends it; returns the exit code."""
+    _log(settings)
+    settings = settings.model_copy(update={"port": listener.getsockname()[1]})
+    listeners = [listener]
+    if settings.workers > 1:
+        # Other servers reach each worker at a socket of its own, on loopback unless another host is set.
+        listeners.append(listen(settings.host if settings.advertise_url else "127.0.0.1", 0))
+        address, port = listeners[1].getsockname()[:2]
+        own_url = url_of(urlsplit(settings.advertise_url).hostname or address, port)
+        settings = settings.model_copy(update={"advertise_url": own_url})
+    app = create_app(settings, insecure=insecure)
+    start = Start(_address(settings.host, settings.port), settings, key, test_mode) if greets else None
+    return _Server(uvicorn_config(app, settings), app, start).serve_until_signal(listeners)
 
 
 def uvicorn_config(app: FastAPI, settings: MochiServerSettings) -> uvicorn.Config:
@@ -93,12 +94,8 @@ def _log(settings: MochiServerSettings) -> None:
     # uvicorn's own start-up lines say less than ours.
     server = logging.getLogger("uvicorn.error")
     server.setLevel(max(logging.WARNING, logging.getLevelName(settings.log_level)))
-    server.addFilter(_is_no_farewell)
-
-
-def _is_no_farewell(record: logging.LogRecord) -> bool:
-    """Requests that are cut off at the end of a shutdown are counted in a line; where each of them stood is no news."""
-    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
+    # Requests that are cut off at the end of a shutdown are counted in one line; their tracebacks are left out.
+    server.addFilter(lambda log: not (log.exc_info and isinstance(log.exc_info[1], asyncio.CancelledError)))
 
 
 def _secrets(settings: MochiServerSettings) -> Iterator[str]:
@@ -135,7 +132,7 @@ class _Server(uvicorn.Server):
             self._loop = asyncio.get_running_loop()
             _tune_interpreter()
             if self._start is not None:
-                logs.say(await greeting(self._start, self._services))
+                logs.say(await greeting(self._start, self._app.state.services))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Drain on the first signal: running turns go on and new ones are refused. The second signal ends them."""
@@ -143,20 +140,15 @@ class _Server(uvicorn.Server):
         if self._loop is None or self._signals > _PATIENT_SIGNALS:
             super().handle_exit(sig, frame)
         else:
-            self._loop.call_soon_threadsafe(self._drain if self._signals == 1 else self._hurry, sig)
+            self._loop.call_soon_threadsafe(self._drain if self._signals == 1 else self._end_turns, sig)
 
     def _drain(self, sig: int) -> None:
-        draining = asyncio.ensure_future(self._services.drain())
+        draining = asyncio.ensure_future(self._app.state.services.drain())
         draining.add_done_callback(lambda _: super(_Server, self).handle_exit(sig, None))
         self._leaving.append(draining)
 
-    def _hurry(self, _: int) -> None:
-        self._leaving.append(asyncio.ensure_future(self._services.end_turns()))
-
-    @property
-    def _services(self) -> Services:
-        services: Services = self._app.state.services
-        return services
+    def _end_turns(self, _: int) -> None:
+        self._leaving.append(asyncio.ensure_future(self._app.state.services.end_turns()))
 
 
 def _tune_interpreter() -> None:
@@ -185,14 +177,6 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _own_url(settings: MochiServerSettings, listener: socket.socket) -> str:
-    """Return where other servers reach one worker: at a socket of its own, on loopback unless another host is set."""
-    address, port = listener.getsockname()[:2]
-    return url_of(urlsplit(settings.advertise_url).hostname or address, port)
-
-
-def _address(host: str, listener: socket.socket) -> str:
+def _address(host: str, port: int) -> str:
     """Return the URL for a user of this machine."""
-    port = listener.getsockname()[1]
-    reachable = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104 - compared, not bound
-    return f"http://{reachable}:{port}"
+    return url_of({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)  # noqa: S104 - compared, not bound

@@ -7,19 +7,13 @@ import logging
 import sys
 import time
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from mochi_server import __version__
 from mochi_server.chat.run import Run
 from mochi_server.errors import OllamaUnreachable
 from mochi_server.services.metrics import Metrics
-from mochi_server.sessions.types import Message
-
-if TYPE_CHECKING:
-    from opentelemetry.trace import Span, Tracer
 
 _SDK = "opentelemetry.sdk.trace"
-
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +32,7 @@ def turn_ended(metrics: Metrics, run: Run) -> None:
 
 def _trace(run: Run, began: int, ended: int) -> None:
     """Make a span for a turn, in that of the request that began it, and one for each answer. Times are in ns."""
-    from opentelemetry.trace import StatusCode, get_tracer  # noqa: PLC0415 - an optional package
+    from opentelemetry.trace import SpanKind, StatusCode, get_tracer, set_span_in_context  # noqa: PLC0415 - optional
 
     tracer = get_tracer("mochi_server", __version__)
     attributes = {"gen_ai.conversation.id": run.session_id, "mochi.run_id": run.run_id, "mochi.outcome": run.state}
@@ -46,28 +40,21 @@ def _trace(run: Run, began: int, ended: int) -> None:
     if run.failure is not None:
         turn.set_attribute("error.type", run.failure.code)
         turn.set_status(StatusCode.ERROR)
-    for message in run.result.stored:
-        if message["role"] == "assistant":
-            _trace_answer(tracer, turn, message, began)
+    for message in [message for message in run.result.stored if message["role"] == "assistant"]:
+        answered = int(datetime.fromisoformat(message["timestamp"].replace("Z", "+00:00")).timestamp() * 1e9)
+        answer = tracer.start_span(
+            f"chat {message.get('model', '')}".rstrip(),
+            context=set_span_in_context(turn),
+            kind=SpanKind.CLIENT,
+            start_time=max(answered - message.get("total_duration", 0), began),
+            attributes={
+                "gen_ai.operation.name": "chat",
+                "gen_ai.provider.name": "ollama",
+                "gen_ai.request.model": message.get("model", ""),
+                "gen_ai.usage.input_tokens": message.get("prompt_eval_count", 0),
+                "gen_ai.usage.output_tokens": message.get("eval_count", 0),
+                "mochi.load_seconds": message.get("load_duration", 0) / 1e9,
+            },
+        )
+        answer.end(answered)
     turn.end(ended)
-
-
-def _trace_answer(tracer: "Tracer", turn: "Span", message: Message, earliest: int) -> None:
-    from opentelemetry.trace import SpanKind, set_span_in_context  # noqa: PLC0415 - an optional package
-
-    ended = int(datetime.fromisoformat(message["timestamp"].replace("Z", "+00:00")).timestamp() * 1e9)
-    span = tracer.start_span(
-        f"chat {message.get('model', '')}".rstrip(),
-        context=set_span_in_context(turn),
-        kind=SpanKind.CLIENT,
-        start_time=max(ended - message.get("total_duration", 0), earliest),
-        attributes={
-            "gen_ai.operation.name": "chat",
-            "gen_ai.provider.name": "ollama",
-            "gen_ai.request.model": message.get("model", ""),
-            "gen_ai.usage.input_tokens": message.get("prompt_eval_count", 0),
-            "gen_ai.usage.output_tokens": message.get("eval_count", 0),
-            "mochi.load_seconds": message.get("load_duration", 0) / 1e9,
-        },
-    )
-    span.end(ended)

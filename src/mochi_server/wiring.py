@@ -63,9 +63,10 @@ class Services:
             on_adjusted=metrics.context_adjusted,
             on_compacted=metrics.compactions.inc,
         )
-        self.prompts = SystemPromptService(settings.resolved_system_prompts_dir)
-        self.mcp = McpServers(settings.resolved_tools_dir, reserved=[NAME])
-        self.tools = ToolLibrary(ToolDiscoveryService(settings.resolved_tools_dir), self.mcp)
+        self.prompts = SystemPromptService(settings.resolved(settings.system_prompts_dir))
+        tools_dir = settings.resolved(settings.tools_dir)
+        self.mcp = McpServers(tools_dir, reserved=[NAME])
+        self.tools = ToolLibrary(ToolDiscoveryService(tools_dir), self.mcp)
         self.sessions = SessionService(self.store, client, windows, self.prompts, self.tools)
         self.execution = ToolExecutionService(
             timeout=settings.tool_timeout_seconds,
@@ -74,9 +75,8 @@ class Services:
             on_refused=metrics.refused_calls.inc,
         )
         self.confirmations = ConfirmationBroker(timeout=settings.tool_confirmation_timeout_seconds)
-        self.agents = AgentLibrary(
-            AgentDiscoveryService(settings.resolved_agents_dir, settings.resolved_agent_chats_dir)
-        )
+        agents_dir, agent_chats_dir = map(settings.resolved, (settings.agents_dir, settings.agent_chats_dir))
+        self.agents = AgentLibrary(AgentDiscoveryService(agents_dir, agent_chats_dir))
         limits = Limits(
             rounds=settings.max_tool_iterations,
             identical_calls=settings.max_identical_tool_calls,
@@ -88,7 +88,9 @@ class Services:
             client,
             windows=windows,
             tools=self.execution,
-            prompts=PromptLoader(settings.resolved_planning_prompt_path, settings.resolved_execution_prompt_path),
+            prompts=PromptLoader(
+                settings.resolved(settings.planning_prompt_path), settings.resolved(settings.execution_prompt_path)
+            ),
             limits=replace(limits, rounds=settings.max_agent_iterations),
             called=metrics.called,
             retry=retry,
@@ -150,10 +152,7 @@ class Services:
         return self.runs.running() + self.passing_runs.running()
 
     async def open(self) -> None:
-        """Open the stores and begin to connect to MCP servers.
-
-        Raises ``MochiError`` if the stores cannot be used.
-        """
+        """Open the stores and begin to connect to MCP servers. Raises ``MochiError`` if the stores cannot be used."""
         await self.stores.open()
         await self.mcp.open()
 
@@ -190,10 +189,7 @@ def build_services(settings: MochiServerSettings) -> Services:
 
 
 async def prepare_store(settings: MochiServerSettings) -> str:
-    """Migrate the store before the server starts, and return its version as a text.
-
-    Raises ``StorageFailed``.
-    """
+    """Migrate the store before the server starts, and return its version as a text. Raises ``StorageFailed``."""
     if not settings.store_url:
         return "files need no migration"
     with _driver():
@@ -202,16 +198,13 @@ async def prepare_store(settings: MochiServerSettings) -> str:
 
 
 def build_stores(settings: MochiServerSettings, url: str = "") -> Stores:
-    """What keeps sessions. Opens nothing yet. Raises ``StorageFailed`` where a driver is missing.
+    """Build the session stores. `open()` connects them. Raises ``StorageFailed`` if a driver is missing.
 
     ``url`` is where other servers of the same database reach this process, if it serves requests.
     """
     if not settings.store_url:
-        return FileStores(
-            settings.resolved_sessions_dir,
-            settings.resolved_agent_chats_dir,
-            wait_seconds=settings.storage_wait_seconds,
-        )
+        agent_chats = settings.resolved(settings.agent_chats_dir)
+        return FileStores(settings.resolved_sessions_dir, agent_chats, wait_seconds=settings.storage_wait_seconds)
     with _driver():
         from mochi_server.postgres.stores import PostgresStores  # noqa: PLC0415 - its driver is optional
     return PostgresStores(settings.store_url, url)

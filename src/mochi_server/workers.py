@@ -51,8 +51,15 @@ class _Supervisor:
             connection.wait([worker.sentinel for worker in self._workers])
             for worker in [worker for worker in self._workers if not worker.is_alive()]:
                 lived = time.monotonic() - self._workers.pop(worker)
-                if not self._leaving:
-                    self._replace(worker, lived)
+                if self._leaving:
+                    continue
+                _log.error("worker %s has died (%s)", worker.pid, worker.exitcode)
+                self._short_lives = self._short_lives + 1 if lived < _SHORT_SECONDS else 0
+                if self._short_lives < _MOST_SHORT_LIVES:
+                    self.start()
+                else:
+                    _log.critical("workers die as soon as they are started")
+                    self.pass_on(signal.SIGTERM)
         return 0 if self._short_lives < _MOST_SHORT_LIVES else 1
 
     def pass_on(self, signal_number: int, _: FrameType | None = None) -> None:
@@ -60,15 +67,6 @@ class _Supervisor:
         for worker in self._workers:
             if worker.pid is not None and worker.is_alive():
                 os.kill(worker.pid, signal_number)
-
-    def _replace(self, worker: SpawnProcess, lived: float) -> None:
-        _log.error("worker %s has died (%s)", worker.pid, worker.exitcode)
-        self._short_lives = self._short_lives + 1 if lived < _SHORT_SECONDS else 0
-        if self._short_lives < _MOST_SHORT_LIVES:
-            self.start()
-        else:
-            _log.critical("workers die as soon as they are started")
-            self.pass_on(signal.SIGTERM)
 
 
 def _work(job: Job, listener: socket.socket, greets: bool) -> None:

@@ -58,14 +58,14 @@ def test_blank_api_key_is_none(keys: list[str]) -> None:
 
 def test_agent_chats_are_in_the_agents_directory(tmp_path: Path) -> None:
     settings = MochiServerSettings(agents_dir=tmp_path / "people", data_dir=tmp_path)
-    assert settings.resolved_agent_chats_dir == tmp_path / "people" / "agent_chats"
+    assert settings.resolved(settings.agent_chats_dir) == tmp_path / "people" / "agent_chats"
     assert MochiServerSettings(agents_dir="people", agent_chats_dir="talk").agent_chats_dir == "talk"
 
 
 def test_directories_are_relative_to_the_data_directory(tmp_path: Path) -> None:
     settings = MochiServerSettings(data_dir=tmp_path)
-    assert settings.resolved_tools_dir == tmp_path / "tools"
-    assert MochiServerSettings(data_dir=tmp_path, tools_dir="/srv/tools").resolved_tools_dir == Path("/srv/tools")
+    assert settings.resolved(settings.tools_dir) == tmp_path / "tools"
+    assert settings.resolved("/srv/tools") == Path("/srv/tools")
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from mochi_server.addresses import is_loopback
 from mochi_server.ollama.model_catalogue import ModelCatalogue, read_show
-from mochi_server.ollama.requests import chat_payload, endpoint, is_loopback, qualified
+from mochi_server.ollama.requests import chat_payload, endpoint, qualified
 from mochi_server.ollama.types import ModelDetails
 
 

@@ -16,10 +16,10 @@ from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
 from pydantic_core import to_json
 
 from mochi_server import __version__
+from mochi_server.addresses import is_loopback
 from mochi_server.mcp.config import MAX_MESSAGE_BYTES, LocalServer, RemoteServer, ServerConfig, TooLarge
 from mochi_server.mcp.described import Described, describe
 from mochi_server.mcp.stdio import stdio
-from mochi_server.ollama.requests import is_loopback
 from mochi_server.tools.execution import Raised
 
 if TYPE_CHECKING:

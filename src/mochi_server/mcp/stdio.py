@@ -118,10 +118,10 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     try:
         with anyio.move_on_after(LEAVES_SECONDS):
             await process.wait()
-        posix.terminate_group(process.pid)
+        posix.end_group(process.pid)
         with anyio.move_on_after(LEAVES_SECONDS):
             await process.wait()
     finally:
-        posix.kill_group(process.pid)
+        posix.end_group(process.pid, kill=True)
     with anyio.move_on_after(_REAP_SECONDS):
         await process.wait()

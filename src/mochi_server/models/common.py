@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
-from itertools import islice
 from typing import Annotated, Any, Literal
 
 import orjson
@@ -26,8 +25,6 @@ _REPORTED = 20
 _SHOWN_CHARS = 100
 SAYS_SOMETHING = {"pattern": r"[^\s\x1c-\x1f\x85]"}
 """In the document. The check has better words; and what is white space differs between its readers and Python."""
-
-
 _OPTIONS_SCHEMA: JsonDict = {
     "additionalProperties": False,
     "properties": {
@@ -38,25 +35,17 @@ _OPTIONS_SCHEMA: JsonDict = {
 
 
 def reject_unknown(names: Iterable[str], known: Collection[str], *, kind: str) -> None:
-    """Raise a `ValidationError` that names each unknown name and the nearest known one.
-
-    Args:
-        kind: What the names are, for the message: "field" or "option".
-    """
-    if unknown := [*islice((name for name in names if name not in known), _REPORTED)]:
-        raise ValidationError.from_exception_data(kind, [_problem(_shown(name), known, kind) for name in unknown])
+    """Raise a `ValidationError` that names each unknown field or option and the nearest known one."""
+    if unknown := [name for name in names if name not in known][:_REPORTED]:
+        raise ValidationError.from_exception_data(kind, [_problem(name, known, kind) for name in unknown])
 
 
 def _problem(name: str, known: Collection[str], kind: str) -> InitErrorDetails:
+    name = name[:_SHOWN_CHARS].encode(errors="backslashreplace").decode()  # without lone surrogates
     nearest = get_close_matches(name, known, n=1)
     hint = f"Did you mean `{nearest[0]}`?" if nearest else f"Known {kind}s: {', '.join(sorted(known))}."
     error = PydanticCustomError("extra_forbidden", "unknown {kind}. {hint}", {"kind": kind, "hint": hint})
     return InitErrorDetails(type=error, loc=(name,), input=None)
-
-
-def _shown(name: str) -> str:
-    """Return a name that a response can carry: short, and without lone surrogates."""
-    return name[:_SHOWN_CHARS].encode(errors="backslashreplace").decode()
 
 
 def _checked_options(options: dict[str, Any]) -> dict[str, Any]:

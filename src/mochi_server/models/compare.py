@@ -56,13 +56,9 @@ class CompareRequest(StrictBody):
             raise InvalidComparison("message is required")
         if len(self.message) > MAX_MESSAGE_CHARS:
             raise ValidationFailed(f"message must have at most {MAX_MESSAGE_CHARS} characters.")
-        models = await service.find(self.modelIds)
-        return Comparison(models, self._messages(), self.think, self.options or {})
-
-    def _messages(self) -> list[ChatMessage]:
         messages: list[ChatMessage] = []
         if self.systemPrompt and self.systemPrompt.strip():
             messages.append({"role": "system", "content": self.systemPrompt})
         messages.extend({"role": m.role, "content": m.content} for m in self.chatHistory or ())
-        messages.append({"role": "user", "content": str(self.message)})
-        return messages
+        messages.append({"role": "user", "content": self.message})
+        return Comparison(await service.find(self.modelIds), messages, self.think, self.options or {})

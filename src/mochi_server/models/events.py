@@ -20,19 +20,16 @@ _ID: _Schema = {
 
 @dataclass(frozen=True)
 class EventUnion:
-    """The events of one kind of stream, told apart by ``event``. ``name`` and ``prefix`` are of their schemas."""
+    """The events of one kind of stream, told apart by ``event``. ``name`` and ``prefix`` are of their schemas.
+
+    Events with a prefix have no ids: their streams cannot be resumed.
+    """
 
     name: str
     description: str
     events: tuple[Any, ...]
     last: str
     prefix: str = ""
-    numbered: bool = True
-
-    @property
-    def ref(self) -> _Schema:
-        """The reference to the union."""
-        return {"$ref": f"{REFERENCE}{self.name}"}
 
     def schemas(self) -> dict[str, _Schema]:
         """Return the union, its events, and the payload of each, by name."""
@@ -52,7 +49,7 @@ class EventUnion:
     def _frame(self, event: str, payloads: list[str], description: str) -> _Schema:
         references = [{"$ref": f"{REFERENCE}{name}"} for name in payloads]
         content = references[0] if len(references) == 1 else {"anyOf": references[::-1]}
-        properties: _Schema = {"id": _ID} if self.numbered else {}
+        properties: _Schema = {"id": _ID} if not self.prefix else {}
         properties["event"] = {"type": "string", "const": event}
         properties["data"] = {"type": "string", "contentMediaType": "application/json", "contentSchema": content}
         return {
@@ -83,5 +80,4 @@ COMPARE_EVENTS = EventUnion(
     get_args(CompareEvent),
     last="complete",
     prefix="Compare",
-    numbered=False,
 )

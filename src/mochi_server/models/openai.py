@@ -15,21 +15,14 @@ from mochi_server.chat.turn import GenerationOptions
 from mochi_server.constants import MAX_IMAGES
 from mochi_server.errors import SessionNotFound, ValidationFailed
 from mochi_server.models.common import Body
-from mochi_server.models.openai_messages import AnyMessage, Some, UserMessage
+from mochi_server.models.openai_messages import AnyMessage, ImagePart, Some, UserMessage
 from mochi_server.openai.asking import Ask
 from mochi_server.openai.errors import invalid
 from mochi_server.sessions.images import Image
 from mochi_server.sessions.types import ToolExecutionPolicy
 
-_THINK: dict[str, bool | str] = {
-    "none": False,
-    "minimal": "low",
-    "low": "low",
-    "medium": "medium",
-    "high": "high",
-    "xhigh": "max",
-    "max": "max",
-}
+_THINK: dict[str | None, bool | str] = {"none": False, "minimal": "low", "xhigh": "max"}
+"""Levels of reasoning that Ollama has under other names."""
 
 
 def _only(*values: Any) -> AfterValidator:
@@ -61,11 +54,6 @@ class MochiHeaders(BaseModel):
         alias="X-Mochi-Tool-Policy",
         description="Without a session: which calls run. Others are denied, for nobody can be asked.",
     )
-
-    @property
-    def tool_names(self) -> list[str] | None:
-        """The names in the header; None without one."""
-        return None if self.tools is None else [name.strip() for name in self.tools.split(",") if name.strip()]
 
 
 HeadersParam = Annotated[MochiHeaders, Header()]
@@ -136,16 +124,6 @@ class Metadata(Body):
     session_id: str | None = None
 
 
-async def _read(param: str, urls: list[str]) -> tuple[Image, ...]:
-    """The images of one message."""
-    if len(urls) > MAX_IMAGES:
-        raise invalid(param, f"a message may hold {MAX_IMAGES} images, and this one holds {len(urls)}")
-    try:
-        return await read_images(urls)
-    except ValidationFailed as error:
-        raise invalid(param, error.message) from error
-
-
 class CompletionRequest(Body):
     """A conversation to be answered. Null is the same as leaving a field out; unknown fields are left alone."""
 
@@ -192,37 +170,44 @@ class CompletionRequest(Body):
     function_call: _Unsupported = None
     web_search_options: _Unsupported = None
 
-    @property
-    def wants_usage(self) -> bool:
-        return bool(self.stream_options and self.stream_options.include_usage)
-
     async def ask(self, headers: MochiHeaders) -> Ask:
         """The request with its headers, as turns are made of it. Raises ``ValidationFailed``, ``SessionNotFound``."""
-        session_id = headers.session
-        if session_id is None and self.metadata is not None:
-            session_id = self.metadata.session_id
+        session_id = self.metadata.session_id if headers.session is None and self.metadata else headers.session
         if session_id == "":
             raise SessionNotFound("")
+        tools = None if headers.tools is None else [name for part in headers.tools.split(",") if (name := part.strip())]
         names: dict[str, str] = {}
         return Ask(
             model=self.model,
             messages=[message.stored(names) for message in self.messages],
             images=await self._images(),
             generation=GenerationOptions(
-                think=None if self.reasoning_effort is None else _THINK[self.reasoning_effort],
+                think=_THINK.get(self.reasoning_effort, self.reasoning_effort),
                 options=self._options() or None,
                 format=self._format(),
             ),
             client_tools=self._client_tools(),
             may_call=self.tool_choice != "none",
-            tools=headers.tool_names,
+            tools=tools,
             policy=headers.policy,
             session_id=session_id,
         )
 
     async def _images(self) -> dict[int, tuple[Image, ...]]:
-        urls = {i: m.image_urls for i, m in enumerate(self.messages) if isinstance(m, UserMessage) and m.image_urls}
-        return {index: await _read(f"messages[{index}].content", of_message) for index, of_message in urls.items()}
+        images = {}
+        for index, message in enumerate(self.messages):
+            param = f"messages[{index}].content"
+            parts = message.content if isinstance(message, UserMessage) else ()
+            urls = [part.image_url.url for part in parts if isinstance(part, ImagePart)]
+            if not urls:
+                continue
+            if len(urls) > MAX_IMAGES:
+                raise invalid(param, f"a message may hold {MAX_IMAGES} images, and this one holds {len(urls)}")
+            try:
+                images[index] = await read_images(urls)
+            except ValidationFailed as error:
+                raise invalid(param, error.message) from error
+        return images
 
     def _options(self) -> dict[str, Any]:
         same = {"temperature", "top_p", "frequency_penalty", "presence_penalty", "seed"}

@@ -77,10 +77,6 @@ class UserMessage(Body):
     role: Literal["user"]
     content: Content
 
-    @property
-    def image_urls(self) -> list[str]:
-        return [part.image_url.url for part in self.content if isinstance(part, ImagePart)]
-
     def stored(self, _: dict[str, str]) -> Message:
         return _message(role="user", content=_text(self.content))
 

@@ -7,29 +7,21 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.json_schema import SkipJsonSchema
 
 from mochi_server.constants import MAX_TITLE_CHARS
-from mochi_server.models.common import (
-    SAYS_SOMETHING,
-    Format,
-    KeepAlive,
-    NonBlank,
-    Options,
-    StrictBody,
-    Text,
-    ThinkLevel,
-    whole,
-)
+from mochi_server.models import common
+from mochi_server.models.common import NonBlank, StrictBody, Text
 from mochi_server.models.messages import MessageOut
-from mochi_server.models.session_settings import AgentSettingsRequest, ToolSettingsRequest
 from mochi_server.services.sessions import SessionState
-from mochi_server.services.summarization import Summarized
 from mochi_server.sessions.session import ChatSession, last_answer, usage_tokens
-from mochi_server.sessions.types import AgentSettings, SessionCreationOptions, ToolSettings
+from mochi_server.sessions.types import AgentSettings, Names, SessionCreationOptions, ToolSettings
 
 ModelName = Annotated[
     str,
     StringConstraints(strip_whitespace=True, min_length=1, max_length=500),
-    Field(json_schema_extra=SAYS_SOMETHING),
+    Field(json_schema_extra=common.SAYS_SOMETHING),
 ]
+
+
+_LAX = ConfigDict(strict=False)  # so that the names of policies are accepted
 
 
 def _title(text: str) -> str:
@@ -48,18 +40,39 @@ Title = Annotated[
 ]
 
 
+class ToolSettingsRequest(ToolSettings, StrictBody):
+    """Which tools the model may call, and which calls need approval."""
+
+    model_config = _LAX
+
+    approved_tools: Names | None = Field(None, description="Tools whose calls were approved for the session.")
+
+
+class AgentSettingsRequest(AgentSettings, StrictBody):
+    """Which agents the model may call."""
+
+    model_config = _LAX
+
+
+_STORED: dict[str, type[BaseModel]] = {
+    "tool_settings": ToolSettings,
+    "agent_settings": AgentSettings,
+}
+"""Settings of a session as they are stored: with unknown keys, but only those keys that a request has."""
+
+
 class SessionDefaults(StrictBody):
     """What the session's chat requests use unless they say otherwise."""
 
     title: Title | None = Field(None, description="One line; without it the session has one of its own.")
-    options: Options | None = Field(
+    options: common.Options | None = Field(
         None, description="Ollama's options, such as `temperature`, `seed` or `num_predict`."
     )
-    keep_alive: KeepAlive | None = Field(
+    keep_alive: common.KeepAlive | None = Field(
         None, description="How long Ollama keeps the model in memory: seconds, or a duration such as `5m`."
     )
-    think: ThinkLevel | None = Field(None, description="Whether, or how much, models that can think do so.")
-    format: Format | None = Field(None, description="The form of answers: `json`, or a JSON schema.")
+    think: common.ThinkLevel | None = Field(None, description="Whether, or how much, models that can think do so.")
+    format: common.Format | None = Field(None, description="The form of answers: `json`, or a JSON schema.")
     tool_settings: ToolSettingsRequest | None = Field(
         None, description="Which tools the model may call, and which calls are asked about."
     )
@@ -68,8 +81,10 @@ class SessionDefaults(StrictBody):
     def given(self) -> dict[str, Any]:
         """Return the fields that the request has, by name, as sessions store them."""
         given = {name: getattr(self, name) for name in self.model_fields_set}
-        settings = {"tool_settings": self.tool_settings, "agent_settings": self.agent_settings}
-        return given | {name: value.stored() for name, value in settings.items() if value is not None}
+        for name, kind in _STORED.items():
+            if (settings := given.get(name)) is not None:
+                given[name] = kind.model_validate(settings.model_dump(exclude_unset=True))
+        return given
 
 
 class SessionCreate(SessionDefaults):
@@ -91,7 +106,7 @@ class SessionCreate(SessionDefaults):
 class WindowOverride(StrictBody):
     """A context window set by hand, in tokens, capped at the model's maximum; null leaves it to the server again."""
 
-    current_window: Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(whole)]
+    current_window: Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(common.whole)]
 
 
 class SessionPatch(SessionDefaults):
@@ -129,10 +144,10 @@ class SystemPromptUpdate(StrictBody):
     model_config = ConfigDict(
         json_schema_extra={
             "anyOf": [
-                {"required": [field], "properties": {field: {"type": "string"}}} for field in ("content", "source_file")
+                {"required": [name], "properties": {name: {"type": "string"}}} for name in ("content", "source_file")
             ],
             "examples": [{"source_file": "helpful.md"}],
-        },
+        }
     )
 
     content: NonBlank | None = Field(None, description="The system message.")
@@ -193,10 +208,6 @@ class MessageList(BaseModel):
     session_id: str
     messages: list[MessageOut]
 
-    @classmethod
-    def of(cls, session: ChatSession) -> "MessageList":
-        return cls(session_id=session.session_id, messages=[dict(message) for message in session.history])
-
 
 class SummarizeRequest(StrictBody):
     """Which model shall summarize; it is remembered as the session's ``summary_model``."""
@@ -214,18 +225,14 @@ class SummaryOut(BaseModel):
     model_used: str | None
 
     @classmethod
-    def of(cls, made: Summarized) -> "SummaryOut":
-        return cls(summary=made.summary, topics=made.topics, model_used=made.model_used)
-
-    @classmethod
     def stored(cls, session: ChatSession) -> "SummaryOut":
         """The summary a session has."""
-        summary, metadata = session.metadata.summary, session.metadata
-        if not summary:
+        metadata = session.metadata
+        if not metadata.summary:
             return cls(summary=None, topics=None, model_used=None)
-        topics = summary.get("topics")
+        topics = metadata.summary.get("topics")
         return cls(
-            summary=str(summary.get("summary") or ""),
+            summary=str(metadata.summary.get("summary") or ""),
             topics=[str(topic) for topic in topics] if isinstance(topics, list) else [],
             model_used=metadata.summary_model or metadata.model,
         )
@@ -248,9 +255,8 @@ class WindowStatus(BaseModel):
     @classmethod
     def of(cls, state: SessionState) -> "WindowStatus":
         config = state.session.metadata.context_window_config
-        window, usage = config.get("current_window"), usage_tokens(last_answer(state.session.history))
-        if state.override is not None:
-            window = state.override.window
+        window = state.override.window if state.override else config.get("current_window")
+        usage = usage_tokens(last_answer(state.session.history))
         return cls(
             dynamic_enabled=config.get("dynamic_enabled") is not False,
             current_window=window,

@@ -4,10 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field
 
-from mochi_server.chat.confirmation import Confirmation
 from mochi_server.models.common import StrictBody
 from mochi_server.tools.schema import ToolSchema
-from mochi_server.tools.toolbox import Decision
 
 
 class Shown(BaseModel):
@@ -101,10 +99,6 @@ class ToolDecision(StrictBody):
         "once", description="With `session`, an approved tool is not asked about again in this session."
     )
 
-    def decision(self) -> Decision:
-        """The decision as the broker takes it."""
-        return Decision(self.approved, self.arguments, self.reason, self.remember)
-
 
 class ToolDecided(BaseModel):
     """What was decided."""
@@ -113,15 +107,6 @@ class ToolDecided(BaseModel):
     approved: bool
     tool_name: str
     arguments: dict[str, Any]
-
-    @classmethod
-    def of(cls, confirmation: Confirmation, decision: ToolDecision) -> "ToolDecided":
-        return cls(
-            confirmation_id=confirmation.confirmation_id,
-            approved=decision.approved,
-            tool_name=confirmation.call.name,
-            arguments=confirmation.call.arguments if decision.arguments is None else decision.arguments,
-        )
 
 
 class PendingConfirmation(Shown):
@@ -138,7 +123,3 @@ class PendingConfirmations(BaseModel):
     """All calls of a session that wait, oldest first."""
 
     confirmations: list[PendingConfirmation]
-
-    @classmethod
-    def of(cls, waiting: list[Confirmation]) -> "PendingConfirmations":
-        return cls.model_validate({"confirmations": waiting})

@@ -5,12 +5,12 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, ConfigDict, Field, RootModel, model_validator
 
 from mochi_server.models.common import StrictBody, whole
+from mochi_server.models.events import REFERENCE
 from mochi_server.models.sessions import SessionList
 from mochi_server.services.open_webui import OpenWebUIBareChat, OpenWebUIChat
 from mochi_server.services.transfer import SessionFile
 
 ExportFormat = Literal["json", "markdown"]
-_COMPONENTS = "#/components/schemas/"
 
 
 class SessionFork(StrictBody):
@@ -48,15 +48,9 @@ class SessionImport(
     """Exported sessions, one or many: of this server, or chats of Open WebUI; older ones are bare."""
 
     @classmethod
-    def body(cls) -> dict[str, Any]:
-        """What the document says of a body that is read as it is."""
-        content = {"application/json": {"schema": {"$ref": f"{_COMPONENTS}{cls.__name__}"}}}
-        return {"requestBody": {"required": True, "content": content}}
-
-    @classmethod
     def schemas(cls) -> dict[str, Any]:
         """The schemas of the document that it is made of."""
-        made = cls.model_json_schema(ref_template=_COMPONENTS + "{model}")
+        made = cls.model_json_schema(ref_template=REFERENCE + "{model}")
         return {**made.pop("$defs"), cls.__name__: made}
 
 

@@ -4,11 +4,10 @@ import os
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from ipaddress import ip_address
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from mochi_server.addresses import full_url
+from mochi_server.addresses import full_url, is_loopback
 from mochi_server.ollama.types import ChatMessage, ChatResponse, Encoded, ReceivedMessage
 
 _COUNTERS = [field.name for field in fields(ChatResponse) if field.name.endswith(("_count", "_duration"))]
@@ -39,14 +38,6 @@ def endpoint(host: str) -> Endpoint:
     address = parts.netloc.rpartition("@")[2]
     url = urlunsplit((parts.scheme, address, parts.path.rstrip("/"), "", ""))
     return Endpoint(url, headers, use_proxy=not is_loopback(parts.hostname or ""))
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host name or address is this machine."""
-    try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host.lower().rstrip(".") == "localhost" or host.lower().endswith(".localhost")
 
 
 def chat_payload(

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Sequence
-from http import HTTPStatus
 from typing import Any
 
 from mochi_server.errors import AgentNotFound, ContextOverflow, MochiError, Unauthorized, ValidationFailed
@@ -28,7 +27,7 @@ def invalid(param: str, message: str) -> ValidationFailed:
 
 def openai_status(error: MochiError) -> int:
     """OpenAI's clients know 400 for what cannot be asked so."""
-    return int(HTTPStatus.BAD_REQUEST if error.status == HTTPStatus.UNPROCESSABLE_ENTITY else error.status)
+    return 400 if error.status == 422 else error.status
 
 
 def openai_error(error: MochiError) -> dict[str, Any]:
@@ -38,7 +37,7 @@ def openai_error(error: MochiError) -> dict[str, Any]:
         message, code, param = _of_invalid(error)
     elif "model" in error.details or isinstance(error, AgentNotFound):
         param = "model"
-    kind = "server_error" if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
+    kind = "server_error" if error.status >= 500 else "invalid_request_error"
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 

@@ -4,30 +4,15 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
+from mochi_server import errors
 from mochi_server.dependencies import ConfirmationsDep, RunsDep, StoreDep
-from mochi_server.errors import (
-    ConfirmationNotFound,
-    ConfirmationResolved,
-    ConfirmationTimeout,
-    EmptyHistory,
-    IdempotencyKeyReused,
-    ModelNotFound,
-    OllamaError,
-    OllamaUnreachable,
-    ServerLost,
-    SessionBusy,
-    SessionNotFound,
-    ShuttingDown,
-    StorageBusy,
-    StorageFailed,
-    ValidationFailed,
-)
 from mochi_server.models.chat import AfterQuery, ChatRequest, ChatResponse, KeyHeader, LastEventIdHeader, RunStatus
 from mochi_server.models.events import CHAT_EVENTS
 from mochi_server.models.tools import PendingConfirmations, ToolDecided, ToolDecision
 from mochi_server.routers.connection import BodyReleasingRoute, until_disconnect
-from mochi_server.routers.errors import responses
+from mochi_server.routers.errors import OLLAMA_ERRORS, STORAGE_ERRORS, responses
 from mochi_server.routers.sse import Position, RunResponse, attached, begun_in_time, streams
+from mochi_server.tools.toolbox import Decision
 
 router = APIRouter(prefix="/chat/{session_id}", tags=["chat"], route_class=BodyReleasingRoute)
 
@@ -37,19 +22,14 @@ _STREAM = streams(
     'id: 1f0c5e7a9b:2\nevent: done\ndata: {"session_id":"a1b2c3d4e5"}\n\n',
 )
 _NOTHING_MORE: dict[int | str, dict[str, Any]] = {204: {"description": "There is nothing, or nothing more, to hear."}}
+_SESSION = (errors.SessionNotFound, errors.ServerLost)
 _REFUSES = (
-    IdempotencyKeyReused,
-    SessionNotFound,
-    ModelNotFound,
-    SessionBusy,
-    EmptyHistory,
-    ValidationFailed,
-    ShuttingDown,
-    ServerLost,
+    *(errors.IdempotencyKeyReused, errors.SessionNotFound, errors.ModelNotFound, errors.SessionBusy),
+    *(errors.EmptyHistory, errors.ValidationFailed, errors.ShuttingDown, errors.ServerLost),
 )
 
 
-@router.post("", responses=responses(*_REFUSES, OllamaUnreachable, OllamaError, StorageFailed, StorageBusy))
+@router.post("", responses=responses(*_REFUSES, *OLLAMA_ERRORS, *STORAGE_ERRORS))
 async def chat(
     session_id: str, request: Request, runs: RunsDep, body: ChatRequest | None = None, key: KeyHeader = None
 ) -> ChatResponse:
@@ -60,7 +40,7 @@ async def chat(
         return ChatResponse.of(session_id, await until_disconnect(request, run.collect()))
 
 
-@router.post("/stream", response_class=Response, responses=_STREAM | responses(*_REFUSES, StorageFailed, StorageBusy))
+@router.post("/stream", response_class=Response, responses=_STREAM | responses(*_REFUSES, *STORAGE_ERRORS))
 async def stream_chat(
     session_id: str, request: Request, runs: RunsDep, body: ChatRequest | None = None, key: KeyHeader = None
 ) -> Response:
@@ -75,7 +55,7 @@ async def stream_chat(
 @router.get(
     "/stream",
     response_class=Response,
-    responses=_STREAM | _NOTHING_MORE | responses(SessionNotFound, ValidationFailed, ServerLost),
+    responses=_STREAM | _NOTHING_MORE | responses(errors.SessionNotFound, errors.ValidationFailed, errors.ServerLost),
 )
 async def attach(
     session_id: str, runs: RunsDep, after: AfterQuery = None, last_event_id: LastEventIdHeader = None
@@ -85,29 +65,40 @@ async def attach(
     return attached(runs, await runs.find(session_id, position.run_id), position)
 
 
-@router.post("/stop", responses=responses(SessionNotFound, ServerLost))
+@router.post("/stop", responses=responses(*_SESSION))
 async def stop_chat(session_id: str, runs: RunsDep) -> RunStatus:
     """Stop the running turn and keep what was said; nothing happens when none is running."""
     return RunStatus.of(await runs.stop(session_id))
 
 
-@router.get("/run", responses=responses(SessionNotFound, ServerLost))
+@router.get("/run", responses=responses(*_SESSION))
 async def get_run(session_id: str, runs: RunsDep) -> RunStatus:
     """Get the running or latest turn."""
     return RunStatus.of(await runs.find(session_id))
 
 
-@router.get("/confirmations", responses=responses(SessionNotFound, ServerLost))
-async def list_confirmations(session_id: str, store: StoreDep, confirmations: ConfirmationsDep) -> PendingConfirmations:
+@router.get("/confirmations", response_model=PendingConfirmations, responses=responses(*_SESSION))
+async def list_confirmations(session_id: str, store: StoreDep, confirmations: ConfirmationsDep) -> dict[str, Any]:
     """List the tool calls of a session that wait for approval."""
     await store.load(session_id)
-    return PendingConfirmations.of(confirmations.waiting(session_id))
+    return {"confirmations": confirmations.waiting(session_id)}
 
 
 @router.post(
     "/confirm-tool",
-    responses=responses(ConfirmationNotFound, ConfirmationResolved, ConfirmationTimeout, ValidationFailed, ServerLost),
+    responses=responses(
+        errors.ConfirmationNotFound,
+        errors.ConfirmationResolved,
+        errors.ConfirmationTimeout,
+        errors.ValidationFailed,
+        errors.ServerLost,
+    ),
 )
 async def confirm_tool(session_id: str, body: ToolDecision, confirmations: ConfirmationsDep) -> ToolDecided:
     """Approve or deny a pending tool call."""
-    return ToolDecided.of(confirmations.resolve(session_id, body.confirmation_id, body.decision()), body)
+    decision = Decision(body.approved, body.arguments, body.reason, body.remember)
+    call = confirmations.resolve(session_id, body.confirmation_id, decision).call
+    arguments = call.arguments if body.arguments is None else body.arguments
+    return ToolDecided(
+        confirmation_id=body.confirmation_id, approved=body.approved, tool_name=call.name, arguments=arguments
+    )

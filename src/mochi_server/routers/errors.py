@@ -11,27 +11,10 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
+from mochi_server import errors
 from mochi_server.asgi import ERROR, worded
 from mochi_server.constants import API_PREFIX, OPENAI_PREFIX
-from mochi_server.errors import (
-    BodyTooLarge,
-    HeadersTooLarge,
-    HostForbidden,
-    InternalError,
-    MalformedRequest,
-    MethodNotAllowed,
-    MochiError,
-    ModelNotFound,
-    OllamaError,
-    OllamaUnreachable,
-    OriginForbidden,
-    RequestTimedOut,
-    RouteNotFound,
-    StorageBusy,
-    StorageFailed,
-    Unauthorized,
-    ValidationFailed,
-)
+from mochi_server.errors import MochiError, ValidationFailed
 from mochi_server.models.common import ErrorEnvelope
 from mochi_server.models.events import REFERENCE
 from mochi_server.models.openai_answers import OpenAIErrorEnvelope
@@ -39,19 +22,13 @@ from mochi_server.routers.connection import ClientGone
 
 Responses = dict[int | str, dict[str, Any]]
 
-OLLAMA_ERRORS = (OllamaUnreachable, OllamaError)
-MODEL_ERRORS = (ModelNotFound, *OLLAMA_ERRORS)
-STORAGE_ERRORS = (StorageFailed, StorageBusy)
+OLLAMA_ERRORS = (errors.OllamaUnreachable, errors.OllamaError)
+MODEL_ERRORS = (errors.ModelNotFound, *OLLAMA_ERRORS)
+STORAGE_ERRORS = (errors.StorageFailed, errors.StorageBusy)
 
 _ANY_ROUTE = (
-    Unauthorized,
-    OriginForbidden,
-    HostForbidden,
-    BodyTooLarge,
-    HeadersTooLarge,
-    MalformedRequest,
-    RequestTimedOut,
-    InternalError,
+    *(errors.Unauthorized, errors.OriginForbidden, errors.HostForbidden, errors.BodyTooLarge),
+    *(errors.HeadersTooLarge, errors.MalformedRequest, errors.RequestTimedOut, errors.InternalError),
 )
 _ANY_ERROR = "Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431."
 _SAMPLES: dict[Any, Any] = {int: 1000, int | str: 3, int | None: 8192, float: 60, OSError: OSError(28, "Disk full")}
@@ -59,11 +36,11 @@ _ERRORS_SHOWN = 20
 _METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 
 
-def responses(*errors: type[MochiError], prefix: str = API_PREFIX) -> Responses:
+def responses(*kinds: type[MochiError], prefix: str = API_PREFIX) -> Responses:
     """Return the `responses` of a route that can end in these errors, with an example of each."""
     by_status: dict[int, list[bytes]] = {}
-    for error in errors:
-        status, body = worded(sample(error), prefix)
+    for kind in kinds:
+        status, body = worded(sample(kind), prefix)
         by_status.setdefault(status, []).append(body)
     return {status: _described(bodies, prefix) for status, bodies in sorted(by_status.items())}
 
@@ -106,7 +83,7 @@ async def _on_error(request: Request, exception: Exception) -> Response:
     error = _translated(request, exception)
     request.scope[ERROR] = error.code
     status, body = worded(error, request.scope["path"])
-    headers = {"Allow": ", ".join(_methods(request))} if isinstance(error, MethodNotAllowed) else None
+    headers = {"Allow": ", ".join(_methods(request))} if isinstance(error, errors.MethodNotAllowed) else None
     return Response(body, status, headers, media_type="application/json")
 
 
@@ -116,20 +93,16 @@ def _translated(request: Request, error: Exception) -> MochiError:
     if isinstance(error, RequestValidationError):
         return _validation_error(error)
     if not isinstance(error, HTTPException):
-        return InternalError()
+        return errors.InternalError()
     if error.status_code == 405:
-        return MethodNotAllowed(request.method, request.url.path)
-    return RouteNotFound(request.url.path) if error.status_code == 404 else ValidationFailed(str(error.detail))
+        return errors.MethodNotAllowed(request.method, request.url.path)
+    return errors.RouteNotFound(request.url.path) if error.status_code == 404 else ValidationFailed(str(error.detail))
 
 
 def _methods(request: Request) -> list[str]:
     """Return the methods of a path. The router names those of one route only, also if several share the path."""
-    scopes = {method: {**request.scope, "method": method} for method in _METHODS}
-    return [
-        method
-        for method, scope in scopes.items()
-        if any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)
-    ]
+    routes, scope = request.app.routes, request.scope
+    return [name for name in _METHODS if any(r.matches({**scope, "method": name})[0] is Match.FULL for r in routes)]
 
 
 def _validation_error(error: RequestValidationError) -> ValidationFailed:

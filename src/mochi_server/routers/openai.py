@@ -2,24 +2,15 @@
 
 from fastapi import APIRouter, Request, Response
 
+from mochi_server import errors
 from mochi_server.constants import OPENAI_PREFIX
 from mochi_server.dependencies import CompletionsDep
-from mochi_server.errors import (
-    AgentInvalid,
-    ContextOverflow,
-    SessionBusy,
-    SessionConflict,
-    SessionNotFound,
-    ShuttingDown,
-    ToolNotFound,
-    ValidationFailed,
-)
 from mochi_server.models.openai import CompletionRequest, HeadersParam
 from mochi_server.models.openai_answers import Completion, OpenAIModel, OpenAIModelList
 from mochi_server.openai.wire import Chunks, whole
 from mochi_server.routers.connection import BodyReleasingRoute, until_disconnect
 from mochi_server.routers.errors import MODEL_ERRORS, OLLAMA_ERRORS, STORAGE_ERRORS, Responses, any_error, responses
-from mochi_server.routers.sse import CompletionResponse
+from mochi_server.routers.sse import RunResponse
 
 _CHUNKS = {
     "type": "object",
@@ -30,7 +21,11 @@ _CHUNKS = {
 _COMPLETION: Responses = {
     200: {"description": "The completion, whole or as chunks.", "content": {"text/event-stream": {"schema": _CHUNKS}}}
 }
-_TURN_ERRORS = (SessionNotFound, ToolNotFound, SessionBusy, SessionConflict, *STORAGE_ERRORS, ShuttingDown)
+_ERRORS = (
+    *(errors.ValidationFailed, errors.ContextOverflow, errors.AgentInvalid, *MODEL_ERRORS),
+    *(errors.SessionNotFound, errors.ToolNotFound, errors.SessionBusy, errors.SessionConflict),
+    *(*STORAGE_ERRORS, errors.ShuttingDown),
+)
 
 router = APIRouter(
     prefix=OPENAI_PREFIX, tags=["OpenAI"], route_class=BodyReleasingRoute, responses=any_error(OPENAI_PREFIX)
@@ -43,7 +38,7 @@ async def list_openai_models(completions: CompletionsDep) -> OpenAIModelList:
     return OpenAIModelList(data=[OpenAIModel(id=name) for name in await completions.models()])
 
 
-@router.get("/models/{model_name:path}", responses=responses(*MODEL_ERRORS, AgentInvalid, prefix=OPENAI_PREFIX))
+@router.get("/models/{model_name:path}", responses=responses(*MODEL_ERRORS, errors.AgentInvalid, prefix=OPENAI_PREFIX))
 async def get_openai_model(model_name: str, completions: CompletionsDep) -> OpenAIModel:
     """Whether a model or an agent can be asked for."""
     await completions.check_model(model_name)
@@ -53,8 +48,7 @@ async def get_openai_model(model_name: str, completions: CompletionsDep) -> Open
 @router.post(
     "/chat/completions",
     response_model=Completion,
-    responses=_COMPLETION
-    | responses(ValidationFailed, ContextOverflow, AgentInvalid, *MODEL_ERRORS, *_TURN_ERRORS, prefix=OPENAI_PREFIX),
+    responses=_COMPLETION | responses(*_ERRORS, prefix=OPENAI_PREFIX),
 )
 async def create_chat_completion(
     request: Request, body: CompletionRequest, completions: CompletionsDep, headers: HeadersParam
@@ -62,8 +56,9 @@ async def create_chat_completion(
     """Answer a conversation, whole or streamed: without a session nothing is stored."""
     begun = await until_disconnect(request, completions.start(await body.ask(headers)))
     if body.stream and begun.run.model_failure is None:
-        chunks = Chunks(begun.run, body.model, wants_usage=body.wants_usage)
-        return CompletionResponse(begun.runs, begun.run, chunks)
+        wants_usage = bool(body.stream_options and body.stream_options.include_usage)
+        chunks = Chunks(begun.run, body.model, wants_usage=wants_usage)
+        return RunResponse(begun.runs, begun.run, chunks=chunks)
     with begun.runs.listening(begun.run):
         answer = await until_disconnect(request, whole(begun.run, body.model))
     return Response(answer, media_type="application/json")

@@ -3,37 +3,19 @@
 from typing import Annotated
 
 from fastapi import Query, Request, Response
+from fastapi.responses import StreamingResponse
 
+from mochi_server import errors
 from mochi_server.constants import TOTAL_HEADER
 from mochi_server.dependencies import Router, RunsDep, SessionsDep, StoreDep, SummariesDep, TransfersDep
-from mochi_server.errors import (
-    BlobNotFound,
-    InvalidMessageIndex,
-    NothingToSummarize,
-    PromptNotFound,
-    SessionBusy,
-    SessionNotFound,
-    ShuttingDown,
-    StorageBusy,
-    ValidationFailed,
-)
-from mochi_server.models.sessions import (
-    MessageEdit,
-    MessageList,
-    Session,
-    SessionCreate,
-    SessionDetail,
-    SessionList,
-    SessionPatch,
-    SessionStatus,
-    SummarizeRequest,
-    SummaryOut,
-    SystemPromptUpdate,
-)
-from mochi_server.models.transfer import ExportFormat, SessionFork, SessionImport, SessionsImported
+from mochi_server.errors import InvalidMessageIndex, PromptNotFound, SessionNotFound, StorageBusy, ValidationFailed
+from mochi_server.models import sessions as schemas
+from mochi_server.models.sessions import Session, SessionDetail
+from mochi_server.models.transfer import ExportFormat, SessionFork, SessionsImported
 from mochi_server.routers.connection import whole_body
 from mochi_server.routers.errors import MODEL_ERRORS, STORAGE_ERRORS, Responses, responses
-from mochi_server.routers.files import EXPORTED, IMAGE, exported, image_response
+from mochi_server.services.summarization import Summarized
+from mochi_server.sessions.images import MEDIA_TYPES
 from mochi_server.sessions.types import SessionQuery
 
 router = Router(prefix="/sessions", tags=["sessions"])
@@ -43,13 +25,40 @@ LimitQuery = Annotated[int | None, Query(ge=1, le=10_000, description="How many 
 FormatQuery = Annotated[ExportFormat, Query(description="JSON can be imported; Markdown is to be read.")]
 OffsetQuery = Annotated[int, Query(ge=0, le=2**31 - 1, description="How many to leave out at the beginning.")]
 
-_CHANGES = (SessionNotFound, SessionBusy, ValidationFailed, *STORAGE_ERRORS)
+_CHANGES = (SessionNotFound, errors.SessionBusy, ValidationFailed, *STORAGE_ERRORS)
+_IMPORT = {"application/json": {"schema": {"$ref": "#/components/schemas/SessionImport"}}}
 _PAGE: Responses = {
     200: {"headers": {TOTAL_HEADER: {"description": "Sessions on all pages.", "schema": {"type": "integer"}}}}
 }
 
+_KINDS: dict[ExportFormat, tuple[str, str]] = {
+    "json": ("application/json", "json"),
+    "markdown": ("text/markdown; charset=utf-8", "md"),
+}
+_IMAGE_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "default-src 'none'; sandbox",
+    # An image has the name of its content and never changes; shared caches must not send it to other users.
+    "Cache-Control": "private, max-age=31536000, immutable",
+}
+_EXPORTED: Responses = {
+    200: {
+        "description": "The file.",
+        "content": {
+            "application/json": {"schema": {"$ref": "#/components/schemas/SessionFile"}},
+            "text/markdown": {"schema": {"type": "string"}},
+        },
+    }
+}
+_IMAGE: Responses = {
+    200: {
+        "description": "The image, as it was sent.",
+        "content": {media_type: {"schema": {"type": "string", "format": "binary"}} for media_type in MEDIA_TYPES},
+    }
+}
 
-@router.get("", response_model=SessionList, responses=_PAGE | responses(ValidationFailed))
+
+@router.get("", response_model=schemas.SessionList, responses=_PAGE | responses(ValidationFailed))
 async def list_sessions(
     store: StoreDep, q: SearchQuery = None, limit: LimitQuery = None, offset: OffsetQuery = 0
 ) -> Response:
@@ -59,7 +68,7 @@ async def list_sessions(
 
 
 @router.post("", status_code=201, responses=responses(*MODEL_ERRORS, PromptNotFound, ValidationFailed, *STORAGE_ERRORS))
-async def create_session(body: SessionCreate, sessions: SessionsDep) -> Session:
+async def create_session(body: schemas.SessionCreate, sessions: SessionsDep) -> Session:
     """Create a session."""
     return Session.of(await sessions.create(body.options_of_session()))
 
@@ -68,8 +77,8 @@ async def create_session(body: SessionCreate, sessions: SessionsDep) -> Session:
     "/import",
     status_code=201,
     response_model=SessionsImported,
-    openapi_extra=SessionImport.body(),
-    responses=responses(ValidationFailed, *STORAGE_ERRORS, ShuttingDown),
+    openapi_extra={"requestBody": {"required": True, "content": _IMPORT}},
+    responses=responses(ValidationFailed, *STORAGE_ERRORS, errors.ShuttingDown),
 )
 async def import_sessions(request: Request, transfers: TransfersDep) -> Response:
     """Store the sessions of an exported file, of this server or of Open WebUI, under new ids: all of them or none."""
@@ -84,7 +93,7 @@ async def get_session(session_id: str, store: StoreDep) -> SessionDetail:
 
 
 @router.patch("/{session_id}", responses=responses(SessionNotFound, *MODEL_ERRORS, ValidationFailed, *STORAGE_ERRORS))
-async def patch_session(session_id: str, body: SessionPatch, sessions: SessionsDep) -> Session:
+async def patch_session(session_id: str, body: schemas.SessionPatch, sessions: SessionsDep) -> Session:
     """Change a session's settings; also while it is answering."""
     return Session.of(await sessions.patch(session_id, body.changes()))
 
@@ -109,37 +118,46 @@ async def fork_session(session_id: str, transfers: TransfersDep, body: SessionFo
 
 
 @router.get(
-    "/{session_id}/export", response_class=Response, responses=EXPORTED | responses(SessionNotFound, ValidationFailed)
+    "/{session_id}/export", response_class=Response, responses=_EXPORTED | responses(SessionNotFound, ValidationFailed)
 )
 async def export_session(session_id: str, transfers: TransfersDep, format: FormatQuery = "json") -> Response:
     """Get a session as a file: JSON, which can be imported, its images with it, or Markdown, to be read."""
-    return exported(session_id, format, await transfers.export(session_id, format))
+    media_type, suffix = _KINDS[format]
+    disposition = f'attachment; filename="{session_id}.{suffix}"'
+    headers = {"Content-Type": media_type, "Content-Disposition": disposition}
+    return StreamingResponse(await transfers.export(session_id, format), headers=headers)
 
 
 @router.get("/{session_id}/messages", responses=responses(SessionNotFound, StorageBusy))
-async def list_messages(session_id: str, store: StoreDep) -> MessageList:
+async def list_messages(session_id: str, store: StoreDep) -> schemas.MessageList:
     """Get the messages of a session."""
-    return MessageList.of(await store.load(session_id))
+    session = await store.load(session_id)
+    return schemas.MessageList(session_id=session.session_id, messages=[dict(message) for message in session.history])
 
 
 @router.get(
     "/{session_id}/blobs/{sha256}",
     response_class=Response,
-    responses=IMAGE | responses(SessionNotFound, BlobNotFound, *STORAGE_ERRORS),
+    responses=_IMAGE | responses(SessionNotFound, errors.BlobNotFound, *STORAGE_ERRORS),
 )
 async def get_blob(session_id: str, sha256: str, sessions: SessionsDep) -> Response:
     """Get an image that a message of the session names."""
-    return image_response(await sessions.image(session_id, sha256))
+    image = await sessions.image(session_id, sha256)
+    name = f"{image.sha256}.{image.media_type.partition('/')[2]}"
+    headers = _IMAGE_HEADERS | {"Content-Disposition": f'inline; filename="{name}"'}
+    return Response(image.data, media_type=image.media_type, headers=headers)
 
 
 @router.put("/{session_id}/messages/{message_index}", responses=responses(*_CHANGES, InvalidMessageIndex))
-async def edit_message(session_id: str, message_index: int, body: MessageEdit, sessions: SessionsDep) -> SessionDetail:
+async def edit_message(
+    session_id: str, message_index: int, body: schemas.MessageEdit, sessions: SessionsDep
+) -> SessionDetail:
     """Edit a user message; the messages after it are removed."""
     return SessionDetail.of(await sessions.edit_message(session_id, message_index, body.content))
 
 
 @router.put("/{session_id}/system-prompt", responses=responses(*_CHANGES, PromptNotFound))
-async def set_system_prompt(session_id: str, body: SystemPromptUpdate, sessions: SessionsDep) -> SessionDetail:
+async def set_system_prompt(session_id: str, body: schemas.SystemPromptUpdate, sessions: SessionsDep) -> SessionDetail:
     """Set or replace the system prompt."""
     return SessionDetail.of(await sessions.set_system_prompt(session_id, body.content, body.source_file))
 
@@ -152,22 +170,23 @@ async def remove_system_prompt(session_id: str, sessions: SessionsDep) -> None:
 
 @router.post(
     "/{session_id}/summarize",
-    responses=responses(SessionNotFound, NothingToSummarize, *MODEL_ERRORS, ValidationFailed, *STORAGE_ERRORS),
+    response_model=schemas.SummaryOut,
+    responses=responses(SessionNotFound, errors.NothingToSummarize, *MODEL_ERRORS, ValidationFailed, *STORAGE_ERRORS),
 )
 async def summarize_session(
-    session_id: str, summaries: SummariesDep, body: SummarizeRequest | None = None
-) -> SummaryOut:
+    session_id: str, summaries: SummariesDep, body: schemas.SummarizeRequest | None = None
+) -> Summarized:
     """Summarize a session now."""
-    return SummaryOut.of(await summaries.summarize(session_id, body.model if body else None))
+    return await summaries.summarize(session_id, body.model if body else None)
 
 
 @router.get("/{session_id}/summary", responses=responses(SessionNotFound))
-async def get_summary(session_id: str, store: StoreDep) -> SummaryOut:
+async def get_summary(session_id: str, store: StoreDep) -> schemas.SummaryOut:
     """Get the summary of a session; nulls while there is none."""
-    return SummaryOut.stored(await store.load(session_id))
+    return schemas.SummaryOut.stored(await store.load(session_id))
 
 
 @router.get("/{session_id}/status", responses=responses(SessionNotFound))
-async def get_status(session_id: str, sessions: SessionsDep) -> SessionStatus:
+async def get_status(session_id: str, sessions: SessionsDep) -> schemas.SessionStatus:
     """Get where a session stands, its context window included."""
-    return SessionStatus.of(await sessions.state(session_id))
+    return schemas.SessionStatus.of(await sessions.state(session_id))

@@ -5,7 +5,7 @@ import re
 from collections.abc import AsyncGenerator, Coroutine, Iterable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 from sse_starlette.sse import EventSourceResponse
@@ -13,18 +13,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from mochi_server.chat.eventlog import Batch
 from mochi_server.chat.run import Run
 from mochi_server.chat.runs import RunRegistry
 from mochi_server.errors import MochiError
-from mochi_server.events import Done, TurnError
-from mochi_server.models.events import EventUnion
+from mochi_server.events import ChatEvent, Done, TurnError
+from mochi_server.models.events import REFERENCE, EventUnion
 from mochi_server.openai.wire import Chunks
 from mochi_server.routers.connection import ClientGone, until_disconnect
+from mochi_server.services.compare import CompareEvent
 from mochi_server.sessions.session import new_id
 
 PING_SECONDS = 10
-_SEPARATOR = "\n"
 _ID = re.compile(rb"^id: (\w+:\d+)$", re.MULTILINE)
 _PING = b": ping\n\n"
 _HEADERS = {"Cache-Control": "no-store", "Connection": "keep-alive", "X-Accel-Buffering": "no"}
@@ -33,86 +32,89 @@ _HEADERS = {"Cache-Control": "no-store", "Connection": "keep-alive", "X-Accel-Bu
 
 def streams(events: EventUnion, example: str) -> dict[int | str, dict[str, Any]]:
     """The ``responses`` of a route that streams: the schema is that of each event."""
-    content = {"text/event-stream": {"schema": events.ref, "example": example}}
+    content = {"text/event-stream": {"schema": {"$ref": REFERENCE + events.name}, "example": example}}
     return {200: {"description": f"Events, `{events.last}` the last.", "content": content}}
-
-
-class Event(Protocol):
-    """A value that is an event: a name, and fields that are its payload."""
-
-    @property
-    def type(self) -> str: ...
 
 
 class EventsResponse(EventSourceResponse):
     """Events as they come, from a generator that is closed when the client leaves."""
 
-    def __init__(self, events: AsyncGenerator[Event, None]) -> None:
-        super().__init__(_written(events), ping=PING_SECONDS, sep=_SEPARATOR)
+    def __init__(self, events: AsyncGenerator[CompareEvent, None]) -> None:
+        super().__init__(_written(events), ping=PING_SECONDS, sep="\n")
 
 
-class RunResponse(Response):
-    """The events of a run after a position, sent for as long as the client stays.
+class _EventStream(Response):
+    """A stream that is sent for as long as the client stays.
 
     A loop of our own, because it runs with every token, and an open stream has to be small.
     """
 
     media_type = "text/event-stream"
 
-    def __init__(self, runs: RunRegistry, run: Run, after: int = 0) -> None:
+    def __init__(self, runs: RunRegistry) -> None:
         super().__init__(headers=_HEADERS)
         del self.headers["content-length"]
         self._runs = runs
-        self._run = run
-        self._after = after
-        self._prefix = b"id: %s:" % run.run_id.encode()
 
     async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:
-        with self._runs.listening(self._run), suppress(ClientGone):
+        with suppress(ClientGone):
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             await until_disconnect(receive, self.send_events(send))
 
     async def send_events(self, send: Send) -> None:
         """Send the events, after a start that has been sent."""
-        if opening := self._opening():
-            await send(_body(opening))
+        raise NotImplementedError
+
+
+class RunResponse(_EventStream):
+    """The events of a run after a position.
+
+    With ``chunks`` they are those of a completion: without names or ids, as clients of OpenAI's API read them.
+    """
+
+    def __init__(self, runs: RunRegistry, run: Run, after: int = 0, chunks: Chunks | None = None) -> None:
+        super().__init__(runs)
+        self._run = run
+        self._after = after
+        self._chunks = chunks
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._runs.listening(self._run):
+            await super().__call__(scope, receive, send)
+
+    async def send_events(self, send: Send) -> None:
+        chunks, prefix = self._chunks, b"id: %s:" % self._run.run_id.encode()
+        if chunks is not None:
+            await send(_body(_data(chunks.opening())))
         async with aclosing(self._run.listen(self._after, idle=PING_SECONDS)) as batches:
             async for batch in batches:
-                if body := _PING if batch is None else self._encoded(batch):
+                if batch is None:
+                    body = _PING
+                elif chunks is None:
+                    frames = [b"%s%d\nevent: %s\ndata: %s\n\n" % (prefix, *event) for event in batch.events()]
+                    body = b"".join(frames)
+                else:
+                    body = _data(chunks.of(batch))
+                if body:
                     await send(_body(body))
-        await send(_body(self._closing(), more=False))
-
-    def _opening(self) -> bytes:
-        return b""
-
-    def _encoded(self, batch: Batch) -> bytes:
-        return _encoded(self._prefix, batch)
-
-    def _closing(self) -> bytes:
-        return b""
+        await send(_body(b"" if chunks is None else _data(chunks.closing(self._run)), more=False))
 
 
-class WaitingResponse(Response):
+class WaitingResponse(_EventStream):
     """A stream that begins before its run does, because that waits for the session: comments, then the events."""
 
-    media_type = "text/event-stream"
-
     def __init__(self, runs: RunRegistry, session_id: str, starting: "asyncio.Future[Run]") -> None:
-        super().__init__(headers=_HEADERS)
-        del self.headers["content-length"]
-        self._runs = runs
+        super().__init__(runs)
         self._session_id = session_id
         self._starting = starting
 
-    async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            with suppress(ClientGone):
-                await until_disconnect(receive, self._send(send))
+            await super().__call__(scope, receive, send)
         finally:
-            await give_up(self._runs, self._starting)
+            await _give_up(self._runs, self._starting)
 
-    async def _send(self, send: Send) -> None:
+    async def send_events(self, send: Send) -> None:
         while not self._starting.done():
             await send(_body(_PING))
             await asyncio.wait([self._starting], timeout=PING_SECONDS)
@@ -136,43 +138,22 @@ async def begun_in_time(
     """The events of a run that begins. One that waits for its session for long is answered before it has begun."""
     starting = asyncio.ensure_future(start)
     try:
-        await until_disconnect(request, _done(starting, PING_SECONDS))
+        await until_disconnect(request, asyncio.wait([starting], timeout=PING_SECONDS))
         if starting.done():
             return RunResponse(runs, starting.result())
         return WaitingResponse(runs, session_id, starting)
     except BaseException:
-        await give_up(runs, starting)
+        await _give_up(runs, starting)
         raise
 
 
-async def give_up(runs: RunRegistry, starting: "asyncio.Future[Run]") -> None:
+async def _give_up(runs: RunRegistry, starting: "asyncio.Future[Run]") -> None:
     """Give up a run that no client waits for: it does not begin, or it ends as a run without listeners does."""
     starting.cancel()
     (run,) = await asyncio.gather(starting, return_exceptions=True)
     if isinstance(run, Run):
         with runs.listening(run):
             pass
-
-
-async def _done(work: "asyncio.Future[Run]", seconds: float) -> None:
-    await asyncio.wait([work], timeout=seconds)
-
-
-class CompletionResponse(RunResponse):
-    """A run as the chunks of a completion: events without names or ids, as clients of OpenAI's API read them."""
-
-    def __init__(self, runs: RunRegistry, run: Run, chunks: Chunks) -> None:
-        super().__init__(runs, run)
-        self._chunks = chunks
-
-    def _opening(self) -> bytes:
-        return _data(self._chunks.opening())
-
-    def _encoded(self, batch: Batch) -> bytes:
-        return _data(self._chunks.of(batch))
-
-    def _closing(self) -> bytes:
-        return _data(self._chunks.closing(self._run))
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,13 +187,13 @@ def attached(runs: RunRegistry, run: Run | None, position: Position) -> Response
     return RunResponse(runs, run, position.within(run))
 
 
-async def _written(events: AsyncGenerator[Event, None]) -> AsyncGenerator[bytes, None]:
+async def _written(events: AsyncGenerator[CompareEvent, None]) -> AsyncGenerator[bytes, None]:
     async with aclosing(events):
         async for event in events:
             yield _frame(event)
 
 
-def _frame(event: Event) -> bytes:
+def _frame(event: ChatEvent | CompareEvent) -> bytes:
     return b"event: %s\ndata: %s\n\n" % (event.type.encode(), orjson.dumps(event))
 
 
@@ -235,7 +216,3 @@ def broken_off(session_id: str, error: MochiError, after: bytes) -> bytes:
 
 def _data(chunks: Iterable[bytes]) -> bytes:
     return b"".join([b"data: %s\n\n" % chunk for chunk in chunks])
-
-
-def _encoded(prefix: bytes, batch: Batch) -> bytes:
-    return b"".join([b"%s%d\nevent: %s\ndata: %s\n\n" % (prefix, *event) for event in batch.events()])
