@@ -62,7 +62,7 @@ class SessionDirectory:
             self._folder.make()
             self._folder.check()
 
-    def create(self, session: ChatSession, images: Sequence[Image] = ()) -> ChatSession:
+    def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
         """Store a new session, under another id if its own is taken or the lock of its own is held."""
         fresh = ChatSession.from_dict(settle(session.to_dict()))
         with storage("create a session"):
@@ -74,7 +74,9 @@ class SessionDirectory:
                 fresh.metadata.session_id = new_id()
         raise StorageBusy("The locks of the sessions directory are held by another process or request.")
 
-    def create_all(self, sessions: Sequence[NewSession], check: Callable[[], None]) -> list[ChatSession]:
+    def create_all(
+        self, sessions: Sequence[NewSession], *, check: Callable[[], None] = lambda: None
+    ) -> Sequence[ChatSession]:
         try:
             with storage("store the sessions"):
                 self._folder.make()
@@ -88,7 +90,7 @@ class SessionDirectory:
         with storage("complete an import"), suppress(StorageBusy):
             self._folder.imports.recover()
 
-    def put(self, session: ChatSession, images: Sequence[Image] = ()) -> ChatSession:
+    def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
         record = Record.of(ChatSession.from_dict(settle(session.to_dict())))
         with storage(f"save session {session.session_id}"):
             self._folder.make()
@@ -107,17 +109,22 @@ class SessionDirectory:
         return visible.session()
 
     def replace_tail(
+        self, session_id: str, from_index: int, messages: Sequence[Message], *, revision: str | None = None
+    ) -> ChatSession:
+        return self.append(session_id, messages, from_index=from_index, revision=revision)
+
+    def append(
         self,
         session_id: str,
-        from_index: int | None,
         messages: Sequence[Message],
         *,
+        from_index: int | None = None,
         revision: str | None = None,
         ends_turn: bool = False,
         unfinished: Message | None = None,
         images: Sequence[Image] = (),
     ) -> ChatSession:
-        """Replace the messages from a position on; None adds them at the end.
+        """Add messages at the end, or replace those from a position on.
 
         Outside a turn and at its first change the file is written, and at its end, so that no log is needed. Between
         these, and always in a turn on a large session or with an unfinished answer, the change is a line of the log.
@@ -149,7 +156,7 @@ class SessionDirectory:
             self._try_to_sweep()
         return changed
 
-    def patch(self, session_id: str, changes: FieldChanges, *, revision: str | None = None) -> ChatSession:
+    def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
         """Set metadata fields; null is a field's default. Raises ValueError for what is no field to be set.
 
         With a turn log there, the change becomes a line of it: the turn may be another process's, and go on.
@@ -157,7 +164,7 @@ class SessionDirectory:
         moment = now()
         with self._writing(session_id) as stored:
             self._expect(session_id, stored, revision)
-            values = settled_fields(changes, stored.record.metadata)
+            values = settled_fields(fields, stored.record.metadata)
             after = stored.record.with_fields(values, moment)
             turn = self._turns.get(session_id)
             if stored.log or (turn and turn.has_spoken):
@@ -166,10 +173,10 @@ class SessionDirectory:
                 written = self._folder.save(session_id, stored, after)
             return self._written(session_id, written)
 
-    def checkpoint(self, session_id: str, unfinished: Message) -> None:
+    def checkpoint(self, session_id: str, partial: Message) -> None:
         """Note an unfinished answer in the turn log, for a crash of the process; the machine's would cost it."""
         with self._writing(session_id) as stored:
-            noted = self._folder.note(session_id, stored, *self._unfinished(stored.record, unfinished), durably=False)
+            noted = self._folder.note(session_id, stored, *self._unfinished(stored.record, partial), durably=False)
             self._keep(session_id, noted)
 
     def _unfinished(self, record: Record, unfinished: Message) -> tuple[Record, bytes]:

@@ -57,22 +57,6 @@ CREATE TRIGGER IF NOT EXISTS session_changed AFTER UPDATE ON sessions BEGIN
 CREATE TRIGGER IF NOT EXISTS session_deleted AFTER DELETE ON sessions BEGIN
     DELETE FROM searched WHERE session_id = old.session_id; END;
 """
-_TRIGRAMS_OF_A_WORD = 20
-
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS sessions
-    (session_id TEXT PRIMARY KEY, inode INTEGER, modified_ns INTEGER, size INTEGER, updated REAL, entry BLOB);
-CREATE INDEX IF NOT EXISTS signatures ON sessions (session_id, inode, modified_ns, size);
-CREATE INDEX IF NOT EXISTS newest ON sessions (updated DESC, session_id);
-CREATE TABLE IF NOT EXISTS texts (id INTEGER PRIMARY KEY, session_id TEXT, position INTEGER, text TEXT);
-CREATE INDEX IF NOT EXISTS pieces ON texts (session_id, position);
-CREATE TABLE IF NOT EXISTS searched (session_id TEXT PRIMARY KEY) WITHOUT ROWID;
-CREATE TRIGGER IF NOT EXISTS session_changed AFTER UPDATE ON sessions BEGIN
-    DELETE FROM searched WHERE session_id = old.session_id; END;
-CREATE TRIGGER IF NOT EXISTS session_deleted AFTER DELETE ON sessions BEGIN
-    DELETE FROM searched WHERE session_id = old.session_id;
-    DELETE FROM texts WHERE session_id = old.session_id; END;
-"""
 _TRIGRAMS = """
 CREATE VIRTUAL TABLE IF NOT EXISTS trigrams USING fts5
     (text, content='texts', content_rowid='id', tokenize='trigram case_sensitive 1', detail=none)

@@ -42,7 +42,7 @@ class SessionManager:
 
     def append_messages(self, session_id: str, messages: Sequence[Message]) -> ChatSession:
         """Add messages at the end."""
-        return self._directory.replace_tail(session_id, None, messages)
+        return self._directory.append(session_id, messages)
 
     def edit_message(self, session_id: str, index: int, content: str) -> ChatSession:
         """New words for a user message; what followed it goes. Raises InvalidMessageIndex, SessionConflict."""

@@ -11,12 +11,7 @@ from uuid import uuid4
 from mochi_server.constants import FORMAT_VERSION, PREVIEW_CHARS
 from mochi_server.sessions.history import History
 from mochi_server.sessions.images import Image
-from mochi_server.sessions.types import (
-    Message,
-    SessionCreationOptions,
-    SessionSettings,
-    optional,
-)
+from mochi_server.sessions.types import Message, SessionCreationOptions, SessionSettings, optional
 
 _TITLE_CHARS = 80
 _TITLE_READ_CHARS = 2000
