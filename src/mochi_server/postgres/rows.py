@@ -1,6 +1,5 @@
 """Sessions as rows of the database, and back. Pure."""
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -101,7 +100,7 @@ class Remembered:
     key: int
     change: int = 0
     messages: History = field(default_factory=History)
-    size: int = 0
+    memory: int = 0
 
     def brought_up_to(self, head: Head, positions: Sequence[int], bodies: Sequence[str]) -> "Remembered | None":
         """Return the history with later changes, which are always at its end; None if they do not fit on it."""
@@ -112,28 +111,5 @@ class Remembered:
         kept = self.messages.upto(min([head.message_count, *positions[:1]]))
         if list(positions) != list(range(len(kept), head.message_count)):
             return None
-        size = self.size + sum(2 * len(body) + _MESSAGE_BYTES for body in bodies)
-        return Remembered(head.key, head.change, kept.plus(decode(body.encode()) for body in bodies), size)
-
-
-class Histories:
-    """Cache of the histories used last, so that only new messages are read."""
-
-    def __init__(self) -> None:
-        self._kept: OrderedDict[str, Remembered] = OrderedDict()
-        self._bytes = 0
-
-    def get(self, session_id: str) -> Remembered | None:
-        return self._kept.get(session_id)
-
-    def keep(self, session_id: str, history: Remembered) -> None:
-        """Cache a history, and drop those that were not used for the longest time."""
-        self.forget(session_id)
-        self._kept[session_id] = history
-        self._bytes += history.size
-        while self._bytes > REMEMBERED_BYTES:
-            self.forget(next(iter(self._kept)))
-
-    def forget(self, session_id: str) -> None:
-        if (history := self._kept.pop(session_id, None)) is not None:
-            self._bytes -= history.size
+        memory = self.memory + sum(2 * len(body) + _MESSAGE_BYTES for body in bodies)
+        return Remembered(head.key, head.change, kept.plus(decode(body.encode()) for body in bodies), memory)

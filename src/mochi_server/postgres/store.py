@@ -20,8 +20,8 @@ from mochi_server.errors import (
 from mochi_server.postgres.database import Connection, Database, fetch_all, fetch_one
 from mochi_server.postgres.process import Process, lock_key
 from mochi_server.postgres.rows import (
+    REMEMBERED_BYTES,
     Head,
-    Histories,
     Remembered,
     as_text,
     like_pattern,
@@ -30,12 +30,13 @@ from mochi_server.postgres.rows import (
     text_of,
 )
 from mochi_server.postgres.tables import images_from, remove_unnamed, replace_tail
-from mochi_server.sessions.changes import FieldChanges, settled_fields, settled_message
-from mochi_server.sessions.encoding import decode, settle
+from mochi_server.sessions.changes import FieldChanges, settled, settled_fields, settled_message
+from mochi_server.sessions.encoding import decode
 from mochi_server.sessions.finishing import finished
 from mochi_server.sessions.history import History
 from mochi_server.sessions.images import Image, is_sha256
 from mochi_server.sessions.locks import Holds
+from mochi_server.sessions.recent import RecentSessions
 from mochi_server.sessions.search import words
 from mochi_server.sessions.session import ChatSession, SessionMetadata, is_session_id, new_id, revision_at, timestamp
 from mochi_server.sessions.store import NewSession, SessionPage
@@ -111,7 +112,7 @@ class PostgresSessionStore:
         self._holds = Holds()
         self._held: dict[str, Hold] = {}
         """The sessions that this process holds."""
-        self._histories = Histories()
+        self._histories = RecentSessions[Remembered](REMEMBERED_BYTES)
         self._freed: dict[str, asyncio.Event] = {}
 
     async def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
@@ -132,7 +133,7 @@ class PostgresSessionStore:
     @_uninterrupted
     async def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
         _require_id(session.session_id)
-        fresh = ChatSession.from_dict(settle(session.to_dict()))
+        fresh = settled(session)
         async with self._database.transaction(f"save session {session.session_id}") as connection:
             named = await self._remove(connection, session.session_id)
             if not await self._insert(connection, fresh, _updated_at(fresh), images):
@@ -275,7 +276,7 @@ class PostgresSessionStore:
 
     async def _insert_new(self, connection: Connection, session: ChatSession, images: Sequence[Image]) -> ChatSession:
         """Insert a session, under another id should its own be taken."""
-        fresh = ChatSession.from_dict(settle(session.to_dict()))
+        fresh = settled(session)
         row = await fetch_one(connection, "SELECT clock_timestamp()")  # the clocks of the hosts may differ
         moment: datetime = row[0] if row else datetime.now(timezone.utc)
         if any(message["role"] != "system" for message in fresh.messages):  # it comes from elsewhere

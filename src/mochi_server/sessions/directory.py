@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from mochi_server.errors import SessionConflict, SessionNotFound, StorageBusy, StorageFailed
-from mochi_server.sessions.changes import FieldChanges, settled_fields, settled_message
+from mochi_server.sessions.changes import FieldChanges, settled, settled_fields, settled_message
 from mochi_server.sessions.disk import Signature
-from mochi_server.sessions.encoding import settle
 from mochi_server.sessions.folder import SessionFolder, Stored, storage
 from mochi_server.sessions.images import Image, images_in
 from mochi_server.sessions.index import SessionIndex
@@ -48,12 +47,14 @@ class SessionDirectory:
     Every method blocks, except ``begin_at_once`` and ``leave_turn``.
     """
 
-    def __init__(self, path: Path, recent: RecentSessions | None = None, *, patience: float = PATIENCE_SECONDS) -> None:
+    def __init__(
+        self, path: Path, recent: RecentSessions[Stored] | None = None, *, patience: float = PATIENCE_SECONDS
+    ) -> None:
         """``recent`` may be shared with other directories. A lock is waited for ``patience`` seconds."""
         self._folder = SessionFolder(path, patience)
         self._index = SessionIndex(path, self._folder.scan, self._summary, self._pieces)
         self._turns: dict[str, _Turn] = {}
-        self._recent = recent or RecentSessions()
+        self._recent = recent or RecentSessions[Stored]()
         self.sweep_is_due = False
         """Whether images could not be swept, because their lock was held."""
 
@@ -64,7 +65,7 @@ class SessionDirectory:
 
     def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
         """Store a new session, under another id if its own is taken or the lock of its own is held."""
-        fresh = ChatSession.from_dict(settle(session.to_dict()))
+        fresh = settled(session)
         with storage("create a session"):
             self._folder.make()
             for _ in range(_IDS_TRIED):
@@ -91,7 +92,7 @@ class SessionDirectory:
             self._folder.imports.recover()
 
     def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
-        record = Record.of(ChatSession.from_dict(settle(session.to_dict())))
+        record = Record.of(settled(session))
         with storage(f"save session {session.session_id}"):
             self._folder.make()
             if stored := self._folder.create(session.session_id, record, images):

@@ -15,6 +15,7 @@ import anyio.to_thread
 from mochi_server.errors import SessionNotFound, StorageBusy, StorageFailed
 from mochi_server.sessions.directory import SessionDirectory
 from mochi_server.sessions.finishing import finished
+from mochi_server.sessions.folder import Stored
 from mochi_server.sessions.locks import PATIENCE_SECONDS, Holds
 from mochi_server.sessions.recent import RecentSessions
 from mochi_server.sessions.session import is_session_id
@@ -51,7 +52,11 @@ class FileSessionStore:
     """
 
     def __init__(
-        self, sessions_dir: str | Path, recent: RecentSessions | None = None, *, wait_seconds: float = PATIENCE_SECONDS
+        self,
+        sessions_dir: str | Path,
+        recent: RecentSessions[Stored] | None = None,
+        *,
+        wait_seconds: float = PATIENCE_SECONDS,
     ) -> None:
         """``recent`` is where sessions are kept in memory, perhaps together with those of other stores.
 
@@ -164,7 +169,7 @@ class FileStores:
     connected = True
 
     def __init__(self, sessions_dir: str | Path, agent_chats_dir: str | Path, *, wait_seconds: float) -> None:
-        recent = RecentSessions()
+        recent = RecentSessions[Stored]()
         self.chats = FileSessionStore(sessions_dir, recent, wait_seconds=wait_seconds)
         self.agents = FileSessionStore(agent_chats_dir, recent, wait_seconds=wait_seconds)
 

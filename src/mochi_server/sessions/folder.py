@@ -27,6 +27,9 @@ EDIT_SECONDS = 2.0
 """Age from which an unreadable file is a damaged one: until then, an editor may not have finished writing it."""
 _STALE_SECONDS = 3600.0
 """Age from which a file that a killed process has left is swept away."""
+_BYTES_PER_STORED_BYTE = 8
+"""Messages as they are, as lines of a file and as they are sent; one rare character makes four bytes of each other."""
+_SESSION_BYTES = 16 * 1024
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,10 @@ class Stored:
     record: Record
     file: disk.Signature
     log: disk.Signature | None
+
+    @property
+    def memory(self) -> int:
+        return _SESSION_BYTES + _BYTES_PER_STORED_BYTE * (self.file.size + (self.log.size if self.log else 0))
 
     @property
     def is_settled(self) -> bool:

@@ -14,7 +14,7 @@ from pathlib import Path
 from mochi_server.posix import sync_directory
 from mochi_server.sessions import disk
 from mochi_server.sessions.blobs import STAGED, BlobFolder
-from mochi_server.sessions.encoding import settle
+from mochi_server.sessions.changes import settled
 from mochi_server.sessions.locks import WriteLocks
 from mochi_server.sessions.session import ChatSession, new_id
 from mochi_server.sessions.store import NewSession
@@ -68,7 +68,7 @@ class ImportStaging:
         stored = []
         for session, images in sessions:
             check()
-            fresh = ChatSession.from_dict(settle(session.to_dict()))
+            fresh = settled(session)
             while not self._is_free(folder, fresh.session_id):
                 fresh.metadata.session_id = new_id()
             with self._blobs.keeping(fresh.messages, images):

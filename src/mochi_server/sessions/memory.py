@@ -4,8 +4,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from mochi_server.errors import BlobNotFound, SessionConflict, SessionNotFound
-from mochi_server.sessions.changes import FieldChanges, settled_fields, settled_message
-from mochi_server.sessions.encoding import settle
+from mochi_server.sessions.changes import FieldChanges, settled, settled_fields, settled_message
 from mochi_server.sessions.images import Image, images_in
 from mochi_server.sessions.locks import Holds
 from mochi_server.sessions.search import matches, pieces, words
@@ -29,7 +28,7 @@ class MemorySessionStore:
         self._sweep()
 
     async def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
-        fresh = ChatSession.from_dict(settle(session.to_dict()))
+        fresh = settled(session)
         while fresh.session_id in self._records:
             fresh.metadata.session_id = new_id()
         return self._keep(Record.of(fresh), images)
@@ -41,7 +40,7 @@ class MemorySessionStore:
         return [await self.create(session, images=images) for session, images in sessions]
 
     async def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
-        return self._keep(Record.of(ChatSession.from_dict(settle(session.to_dict()))), images)
+        return self._keep(Record.of(settled(session)), images)
 
     async def load(self, session_id: str) -> ChatSession:
         return self._find(session_id).session()
