@@ -134,7 +134,7 @@ def _written(session: ChatSession, form: Literal["json", "markdown"]) -> bytes:
 
 
 def _page(sessions: Sequence[ChatSession]) -> SessionPage:
-    return SessionPage.of([session.summary_object() for session in sessions], len(sessions))
+    return SessionPage.of([encode(session.summary_object()) for session in sessions], len(sessions))
 
 
 def _read_sessions(data: bytes, max_sessions: int) -> list[tuple[ChatSession, list[Image]]]:

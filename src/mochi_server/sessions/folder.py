@@ -50,14 +50,6 @@ class Stored:
         return all(signature.is_settled for signature in (self.file, self.log) if signature)
 
 
-@dataclass(frozen=True)
-class Changes:
-    """Ids of sessions whose files are new or not as they were, or have a turn log beside them; and of those gone."""
-
-    changed: set[str]
-    gone: set[str]
-
-
 class _Unreadable(Exception):
     """A file is there and is no session."""
 
@@ -160,8 +152,11 @@ class SessionFolder:
         disk.remove_for_good(*files)
         return had_images
 
-    def scan(self, known: Mapping[str, tuple[int | None, ...]]) -> Changes:
-        """Compare the signatures of all session files with those that are known, and remove stale temporary files."""
+    def scan(self, known: Mapping[str, tuple[int | None, ...]]) -> tuple[set[str], set[str]]:
+        """Compare the signatures of all session files with those that are known, and remove stale temporary files.
+
+        Returns the ids of sessions whose files have changed or have a turn log beside them, and of those that are gone.
+        """
         unchanged: set[str] = set()
         changed: set[str] = set()
         logs: set[str] = set()
@@ -186,7 +181,7 @@ class SessionFolder:
         there = unchanged | changed
         for session_id in logs - there:
             _sweep(self._log(session_id))
-        return Changes(changed | (logs & there), known.keys() - there)
+        return changed | (logs & there), known.keys() - there
 
     def _require(self, session_id: str) -> None:
         if not is_session_id(session_id) or disk.signature(self._file(session_id)) is None:

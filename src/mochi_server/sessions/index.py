@@ -25,7 +25,6 @@ from typing import Any
 from mochi_server.errors import StorageBusy
 from mochi_server.sessions.disk import Signature, signature
 from mochi_server.sessions.encoding import encode
-from mochi_server.sessions.folder import Changes
 from mochi_server.sessions.search import words
 from mochi_server.sessions.session import timestamp
 from mochi_server.sessions.store import SessionPage
@@ -96,7 +95,7 @@ class SessionIndex:
     def __init__(
         self,
         directory: Path,
-        scan: Callable[[Mapping[str, tuple[int | None, ...]]], Changes],
+        scan: Callable[[Mapping[str, tuple[int | None, ...]]], tuple[set[str], set[str]]],
         summarise: Callable[[str], tuple[dict[str, Any], Signature | None] | None],
         read_texts: Callable[[str], Sequence[str] | None],
     ) -> None:
@@ -184,8 +183,7 @@ class SessionIndex:
         directory, began = self._directory_signature(), time.monotonic()
         is_settled = directory is None or directory.is_settled
         rows = database.execute("SELECT session_id, inode, modified_ns, size FROM sessions")
-        changes = self._scan({row[0]: row[1:] for row in rows})
-        is_complete = self._update(database, changes.changed, changes.gone)
+        is_complete = self._update(database, *self._scan({row[0]: row[1:] for row in rows}))
         if is_settled and is_complete:
             self._compared = _Comparison(directory, None, began + TRUSTED_SECONDS)
 
@@ -275,7 +273,7 @@ def _page(database: sqlite3.Connection, query: SessionQuery, ids: set[str] | Non
     # Parsing all entries would cost more than everything else. Damage that SQLite does not notice cuts an entry off.
     if not all(isinstance(entry, bytes) and entry.startswith(b"{") and entry.endswith(b"}") for entry in entries):
         raise sqlite3.DatabaseError("an entry is not JSON")
-    return SessionPage.of_encoded(entries, total)
+    return SessionPage.of(entries, total)
 
 
 def _has_trigrams(database: sqlite3.Connection) -> bool:

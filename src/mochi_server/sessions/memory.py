@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 
 from mochi_server.errors import BlobNotFound, SessionConflict, SessionNotFound
 from mochi_server.sessions.changes import FieldChanges, settled, settled_fields, settled_message
+from mochi_server.sessions.encoding import encode
 from mochi_server.sessions.images import Image, images_in
 from mochi_server.sessions.locks import Holds
 from mochi_server.sessions.search import matches, pieces, words
@@ -85,7 +86,7 @@ class MemorySessionStore:
         found = [one for one in self._records.values() if not wanted or matches(pieces(one.session()), wanted)]
         newest = sorted(found, key=lambda one: timestamp(one.metadata.updated_at), reverse=True)
         end = None if query.limit is None else query.offset + query.limit
-        return SessionPage.of([one.summary() for one in newest[query.offset : end]], len(newest))
+        return SessionPage.of([encode(one.summary()) for one in newest[query.offset : end]], len(newest))
 
     @asynccontextmanager
     async def hold(self, session_id: str, *, run_id: str | None = None, wait: bool = False) -> AsyncIterator[None]:

@@ -11,7 +11,6 @@ class _Measured(Protocol):
     @property
     def memory(self) -> int:
         """About how many bytes it takes up."""
-        ...
 
 
 _T = TypeVar("_T", bound=_Measured)
