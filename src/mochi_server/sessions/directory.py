@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mochi_server.errors import SessionConflict, SessionNotFound, StorageBusy, StorageFailed
+from mochi_server.errors import SessionConflict, SessionNotFound, StorageBusy
 from mochi_server.sessions.changes import FieldChanges, settled, settled_fields, settled_message
 from mochi_server.sessions.disk import Signature
 from mochi_server.sessions.folder import SessionFolder, Stored, storage
@@ -44,7 +44,7 @@ class _Turn:
 class SessionDirectory:
     """The sessions of one directory, which other processes may use as well.
 
-    Every method blocks, except ``begin_at_once`` and ``leave_turn``.
+    Every method blocks, except ``begin_at_once`` and ``has_logged``.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class SessionDirectory:
         """``recent`` may be shared with other directories. A lock is waited for ``patience`` seconds."""
         self._folder = SessionFolder(path, patience)
         self._index = SessionIndex(path, self._folder.scan, self._summary, self._pieces)
-        self._turns: dict[str, _Turn] = {}
+        self.turns: dict[str, _Turn] = {}
         self._recent = recent or RecentSessions[Stored]()
         self.sweep_is_due = False
         """Whether images could not be swept, because their lock was held."""
@@ -136,7 +136,7 @@ class SessionDirectory:
             start = len(before.messages) if from_index is None else before.position(from_index)
             new = [settled_message(message, start + offset) for offset, message in enumerate(messages)]
             after, line = before.with_tail(start, new, moment), b""
-            turn = self._turns.get(session_id)
+            turn = self.turns.get(session_id)
             is_logged = turn is not None and (
                 turn.has_spoken or unfinished is not None or stored.file.size > _LARGE_BYTES
             )
@@ -167,7 +167,7 @@ class SessionDirectory:
             self._expect(session_id, stored, revision)
             values = settled_fields(fields, stored.record.metadata)
             after = stored.record.with_fields(values, moment)
-            turn = self._turns.get(session_id)
+            turn = self.turns.get(session_id)
             if stored.log or (turn and turn.has_spoken):
                 written = self._folder.note(session_id, stored, after, fields_line(stored.record, values, moment))
             else:
@@ -241,7 +241,7 @@ class SessionDirectory:
                 if stored.log or recovered is not stored.record:
                     whole = self._folder.save(session_id, stored, recovered)
             if is_turn:
-                self._turns[session_id] = _Turn(whole)
+                self.turns[session_id] = _Turn(whole)
 
     def begin_at_once(self, session_id: str, *, is_turn: bool) -> bool:
         """Do ``begin`` without a lock for a session that is cached and in order; return False if it is not."""
@@ -254,35 +254,19 @@ class SessionDirectory:
         if stored.record.after_crash() is not stored.record:
             return False
         if is_turn:
-            self._turns[session_id] = _Turn(stored)
+            self.turns[session_id] = _Turn(stored)
         return True
 
-    def leave_turn(self, session_id: str) -> bool:
-        """End a turn that has no log; return False if ``end_turn`` has to bring the log into the file."""
-        turn = self._turns.get(session_id)
-        if turn is not None and turn.stored.log is not None:
-            return False
-        self._turns.pop(session_id, None)
-        return True
+    def has_logged(self, session_id: str) -> bool:
+        """Whether a turn of this process has changes in its log."""
+        turn = self.turns.get(session_id)
+        return turn is not None and turn.stored.log is not None
 
-    def end_turn(self, session_id: str) -> None:
-        """Bring what the turn has logged into the file. A failing medium is no error here: the log is durable, too.
-
-        Raises StorageBusy; the turn has not ended then.
-        """
-        try:
-            with self._writing(session_id) as stored:
-                if stored.log:
-                    self._keep(session_id, self._folder.save(session_id, stored, stored.record.with_partial(None)))
-        except SessionNotFound:
-            _log.debug("session %s was deleted during its turn", session_id)
-        except StorageFailed as error:
-            _log.warning("session %s: the turn stays in its log for now: %s", session_id, error.message)
-        self.forget_turn(session_id)
-
-    def forget_turn(self, session_id: str) -> None:
-        """End a turn, and leave what it has logged where it is."""
-        self._turns.pop(session_id, None)
+    def save_logged(self, session_id: str) -> None:
+        """Bring what a turn has logged into the file."""
+        with self._writing(session_id) as stored:
+            if stored.log:
+                self._keep(session_id, self._folder.save(session_id, stored, stored.record.with_partial(None)))
 
     @contextmanager
     def _writing(self, session_id: str) -> Iterator[Stored]:
@@ -291,12 +275,12 @@ class SessionDirectory:
 
     def _current(self, session_id: str) -> Stored | None:
         """What is known of a session, if its files still say so. Raises OSError."""
-        turn = self._turns.get(session_id)
+        turn = self.turns.get(session_id)
         known = turn.stored if turn else self._recent.get(session_id)
         return known if known and self._folder.is_current(session_id, known) else None
 
     def _keep(self, session_id: str, stored: Stored) -> None:
-        if turn := self._turns.get(session_id):
+        if turn := self.turns.get(session_id):
             turn.stored = stored
         self._recent.keep(session_id, stored)
 
@@ -311,11 +295,11 @@ class SessionDirectory:
 
     def _is_running(self, session_id: str, stored: Stored) -> bool:
         """Whether an unfinished answer goes on, here or in another process; else a crash has cut it off."""
-        return session_id in self._turns or self._folder.presence.lives(stored.record.writer)
+        return session_id in self.turns or self._folder.presence.lives(stored.record.writer)
 
     def _read(self, session_id: str) -> tuple[Stored, Record]:
         """A session's files without being alone with them, and what callers see."""
-        was_running = session_id in self._turns
+        was_running = session_id in self.turns
         stored = self._current(session_id) or self._folder.read(session_id)
         # A turn that began or ended meanwhile is running, too: its unfinished answer is no crashed one.
         return stored, stored.record.with_partial(None) if was_running else self._visible(session_id, stored)

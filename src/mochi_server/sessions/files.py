@@ -118,15 +118,19 @@ class FileSessionStore:
                     await self.run(self.directory.begin, session_id, is_turn=run_id is not None)
                 yield
             finally:
-                if run_id is not None and not self.directory.leave_turn(session_id):
+                if run_id is not None:
                     await self._end_turn(session_id)
 
     async def _end_turn(self, session_id: str) -> None:
         try:
-            await self.run(self.directory.end_turn, session_id)
-        except StorageBusy as error:
-            self.directory.forget_turn(session_id)
+            if self.directory.has_logged(session_id):
+                await self.run(self.directory.save_logged, session_id)
+        except SessionNotFound:
+            _log.debug("session %s was deleted during its turn", session_id)
+        except (StorageBusy, StorageFailed) as error:  # the log is durable, too
             _log.warning("session %s: the turn stays in its log for now: %s", session_id, error.message)
+        finally:
+            self.directory.turns.pop(session_id, None)
 
     async def aclose(self) -> None:
         """End the store's threads when they have finished their work."""
