@@ -69,7 +69,7 @@ class SessionDirectory:
         with storage("create a session"):
             self._folder.make()
             for _ in range(_IDS_TRIED):
-                with suppress(StorageBusy):
+                with suppress(StorageBusy), self._index.changing(fresh.session_id):
                     if stored := self._folder.create(fresh.session_id, Record.of(fresh), images):
                         return self._written(fresh.session_id, stored)
                 fresh.metadata.session_id = new_id()
@@ -186,7 +186,7 @@ class SessionDirectory:
         return after, partial_line(after)
 
     def delete(self, session_id: str) -> None:
-        with storage(f"delete session {session_id}"), self._folder.alone(session_id):
+        with storage(f"delete session {session_id}"), self._folder.alone(session_id), self._index.changing(session_id):
             had_images = self._folder.delete(session_id)
             self._recent.forget(session_id)
         if had_images:
@@ -270,7 +270,7 @@ class SessionDirectory:
 
     @contextmanager
     def _writing(self, session_id: str) -> Iterator[Stored]:
-        with storage(f"save session {session_id}"), self._folder.alone(session_id):
+        with storage(f"save session {session_id}"), self._folder.alone(session_id), self._index.changing(session_id):
             yield self._current(session_id) or self._folder.read_alone(session_id)
 
     def _current(self, session_id: str) -> Stored | None:

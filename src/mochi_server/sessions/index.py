@@ -2,8 +2,8 @@
 
 The session files are authoritative. One rule says when a file is read again: its signature (inode, mtime, size) is
 not that of its row, or a turn log lies beside it. A list compares all signatures, unless it follows another list within
-``TRUSTED_SECONDS`` and the directory has not changed since. Creating, replacing and deleting files change a directory;
-editing a file in place does not, so an edit in place is listed after at most that time.
+``TRUSTED_SECONDS`` and nobody but this process has changed the directory since. Creating, replacing and deleting files
+change a directory; editing a file in place does not, so an edit in place is listed after at most that time.
 
 The index may be missing, damaged, locked or shared with other processes, and can be deleted at any time. When the file
 cannot be used, a database in memory takes its place. Texts are added to the index by searches, not by lists.
@@ -113,10 +113,26 @@ class SessionIndex:
         self._compared: _Comparison | None = None
         self._unsettled: set[str] = set()
         """Sessions with a turn log, which are read for each list."""
+        self._changed: set[str] = set()
+        """Sessions that this process has changed since the last list. Threads add and remove, and never iterate."""
         self._has_all_texts = False
         """Whether the last search found or added the texts of every session."""
         self._last: tuple[SessionQuery, SessionPage] | None = None
         self._lock = threading.Lock()
+
+    @contextmanager
+    def changing(self, session_id: str) -> Iterator[None]:
+        """Note a change that this process makes: the next list reads this session, and need not compare all files."""
+        before = self._directory_signature()
+        try:
+            yield
+        finally:
+            if (seen := self._compared) is not None:
+                self._changed.add(session_id)
+                if seen.directory == before:
+                    self._compared = replace(seen, directory=self._directory_signature())
+                if time.monotonic() >= seen.until:
+                    self._compared = None
 
     def list(self, query: SessionQuery) -> SessionPage:
         """Return the entries of existing or matching sessions, newest first. Raises OSError."""
@@ -128,7 +144,8 @@ class SessionIndex:
     def _try(self, query: SessionQuery, wanted: Sequence[str]) -> SessionPage | None:
         """Return the page, or None if a search has to add more texts first."""
         with self._lock:
-            if self._last and self._last[0] == query and not self._unsettled and self._is_unchanged():
+            is_read = not self._unsettled and not self._changed
+            if self._last and self._last[0] == query and is_read and self._is_unchanged():
                 return self._last[1]
             for _ in range(2):
                 try:
@@ -175,8 +192,9 @@ class SessionIndex:
 
     def _refresh(self, database: sqlite3.Connection) -> None:
         """Bring the rows up to date with the files."""
+        own = {self._changed.pop() for _ in range(len(self._changed))}
         if self._is_unchanged():
-            if not self._update(database, self._unsettled, set()):
+            if not self._update(database, self._unsettled | own, set()):
                 self._compared = None
             return
         self._compared, self._has_all_texts = None, False
