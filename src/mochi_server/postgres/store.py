@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 from mochi_server import errors
 from mochi_server.postgres import rows
 from mochi_server.postgres.database import Connection, Database, fetch_all, fetch_one
-from mochi_server.postgres.process import Process, lock_key
+from mochi_server.postgres.process import IS_SILENT, Process, lock_key
 from mochi_server.postgres.rows import Head, Remembered, text_of
 from mochi_server.sessions.changes import FieldChanges, settled, settled_fields, settled_message
 from mochi_server.sessions.encoding import decode, encode
@@ -59,6 +59,9 @@ WHERE {_ONE} AND s.key = coalesce(%(key)s::bigint, s.key) AND s.fence = coalesce
 ON CONFLICT (session) DO UPDATE SET body = excluded.body, position = excluded.position"""
 _WITH_WORD = """
 AND (s.searched LIKE %(word{0})s OR s.key IN (SELECT m.session FROM messages m WHERE m.searched LIKE %(word{0})s))"""
+_HOLDER = f"""
+SELECT s.run_id, p.{IS_SILENT} FROM sessions s LEFT JOIN runs r ON r.run_id = s.run_id
+LEFT JOIN processes p ON p.name = r.process WHERE {_ONE}"""
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -416,13 +419,12 @@ class PostgresSessionStore:
 
         Raises ``SessionBusy`` for a turn that is not to be waited for, ``ServerLost`` for one that is frozen.
         """
-        statement = f"SELECT s.run_id, r.process FROM sessions s LEFT JOIN runs r ON r.run_id = s.run_id WHERE {_ONE}"
         async with self._database.connection(f"hold session {session_id}") as connection:
-            run_id, process = await fetch_one(connection, statement, self._one(session_id)) or (None, None)
-            if run_id is not None and not wait:
-                raise errors.SessionBusy(session_id, run_id)
-            if process is not None and await self._process.is_silent(connection, process):
-                raise errors.ServerLost(session_id)
+            run_id, is_silent = await fetch_one(connection, _HOLDER, self._one(session_id)) or (None, None)
+        if run_id is not None and not wait:
+            raise errors.SessionBusy(session_id, run_id)
+        if is_silent:
+            raise errors.ServerLost(session_id)
         event = self._freed.setdefault(session_id, asyncio.Event())
         try:
             with suppress(TimeoutError, asyncio.TimeoutError):

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from mochi_server.errors import SessionConflict, SessionNotFound, StorageBusy
+from mochi_server.sessions import disk
 from mochi_server.sessions.changes import FieldChanges, settled, settled_fields, settled_message
-from mochi_server.sessions.disk import Signature
 from mochi_server.sessions.folder import SessionFolder, Stored, storage
 from mochi_server.sessions.images import Image, images_in
 from mochi_server.sessions.index import SessionIndex
@@ -52,6 +52,7 @@ class SessionDirectory:
     ) -> None:
         """``recent`` may be shared with other directories. A lock is waited for ``patience`` seconds."""
         self._folder = SessionFolder(path, patience)
+        self.blobs = self._folder.blobs
         self._index = SessionIndex(path, self._folder.scan, self._summary, self._pieces)
         self.turns: dict[str, _Turn] = {}
         self._recent = recent or RecentSessions[Stored]()
@@ -61,7 +62,7 @@ class SessionDirectory:
     def check(self) -> None:
         with storage("write the sessions directory"):
             self._folder.make()
-            self._folder.check()
+            disk.check(self._folder.path)
 
     def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
         """Store a new session, under another id if its own is taken or the lock of its own is held."""
@@ -83,7 +84,7 @@ class SessionDirectory:
                 self._folder.make()
                 return self._folder.imports.store(sessions, check)
         except BaseException:
-            self._try_to_sweep()
+            self.sweep()
             raise
 
     def recover_imports(self) -> None:
@@ -97,9 +98,9 @@ class SessionDirectory:
             self._folder.make()
             if stored := self._folder.create(session.session_id, record, images):
                 return self._written(session.session_id, stored)
-        with self._writing(session.session_id) as stored, self._folder.blobs.keeping(session.messages, images):
+        with self._writing(session.session_id) as stored, self.blobs.keeping(session.messages, images):
             put = self._written(session.session_id, self._folder.save(session.session_id, stored, record))
-        self._try_to_sweep()
+        self.sweep()
         return put
 
     def load(self, session_id: str) -> ChatSession:
@@ -142,7 +143,7 @@ class SessionDirectory:
             )
             if is_logged and unfinished is not None:
                 after, line = self._unfinished(after, unfinished)
-            with self._folder.blobs.keeping(new, images):
+            with self.blobs.keeping(new, images):
                 written = None
                 if ends_turn or not is_logged:
                     with suppress(OSError) if is_logged else nullcontext():
@@ -154,7 +155,7 @@ class SessionDirectory:
                 turn.has_spoken = True
             changed = self._written(session_id, written)
         if images_in(before.messages[start:]) - images_in(new):
-            self._try_to_sweep()
+            self.sweep()
         return changed
 
     def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
@@ -190,28 +191,18 @@ class SessionDirectory:
             had_images = self._folder.delete(session_id)
             self._recent.forget(session_id)
         if had_images:
-            self._try_to_sweep()
+            self.sweep()
 
     def load_image(self, sha256: str) -> bytes:
         with storage("read an image"):
-            return self._folder.blobs.read(sha256)
+            return self.blobs.read(sha256)
 
     def sweep(self) -> None:
-        """Remove the images that no session names any more; a failing medium keeps them for the next time.
-
-        Raises StorageBusy.
-        """
-        self.sweep_is_due = False
+        """Remove the images that no session names any more; a failing medium keeps them for the next time."""
         try:
-            self._folder.blobs.sweep()
+            self.blobs.sweep()
         except StorageBusy:
             self.sweep_is_due = True
-            raise
-
-    def _try_to_sweep(self) -> None:
-        """Sweep after a change, which has been made; where the lock is held, ``sweep_is_due``."""
-        with suppress(StorageBusy):
-            self.sweep()
 
     def list(self, query: SessionQuery) -> SessionPage:
         """Sessions by their last change, newest first, or those found; files that cannot be read are left out."""
@@ -310,7 +301,7 @@ class SessionDirectory:
             raise SessionConflict(session_id)
         return visible
 
-    def _summary(self, session_id: str) -> tuple[dict[str, Any], Signature | None] | None:
+    def _summary(self, session_id: str) -> tuple[dict[str, Any], disk.Signature | None] | None:
         """A list entry and the signature it is good for; None for what cannot be read. Raises StorageBusy."""
         try:
             stored, visible = self._read(session_id)

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, nullcontext, suppress
+from contextlib import asynccontextmanager, nullcontext
 from contextvars import copy_context
 from functools import partial, wraps
 from pathlib import Path
@@ -150,8 +150,11 @@ class FileSessionStore:
         return result
 
     async def _sweep(self) -> None:
-        with suppress(StorageBusy):
-            await self._tried(self.directory.sweep)
+        self.directory.sweep_is_due = False
+        try:
+            await self._tried(self.directory.blobs.sweep)
+        except StorageBusy:
+            self.directory.sweep_is_due = True
 
     async def _tried(self, work: Callable[[], _Result]) -> _Result:
         """Try work until no other thread or process has its locks. Raises ``StorageBusy`` at the deadline."""

@@ -70,7 +70,7 @@ class SessionFolder:
     """
 
     def __init__(self, path: Path, patience: float = PATIENCE_SECONDS) -> None:
-        self._path = path
+        self.path = path
         self._locks = WriteLocks(path / ".locks", patience)
         self.presence = Presence(path / ".locks")
         self.blobs = BlobFolder(path, self._locks)
@@ -79,12 +79,9 @@ class SessionFolder:
 
     def make(self) -> None:
         """The directory, private to its owner when it is new."""
-        if not self._path.exists():
-            self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            sync_directory(self._path.parent)
-
-    def check(self) -> None:
-        disk.check(self._path)
+        if not self.path.exists():
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            sync_directory(self.path.parent)
 
     @contextmanager
     def alone(self, session_id: str) -> Iterator[None]:
@@ -160,7 +157,7 @@ class SessionFolder:
         unchanged: set[str] = set()
         changed: set[str] = set()
         logs: set[str] = set()
-        with suppress(FileNotFoundError), scanning(self._path) as entries:
+        with suppress(FileNotFoundError), scanning(self.path) as entries:
             # Directories are long: an unchanged file costs the stat and little else.
             for entry in entries:
                 name = entry.name
@@ -175,7 +172,7 @@ class SessionFolder:
                     elif is_session_id(session_id) and stat.S_ISREG(status.st_mode):
                         changed.add(session_id)
                 elif name[0] == "." and name.endswith(disk.TEMPORARY):
-                    _sweep(self._path / name)
+                    _sweep(self.path / name)
                 elif name[0] == "." and name.endswith(_LOG) and is_session_id(name[1 : -len(_LOG)]):
                     logs.add(name[1 : -len(_LOG)])
         there = unchanged | changed
@@ -189,8 +186,8 @@ class SessionFolder:
 
     def _read(self, session_id: str) -> Stored:
         # The log first: should it go into the file in between, its lines find that they are there already.
-        log = disk.read(f"{self._path}{os.sep}.{session_id}{_LOG}")
-        file = disk.read(f"{self._path}{os.sep}{session_id}{_FILE}")
+        log = disk.read(f"{self.path}{os.sep}.{session_id}{_LOG}")
+        file = disk.read(f"{self.path}{os.sep}{session_id}{_FILE}")
         if file is None:
             raise SessionNotFound(session_id)
         try:
@@ -216,10 +213,10 @@ class SessionFolder:
             _log.warning("session file %s cannot be read: %s", session_id, reason)
 
     def _file(self, session_id: str) -> Path:
-        return self._path / f"{session_id}{_FILE}"
+        return self.path / f"{session_id}{_FILE}"
 
     def _log(self, session_id: str) -> Path:
-        return self._path / f".{session_id}{_LOG}"
+        return self.path / f".{session_id}{_LOG}"
 
 
 def _sweep(path: Path) -> None:
