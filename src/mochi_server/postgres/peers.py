@@ -1,7 +1,7 @@
 """The other server processes of the same database: which one runs a turn, where to reach it, whether it lives."""
 
 import hmac
-from collections.abc import Callable
+from collections.abc import Container
 from typing import NamedTuple
 
 from mochi_server.postgres.database import Database, Row, fetch_all
@@ -34,11 +34,11 @@ class Peer(NamedTuple):
 class Peers:
     """Queries about the other processes. Every method raises ``StorageFailed`` if the database fails."""
 
-    def __init__(self, database: Database, process: Process, holds: Callable[[str], bool]) -> None:
-        """``holds`` returns whether a turn of a session runs in this process."""
+    def __init__(self, database: Database, process: Process, held: Container[str]) -> None:
+        """``held`` are the sessions that this process holds."""
         self._database = database
         self._process = process
-        self._holds = holds
+        self._held = held
         self._secret = b""
 
     async def open(self) -> None:
@@ -64,7 +64,7 @@ class Peers:
 
         Raises ``PeerGone`` if the process is dead.
         """
-        if self._holds(session_id) and run_id is None:
+        if session_id in self._held and run_id is None:
             return None
         rows = await self._fetch(_RUN_OF, session_id=session_id, run_id=run_id or "")
         if not rows or rows[0][0] == self.name:

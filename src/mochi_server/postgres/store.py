@@ -96,7 +96,7 @@ class PostgresSessionStore:
         self._process = process
         self._collection = collection
         self._holds = Holds()
-        self._held: dict[str, Hold] = {}
+        self.held: dict[str, Hold] = {}
         """The sessions that this process holds."""
         self._histories = RecentSessions[Remembered](rows.REMEMBERED_BYTES)
         self._freed: dict[str, asyncio.Event] = {}
@@ -147,19 +147,33 @@ class PostgresSessionStore:
         session_id: str,
         messages: Sequence[Message],
         *,
+        from_index: int | None = None,
         revision: str | None = None,
         ends_turn: bool = False,
         unfinished: Message | None = None,
         images: Sequence[Image] = (),
     ) -> ChatSession:
         del ends_turn
-        return await self._write(session_id, None, messages, revision, images=images, unfinished=unfinished)
+        async with self._changing(session_id, f"save session {session_id}") as (connection, head):
+            hold = self.held.get(session_id)
+            # Behind the end that the holder knows is this write, committed unnoticed, or an answer recovered too early.
+            end = hold.end if hold else head.message_count
+            start = end if from_index is None else max(0, min(from_index, end))
+            new = [settled_message(message, start + offset) for offset, message in enumerate(messages)]
+            await _require_revision(connection, head, revision, revision_at(start + len(new), new[-1]) if new else None)
+            await rows.replace_tail(connection, head, start, new, images=images)
+            longer = hold and hold._replace(end=start + len(new))
+            if unfinished is not None:
+                await self._write_partial(connection, session_id, settled_message(unfinished, 0), longer)
+        session = await self.load(session_id)
+        if longer is not None and self.held.get(session_id) == hold:
+            self.held[session_id] = longer
+        return session
 
-    @_uninterrupted
     async def replace_tail(
         self, session_id: str, from_index: int, messages: Sequence[Message], *, revision: str | None = None
     ) -> ChatSession:
-        return await self._write(session_id, from_index, messages, revision)
+        return await self.append(session_id, messages, from_index=from_index, revision=revision)
 
     @_uninterrupted
     async def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
@@ -175,7 +189,7 @@ class PostgresSessionStore:
     @_uninterrupted
     async def checkpoint(self, session_id: str, partial: Message) -> None:
         async with self._database.connection(f"save session {session_id}") as connection:
-            hold = self._held.get(session_id)
+            hold = self.held.get(session_id)
             if not await self._write_partial(connection, session_id, settled_message(partial, 0), hold):
                 if await fetch_one(connection, f"SELECT FROM sessions s WHERE {_ONE}", self._one(session_id)) is None:
                     raise errors.SessionNotFound(session_id)
@@ -212,17 +226,14 @@ class PostgresSessionStore:
                     await self._until_free(session_id, wait=wait)
                 yield
             finally:
-                if session_id in self._held:
+                if session_id in self.held:
                     await self._release(session_id)
-
-    def holds(self, session_id: str) -> bool:
-        return session_id in self._held
 
     async def taken_over(self, connection: Connection) -> set[str]:
         """Return the held sessions that another process has held since, or deleted."""
-        values = {"keys": [hold.key for hold in self._held.values()]}
+        values = {"keys": [hold.key for hold in self.held.values()]}
         found = await fetch_all(connection, "SELECT key, fence FROM sessions WHERE key = ANY(%(keys)s)", values)
-        return {name for name, hold in self._held.items() if (hold.key, hold.fence) not in found}
+        return {name for name, hold in self.held.items() if (hold.key, hold.fence) not in found}
 
     async def fold(self, session_id: str) -> None:
         """Replace what a dead server left unfinished by messages that are marked as interrupted.
@@ -245,7 +256,7 @@ class PostgresSessionStore:
                 "SELECT session_id FROM partials JOIN sessions ON key = session WHERE collection = %(collection)s"
             )
             found = await fetch_all(connection, statement, {"collection": self._collection})
-            keys = {session_id: self._key(session_id) for (session_id,) in found if session_id not in self._held}
+            keys = {session_id: self._key(session_id) for (session_id,) in found if session_id not in self.held}
             held = await self._process.held(connection, keys.values())
         for session_id, key in keys.items():
             if key not in held:
@@ -293,33 +304,6 @@ class PostgresSessionStore:
         await connection.execute("DELETE FROM sessions WHERE key = %s", [found[0]])
         return named
 
-    async def _write(
-        self,
-        session_id: str,
-        from_index: int | None,
-        messages: Sequence[Message],
-        revision: str | None,
-        *,
-        images: Sequence[Image] = (),
-        unfinished: Message | None = None,
-    ) -> ChatSession:
-        """Write messages from a position on; None is the end."""
-        async with self._changing(session_id, f"save session {session_id}") as (connection, head):
-            hold = self._held.get(session_id)
-            # Behind the end that the holder knows is this write, committed unnoticed, or an answer recovered too early.
-            end = hold.end if hold else head.message_count
-            start = end if from_index is None else max(0, min(from_index, end))
-            new = [settled_message(message, start + offset) for offset, message in enumerate(messages)]
-            await _require_revision(connection, head, revision, revision_at(start + len(new), new[-1]) if new else None)
-            await rows.replace_tail(connection, head, start, new, images=images)
-            longer = hold and hold._replace(end=start + len(new))
-            if unfinished is not None:
-                await self._write_partial(connection, session_id, settled_message(unfinished, 0), longer)
-        session = await self.load(session_id)
-        if longer is not None and self._held.get(session_id) == hold:
-            self._held[session_id] = longer
-        return session
-
     async def _write_partial(
         self, connection: Connection, session_id: str, partial: Message, hold: Hold | None
     ) -> bool:
@@ -343,7 +327,7 @@ class PostgresSessionStore:
                 raise errors.SessionNotFound(session_id)
             *columns, partial, position = row
             head = Head(*columns)
-            hold = self._held.get(session_id)
+            hold = self.held.get(session_id)
             if hold is not None and (hold.key, hold.fence) != (head.key, head.fence):
                 raise errors.SessionTaken(session_id)
             if partial is not None and (alone or await self._is_left(connection, session_id)):
@@ -373,7 +357,7 @@ class PostgresSessionStore:
     async def _is_left(self, connection: Connection, session_id: str) -> bool:
         """Return whether no process holds a session, so that what is unfinished of it stays so."""
         key = self._key(session_id)
-        return session_id not in self._held and key not in await self._process.held(connection, [key])
+        return session_id not in self.held and key not in await self._process.held(connection, [key])
 
     @_uninterrupted
     async def _take(self, session_id: str, run_id: str | None) -> bool:
@@ -390,13 +374,13 @@ class PostgresSessionStore:
         except BaseException:
             await self._process.release(self._key(session_id))
             raise
-        self._held[session_id] = Hold(head.key, head.fence + 1, run_id, head.message_count)
+        self.held[session_id] = Hold(head.key, head.fence + 1, run_id, head.message_count)
         return True
 
     @_uninterrupted
     async def _release(self, session_id: str) -> None:
         """End a hold. An unreachable database is no error: it has released the lock with the connection."""
-        hold = self._held.pop(session_id)
+        hold = self.held.pop(session_id)
         try:
             if self._process.connected:
                 async with self._database.transaction(f"let go of session {session_id}") as connection:

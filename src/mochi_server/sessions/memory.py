@@ -51,13 +51,17 @@ class MemorySessionStore:
         session_id: str,
         messages: Sequence[Message],
         *,
+        from_index: int | None = None,
         revision: str | None = None,
         ends_turn: bool = False,
         unfinished: Message | None = None,
         images: Sequence[Image] = (),
     ) -> ChatSession:
         del ends_turn, unfinished  # there is no crash recovery
-        return self._replace(self._find(session_id, revision), None, messages, images)
+        record = self._find(session_id, revision)
+        start = record.position(len(record.messages) if from_index is None else from_index)
+        new = [settled_message(message, start + offset) for offset, message in enumerate(messages)]
+        return self._keep(record.with_tail(start, new, now()), images)
 
     async def load_image(self, sha256: str) -> bytes:
         if sha256 not in self._images:
@@ -67,7 +71,7 @@ class MemorySessionStore:
     async def replace_tail(
         self, session_id: str, from_index: int, messages: Sequence[Message], *, revision: str | None = None
     ) -> ChatSession:
-        return self._replace(self._find(session_id, revision), from_index, messages)
+        return await self.append(session_id, messages, from_index=from_index, revision=revision)
 
     async def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
         record = self._find(session_id, revision)
@@ -102,13 +106,6 @@ class MemorySessionStore:
         if revision not in (None, record.revision):
             raise SessionConflict(session_id)
         return record
-
-    def _replace(
-        self, record: Record, from_index: int | None, messages: Sequence[Message], images: Sequence[Image] = ()
-    ) -> ChatSession:
-        start = record.position(len(record.messages) if from_index is None else from_index)
-        new = [settled_message(message, start + offset) for offset, message in enumerate(messages)]
-        return self._keep(record.with_tail(start, new, now()), images)
 
     def _keep(self, record: Record, images: Sequence[Image] = ()) -> ChatSession:
         self._images.update({image.sha256: image.data for image in images})
