@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.api import Api, error_of, read_events
 from tests.support.cluster import Member
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -76,6 +77,7 @@ def test_later_requests_to_a_frozen_server_fail_at_once(a: Api, b: Api, servers:
         assert b.http.get(f"/sessions/{session_id}").status_code == 200
         assert b.http.post("/tools/reload").status_code == 200
         assert error_of(b.http.post(f"/chat/{session_id}", json={"message": "Hi"})) == (409, "SESSION_BUSY")
+    until(lambda: REQUESTS["run"](b, session_id).is_success)  # from its next heartbeat on
     assert b.ok(b.http.post(f"/chat/{session_id}/stop"))["state"] in ("stopped", "cancelled"), "it answers again"
 
 

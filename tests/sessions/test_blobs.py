@@ -21,7 +21,7 @@ SHOWN = Image.of(PNG)
 def show(directory: SessionDirectory, image: Image = SHOWN) -> str:
     """A new session in which an image is shown."""
     session = directory.create(new_session())
-    directory.replace_tail(session.session_id, None, [user_message("see", [image])], images=[image])
+    directory.append(session.session_id, [user_message("see", [image])], images=[image])
     return session.session_id
 
 
@@ -104,7 +104,7 @@ def test_message_is_not_stored_without_space_for_its_image(directory: SessionDir
     session = directory.create(new_session())
     (sessions_dir / "blobs").write_text("no folder")
     with pytest.raises(StorageFailed):
-        directory.replace_tail(session.session_id, None, [user_message("see", [SHOWN])], images=[SHOWN])
+        directory.append(session.session_id, [user_message("see", [SHOWN])], images=[SHOWN])
     assert directory.load(session.session_id).messages == []
 
 
@@ -112,7 +112,7 @@ def test_sweep_skips_sessions_without_images(
     directory: SessionDirectory, sessions_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = (directory.create(new_session()).session_id for _ in range(2))
-    directory.replace_tail(one, None, [said("a")])
+    directory.append(one, [said("a")])
     reads = read_count(monkeypatch)
     directory.delete(two)
     assert reads() == 0

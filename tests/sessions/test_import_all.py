@@ -78,7 +78,7 @@ async def ended_import(store: SessionStore) -> None:
 
 def import_slowly(say: Connection, directory: Path, count: int) -> None:
     """Import sessions; says when each is about to be written."""
-    SessionDirectory(directory).create_all(new_sessions(count), lambda: say.send("next"))
+    SessionDirectory(directory).create_all(new_sessions(count), check=lambda: say.send("next"))
 
 
 @pytest.mark.parametrize("written", [1, 4])
@@ -107,7 +107,7 @@ def publish_until_killed(say: Connection, directory: Path, count: int, kill_afte
         return rename(path, target)
 
     Path.rename = counted  # type: ignore[method-assign, assignment]  # this process has no other use
-    stored = SessionDirectory(directory).create_all(new_sessions(count), lambda: None)
+    stored = SessionDirectory(directory).create_all(new_sessions(count), check=lambda: None)
     say.send(len(stored))
 
 

@@ -225,6 +225,25 @@ def test_unchanged_directory_is_not_scanned_again(
     assert listed(manager) == [new, ids[0], ids[2]]
 
 
+def test_own_changes_are_listed_without_a_scan(
+    manager: SessionManager, ids: list[str], sessions_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_index, "TRUSTED_SECONDS", 60)
+    os.utime(sessions_dir, (1e9, 1e9))
+    assert listed(manager) == ids
+    with monkeypatch.context() as blind:
+        blind.delattr(folder, "scanning")
+        manager.append_messages(ids[2], [said("Hello")])
+        assert listed(manager) == [ids[2], *ids[:2]]
+        new = manager.create_session(SessionCreationOptions(model="o")).session_id
+        manager.update_session(ids[1], title="Named")
+        assert listed(manager) == [ids[1], new, ids[2], ids[0]]
+        manager.delete_session(new)
+        assert listed(manager) == [ids[1], ids[2], ids[0]]
+    SessionManager(sessions_dir).update_session(ids[0], title="By another process")
+    assert listed(manager) == ids
+
+
 def test_edit_in_place_is_listed_within_the_trusted_time(
     manager: SessionManager, ids: list[str], sessions_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -107,7 +107,7 @@ def stored(file_size: int, log_size: int = 0) -> Stored:
 
 
 def test_cache_keeps_the_most_recently_used_sessions() -> None:
-    recent = RecentSessions(kept_bytes=MEBIBYTE)
+    recent = RecentSessions[Stored](kept_bytes=MEBIBYTE)
     for number in range(1000):
         recent.keep(str(number), stored(1000))
         recent.get("0")
@@ -117,7 +117,7 @@ def test_cache_keeps_the_most_recently_used_sessions() -> None:
 
 
 def test_too_large_session_is_not_cached() -> None:
-    recent = RecentSessions(kept_bytes=MEBIBYTE)
+    recent = RecentSessions[Stored](kept_bytes=MEBIBYTE)
     recent.keep("small", stored(1000))
     recent.keep("large", stored(1000))
     recent.keep("large", stored(1000, log_size=MEBIBYTE))
@@ -126,7 +126,7 @@ def test_too_large_session_is_not_cached() -> None:
 
 
 def test_session_of_ten_thousand_messages_is_cached() -> None:
-    recent = RecentSessions()
+    recent = RecentSessions[Stored]()
     recent.keep("long", stored(10_000 * 350))
     assert recent.get("long")
 
@@ -148,7 +148,7 @@ def test_cached_sessions_use_at_most_the_estimated_memory(sessions_dir: Path, te
     finally:
         tracemalloc.stop()
     assert told_of
-    recent = RecentSessions(kept_bytes=used - 1)
+    recent = RecentSessions[Stored](kept_bytes=used - 1)
     recent.keep(session.session_id, found)
     assert recent.get(session.session_id) is None, "it would be kept where it does not fit"
     assert used < KEPT_BYTES

@@ -1,6 +1,6 @@
-"""What a model is sent of a stored conversation. The one place that decides it; the stored history stays."""
+"""Converts stored messages to the messages of a prompt. The stored history is not changed."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from mochi_server.ollama.types import ChatMessage
 from mochi_server.sessions.history import History
@@ -12,30 +12,34 @@ _SENT = ("role", "content", "tool_calls", "tool_name", "tool_call_id")
 
 
 def wire_messages(messages: Sequence[Message], turn_begins: int) -> list[ChatMessage]:
-    """Stored messages as Ollama takes them.
+    """Return stored messages as Ollama takes them.
 
-    ``turn_begins`` is the position of the user message being answered: thinking goes back to the model only
-    behind it, within the tool rounds of its own turn. An answer that was cut off before it said anything is
-    left out; a call that a crash left without a result gets one, since models take nothing else. Images are
-    named by their SHA-256 here; their bytes come in when the request is sent, and never into a summary.
+    ``turn_begins`` is the position of the user message being answered: thinking is sent only after it, within the tool
+    rounds of its turn. An interrupted answer without text is left out, and a call without a result gets one, because
+    models reject calls without results. Images are named by their SHA-256; their data is added when a request is sent.
     """
     sent: list[ChatMessage] = []
+    missing: dict[str, str] = {}
     for index, message in enumerate(messages):
+        if message["role"] == "tool":
+            missing.pop(message.get("tool_call_id", ""), None)
+        else:
+            sent.extend(_missing_results(missing))
+            calls = message.get("tool_calls") or ()
+            missing = {call["id"]: call["function"]["name"] for call in calls if call.get("id")}
         if message["role"] != "assistant" or message["content"] or message.get("tool_calls"):
             sent.append(_wire(message, with_thinking=index > turn_begins))
-            if message["role"] == "tool" or message.get("tool_calls"):
-                sent.extend(_missing_results(messages, index))
-    return sent
+    return [*sent, *_missing_results(missing)]
 
 
 def last_user_index(messages: Sequence[Message]) -> int | None:
-    """Where the latest user message is, if there is one."""
+    """Return the position of the latest user message, if there is one."""
     backwards = zip(range(len(messages) - 1, -1, -1), reversed(messages), strict=True)
     return next((index for index, message in backwards if message["role"] == "user"), None)
 
 
 def instructed(history: History, asked: int, instructions: str | None) -> tuple[History, int]:
-    """A history with instructions for one turn behind what its system message says, and where ``asked`` is now."""
+    """Return a history with instructions added to its system message, and the new position of ``asked``."""
     if not instructions:
         return history, asked
     if not history or history[0]["role"] != "system":
@@ -56,19 +60,11 @@ def _wire(message: Message, *, with_thinking: bool) -> ChatMessage:
     return sent
 
 
-def _missing_results(messages: Sequence[Message], index: int) -> list[ChatMessage]:
-    """Results for the calls of a message that have none, when it is the last of their results' messages."""
-    first = index
-    while first >= 0 and messages[first]["role"] == "tool":
-        first -= 1
-    calls = messages[first].get("tool_calls") if first >= 0 else None
-    if not calls or (index + 1 < len(messages) and messages[index + 1]["role"] == "tool"):
-        return []
-    answered = {message.get("tool_call_id") for message in messages[first + 1 : index + 1]}
+def _missing_results(names: Mapping[str, str]) -> list[ChatMessage]:
+    """Return results for calls that have none: the names of their tools by call ID."""
     return [
-        {"role": "tool", "content": _NO_RESULT, "tool_name": call["function"]["name"], "tool_call_id": call["id"]}
-        for call in calls
-        if call.get("id") and call["id"] not in answered
+        {"role": "tool", "content": _NO_RESULT, "tool_name": name, "tool_call_id": call_id}
+        for call_id, name in names.items()
     ]
 
 

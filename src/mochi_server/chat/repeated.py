@@ -33,11 +33,9 @@ def resolve_idempotent(session: ChatSession, request: TurnRequest) -> TurnReques
     if asked["content"] != request.message or asked.get("images", []) != shown:
         raise IdempotencyKeyReused(request.key)
     left = replace(request, message=None, images=())
-    return replace(left, responder=_repeat(rest)) if rest and _is_complete(rest[-1]) else left
-
-
-def _is_complete(message: Message) -> bool:
-    return message["role"] == "assistant" and not (message.get("interrupted") or message.get("tool_calls"))
+    last = rest[-1] if rest else asked
+    is_complete = last["role"] == "assistant" and not (last.get("interrupted") or last.get("tool_calls"))
+    return replace(left, responder=_repeat(rest)) if is_complete else left
 
 
 def _repeat(messages: Sequence[Message]) -> Responder:

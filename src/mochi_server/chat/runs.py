@@ -58,6 +58,7 @@ class RunRegistry:
         self._shutdown_grace = shutdown_grace
         self._ended = ended
         self._shelf = RunShelf(kept_seconds)
+        self.running = self._shelf.running
         self._turns = Turns()
         self._draining: asyncio.Task[None] | None = None
         self.shutdown = shutdown or anyio.Event()
@@ -124,10 +125,6 @@ class RunRegistry:
             run.listeners -= 1
             if run.listeners == 0 and run.running and run.request.on_disconnect == "cancel":
                 run.leaving = asyncio.get_running_loop().call_later(self._disconnect_grace, self._leave, run)
-
-    def running(self) -> list[Run]:
-        """Return the running turns."""
-        return self._shelf.running()
 
     async def drain(self) -> None:
         """Refuse new turns, wait for running ones for the grace period, then end them."""

@@ -14,10 +14,6 @@ from mochi_server.sessions.types import Message
 from mochi_server.tools.toolbox import Call, Toolbox, ToolOutcome
 
 
-def _unchanged(toolbox: Toolbox) -> Toolbox:
-    return toolbox
-
-
 @dataclass(frozen=True, slots=True)
 class GenerationOptions:
     """How an answer is generated. None leaves a value to the session's defaults, and then to the model."""
@@ -51,7 +47,7 @@ class TurnRequest:
     """Names of tools that replace those the session enables."""
     client_tools: frozenset[str] = frozenset()
     """Names of the tools whose calls are handed back to the client."""
-    wrap_toolbox: Callable[[Toolbox], Toolbox] = _unchanged
+    wrap_toolbox: Callable[[Toolbox], Toolbox] = lambda toolbox: toolbox
     """Adds the client's tools to the session's toolbox."""
     revision: str | None = None
     """The revision of the history that the request was made for; another one is a conflict."""

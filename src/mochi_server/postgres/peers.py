@@ -1,11 +1,11 @@
 """The other server processes of the same database: which one runs a turn, where to reach it, whether it lives."""
 
 import hmac
-from collections.abc import Callable
+from collections.abc import Container
 from typing import NamedTuple
 
-from mochi_server.postgres.database import Connection, Database, fetch_all, fetch_one
-from mochi_server.postgres.process import SILENT_SECONDS, Process, lock_key
+from mochi_server.postgres.database import Database, Row, fetch_all
+from mochi_server.postgres.process import IS_SILENT, Process, lock_key
 
 _RUN_OF = """
 SELECT process FROM runs WHERE session_id = %(session_id)s ORDER BY run_id = %(run_id)s DESC, began DESC LIMIT 1"""
@@ -14,10 +14,9 @@ INSERT INTO idempotency_keys (session_id, key, process) VALUES (%(session_id)s, 
 ON CONFLICT (session_id, key) DO UPDATE SET process = idempotency_keys.process RETURNING process"""
 _TAKE_OVER = """
 UPDATE idempotency_keys SET process = %(own)s
-WHERE session_id = %(session_id)s AND key = %(key)s AND process = %(dead)s"""
+WHERE session_id = %(session_id)s AND key = %(key)s AND process = %(dead)s RETURNING process"""
 _PEERS = f"""
-SELECT name, url, seen < clock_timestamp() - interval '{SILENT_SECONDS} s' FROM processes
-WHERE name <> %(own)s AND """
+SELECT name, url, {IS_SILENT} FROM processes WHERE name <> %(own)s AND """
 
 
 class PeerGone(Exception):
@@ -35,18 +34,17 @@ class Peer(NamedTuple):
 class Peers:
     """Queries about the other processes. Every method raises ``StorageFailed`` if the database fails."""
 
-    def __init__(self, database: Database, process: Process, holds: Callable[[str], bool]) -> None:
-        """``holds`` returns whether a turn of a session runs in this process."""
+    def __init__(self, database: Database, process: Process, held: Container[str]) -> None:
+        """``held`` are the sessions that this process holds."""
         self._database = database
         self._process = process
-        self._holds = holds
+        self._held = held
         self._secret = b""
 
     async def open(self) -> None:
         """Read the secret that all servers of the database share."""
-        async with self._database.connection("read the secret of the servers") as connection:
-            row = await fetch_one(connection, "SELECT secret FROM peer_secret")
-        self._secret = row[0].encode() if row else b""
+        rows = await self._fetch("SELECT secret FROM peer_secret")
+        self._secret = rows[0][0].encode() if rows else b""
 
     @property
     def name(self) -> str:
@@ -66,51 +64,45 @@ class Peers:
 
         Raises ``PeerGone`` if the process is dead.
         """
-        if self._holds(session_id) and run_id is None:
+        if session_id in self._held and run_id is None:
             return None
-        async with self._database.connection("find a run") as connection:
-            row = await fetch_one(connection, _RUN_OF, {"session_id": session_id, "run_id": run_id or ""})
-            if row is None or row[0] == self.name:
-                return None
-            if (peer := await self._find(connection, row[0])) is None:
-                raise PeerGone
-            return peer
+        rows = await self._fetch(_RUN_OF, session_id=session_id, run_id=run_id or "")
+        if not rows or rows[0][0] == self.name:
+            return None
+        if (peer := await self.find(rows[0][0])) is None:
+            raise PeerGone
+        return peer
 
     async def claim(self, session_id: str, key: str) -> Peer | None:
         """Return the process that used an idempotency key first; None if it is this one."""
         values = {"session_id": session_id, "key": key, "own": self.name}
-        async with self._database.connection("claim an idempotency key") as connection:
-            while True:
-                row = await fetch_one(connection, _CLAIM, values)
-                if row is None or row[0] == self.name:
-                    return None
-                if (peer := await self._find(connection, row[0])) is not None:
-                    return peer
-                # One of several servers that find the key with a dead process takes it over.
-                await connection.execute(_TAKE_OVER, {**values, "dead": row[0]})
+        while (process := (await self._fetch(_CLAIM, **values))[0][0]) != self.name:
+            if (peer := await self.find(process)) is not None:
+                return peer
+            # One of several servers that find the key with a dead process takes it over.
+            await self._fetch(_TAKE_OVER, **values, dead=process)
+        return None
 
     async def others(self) -> list[Peer]:
         """Return all other live processes that serve requests."""
-        async with self._database.connection("look for other servers") as connection:
-            return await self._living(connection, "url <> ''")
+        return await self._living("url <> ''")
 
     async def with_runs(self, session_id: str) -> list[Peer]:
         """Return the other live processes that have runs of a session, ended ones included."""
-        async with self._database.connection("look for other servers") as connection:
-            condition = "name IN (SELECT process FROM runs WHERE session_id = %(session_id)s)"
-            return await self._living(connection, condition, session_id=session_id)
+        return await self._living("name IN (SELECT process FROM runs WHERE session_id = %(id)s)", id=session_id)
 
     async def find(self, process: str) -> Peer | None:
         """Return a process; None if it is dead."""
-        async with self._database.connection("look for another server") as connection:
-            return await self._find(connection, process)
-
-    async def _find(self, connection: Connection, process: str) -> Peer | None:
-        found = await self._living(connection, "name = %(name)s", name=process)
+        found = await self._living("name = %(name)s", name=process)
         return found[0] if found else None
 
-    async def _living(self, connection: Connection, condition: str, **values: str) -> list[Peer]:
-        rows = await fetch_all(connection, _PEERS + condition, {"own": self.name, **values})
-        keys = {row[0]: lock_key("processes", row[0]) for row in rows}
-        held = await self._process.held(connection, keys.values())
+    async def _living(self, condition: str, **values: str) -> list[Peer]:
+        async with self._database.connection("look for other servers") as connection:
+            rows = await fetch_all(connection, _PEERS + condition, {"own": self.name, **values})
+            keys = {row[0]: lock_key("processes", row[0]) for row in rows}
+            held = await self._process.held(connection, keys.values())
         return [Peer(*row) for row in rows if keys[row[0]] in held]
+
+    async def _fetch(self, statement: str, **values: str) -> list[Row]:
+        async with self._database.connection("look for other servers") as connection:
+            return await fetch_all(connection, statement, values)

@@ -21,14 +21,13 @@ NAMESPACES = {"chats": 0x6D01, "agents": 0x6D02, "processes": 0x6D03}
 _HEARTBEAT_SECONDS = 1.0
 SILENT_SECONDS = 5
 """Age of a heartbeat that shows that a process is frozen."""
+IS_SILENT = f"seen < clock_timestamp() - interval '{SILENT_SECONDS} s'"
 _ANSWER_SECONDS = 10.0
 _RETRY_SECONDS = 0.5
 _RECONNECT_SECONDS = 2.0
 _CLOSE_SECONDS = 1.0
 _HEARTBEAT = """
 INSERT INTO processes (name, url) VALUES (%s, %s) ON CONFLICT (name) DO UPDATE SET seen = clock_timestamp()"""
-_SILENT = f"""
-SELECT FROM processes WHERE name = %(name)s AND seen < clock_timestamp() - interval '{SILENT_SECONDS} s'"""
 _HELD = """
 SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1
 AND granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
@@ -98,10 +97,6 @@ class Process:
     async def held(connection: Connection, keys: Iterable[int]) -> set[int]:
         """Return those of some locks that any process holds."""
         return set(keys) & {key for (key,) in await fetch_all(connection, _HELD)}
-
-    async def is_silent(self, connection: Connection, name: str) -> bool:
-        """Return whether a process has sent no heartbeat lately, although its locks may be held."""
-        return await fetch_one(connection, _SILENT, {"name": name}) is not None
 
     async def bury(self) -> None:
         """Remove what dead processes have left, and what is not needed any more. Raises ``StorageFailed``."""

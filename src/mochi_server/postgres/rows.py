@@ -1,13 +1,14 @@
-"""Sessions as rows of the database, and back. Pure."""
+"""Sessions as rows of the database, and back; and the SQL of messages and images, for locked sessions."""
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
+from mochi_server.postgres.database import Connection
 from mochi_server.sessions.encoding import decode, encode, settle
 from mochi_server.sessions.history import History
+from mochi_server.sessions.images import Image, images_of
 from mochi_server.sessions.search import folded
 from mochi_server.sessions.session import ChatSession, SessionMetadata, automatic_title
 from mochi_server.sessions.types import Message
@@ -16,6 +17,20 @@ REMEMBERED_BYTES = 128 * 1024 * 1024
 """Approximate memory limit of cached histories."""
 _MESSAGE_BYTES = 700
 _OPENING_CHARS = 2000
+_INSERT = """
+INSERT INTO messages (session, position, change, body, searched)
+SELECT %(key)s, %(start)s + number - 1, %(change)s, body, searched
+FROM unnest(%(bodies)s::text[], %(texts)s::text[]) WITH ORDINALITY AS new (body, searched, number)"""
+_GROW = """
+UPDATE sessions SET message_count = %(count)s, opening = %(opening)s, searched = %(searched)s, change = %(change)s,
+    updated_at = CASE WHEN %(touch)s THEN greatest(updated_at + interval '1 microsecond', clock_timestamp())
+        ELSE updated_at END
+WHERE key = %(key)s"""
+_SWEEP = """
+DELETE FROM images i WHERE sha256 = ANY(%(names)s)
+AND NOT EXISTS (SELECT 1 FROM named_images n WHERE n.sha256 = i.sha256)"""
+_IMAGES_LOCK = "SELECT pg_advisory_xact_lock(470020221034)"
+"""Prevents that an image gets a new name while it is removed."""
 
 
 class Head(NamedTuple):
@@ -101,7 +116,7 @@ class Remembered:
     key: int
     change: int = 0
     messages: History = field(default_factory=History)
-    size: int = 0
+    memory: int = 0
 
     def brought_up_to(self, head: Head, positions: Sequence[int], bodies: Sequence[str]) -> "Remembered | None":
         """Return the history with later changes, which are always at its end; None if they do not fit on it."""
@@ -112,28 +127,68 @@ class Remembered:
         kept = self.messages.upto(min([head.message_count, *positions[:1]]))
         if list(positions) != list(range(len(kept), head.message_count)):
             return None
-        size = self.size + sum(2 * len(body) + _MESSAGE_BYTES for body in bodies)
-        return Remembered(head.key, head.change, kept.plus(decode(body.encode()) for body in bodies), size)
+        memory = self.memory + sum(2 * len(body) + _MESSAGE_BYTES for body in bodies)
+        return Remembered(head.key, head.change, kept.plus(decode(body.encode()) for body in bodies), memory)
 
 
-class Histories:
-    """Cache of the histories used last, so that only new messages are read."""
+async def replace_tail(
+    connection: Connection,
+    head: Head,
+    start: int,
+    messages: Sequence[Message],
+    *,
+    images: Sequence[Image] = (),
+    touch: bool = True,
+) -> Head:
+    """Replace the messages from a position on, and the partial answer; ``touch`` makes it the session's last change."""
+    opening = opening_of(head.opening, start, messages)
+    values: dict[str, Any] = {
+        "key": head.key,
+        "start": start,
+        "change": head.change + 1,
+        "bodies": [text_of(message) for message in messages],
+        "texts": [folded(str(message.get("content") or "")) for message in messages],
+        "count": start + len(messages),
+        "opening": opening,
+        "searched": searched_title(head.metadata(), opening),
+        "touch": touch,
+    }
+    gone: list[str] = []
+    if start < head.message_count:
+        gone = await images_from(connection, head.key, start)
+        await connection.execute("DELETE FROM messages WHERE session = %(key)s AND position >= %(start)s", values)
+    if messages:
+        await connection.execute(_INSERT, values)
+    await _store_images(connection, head.key, start, messages, images)
+    await remove_unnamed(connection, gone)
+    await connection.execute(_GROW, values)
+    await connection.execute("DELETE FROM partials WHERE session = %(key)s", values)
+    return head._replace(message_count=values["count"], opening=opening, change=values["change"])
 
-    def __init__(self) -> None:
-        self._kept: OrderedDict[str, Remembered] = OrderedDict()
-        self._bytes = 0
 
-    def get(self, session_id: str) -> Remembered | None:
-        return self._kept.get(session_id)
+async def images_from(connection: Connection, session: int, start: int) -> list[str]:
+    """Return the images that messages from a position on name, and lock images if there are any."""
+    statement = "SELECT DISTINCT sha256 FROM named_images WHERE session = %s AND position >= %s"
+    rows = await (await connection.execute(statement, [session, start])).fetchall()
+    if rows:
+        await connection.execute(_IMAGES_LOCK)
+    return [row[0] for row in rows]
 
-    def keep(self, session_id: str, history: Remembered) -> None:
-        """Cache a history, and drop those that were not used for the longest time."""
-        self.forget(session_id)
-        self._kept[session_id] = history
-        self._bytes += history.size
-        while self._bytes > REMEMBERED_BYTES:
-            self.forget(next(iter(self._kept)))
 
-    def forget(self, session_id: str) -> None:
-        if (history := self._kept.pop(session_id, None)) is not None:
-            self._bytes -= history.size
+async def remove_unnamed(connection: Connection, names: Sequence[str]) -> None:
+    """Remove those of some images that no message names any more."""
+    if names:
+        await connection.execute(_SWEEP, {"names": list(names)})
+
+
+async def _store_images(
+    connection: Connection, session: int, start: int, messages: Sequence[Message], images: Sequence[Image]
+) -> None:
+    named = {(start + offset, name) for offset, message in enumerate(messages) for name in images_of(message)}
+    if not named and not images:
+        return
+    await connection.execute(_IMAGES_LOCK)
+    for sha256, data in {image.sha256: image.data for image in images}.items():
+        await connection.execute("INSERT INTO images VALUES (%s, %s) ON CONFLICT DO NOTHING", [sha256, data])
+    for position, name in sorted(named):
+        await connection.execute("INSERT INTO named_images VALUES (%s, %s, %s)", [session, position, name])

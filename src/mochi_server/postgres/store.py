@@ -8,34 +8,18 @@ from datetime import datetime, timezone
 from functools import wraps
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
-from mochi_server.errors import (
-    BlobNotFound,
-    ServerLost,
-    SessionBusy,
-    SessionConflict,
-    SessionNotFound,
-    SessionTaken,
-    StorageFailed,
-)
+from mochi_server import errors
+from mochi_server.postgres import rows
 from mochi_server.postgres.database import Connection, Database, fetch_all, fetch_one
-from mochi_server.postgres.process import Process, lock_key
-from mochi_server.postgres.rows import (
-    Head,
-    Histories,
-    Remembered,
-    as_text,
-    like_pattern,
-    metadata_text,
-    searched_title,
-    text_of,
-)
-from mochi_server.postgres.tables import images_from, remove_unnamed, replace_tail
-from mochi_server.sessions.changes import FieldChanges, settled_fields, settled_message
-from mochi_server.sessions.encoding import decode, settle
+from mochi_server.postgres.process import IS_SILENT, Process, lock_key
+from mochi_server.postgres.rows import Head, Remembered, text_of
+from mochi_server.sessions.changes import FieldChanges, settled, settled_fields, settled_message
+from mochi_server.sessions.encoding import decode, encode
 from mochi_server.sessions.finishing import finished
 from mochi_server.sessions.history import History
 from mochi_server.sessions.images import Image, is_sha256
 from mochi_server.sessions.locks import Holds
+from mochi_server.sessions.recent import RecentSessions
 from mochi_server.sessions.search import words
 from mochi_server.sessions.session import ChatSession, SessionMetadata, is_session_id, new_id, revision_at, timestamp
 from mochi_server.sessions.store import NewSession, SessionPage
@@ -75,6 +59,9 @@ WHERE {_ONE} AND s.key = coalesce(%(key)s::bigint, s.key) AND s.fence = coalesce
 ON CONFLICT (session) DO UPDATE SET body = excluded.body, position = excluded.position"""
 _WITH_WORD = """
 AND (s.searched LIKE %(word{0})s OR s.key IN (SELECT m.session FROM messages m WHERE m.searched LIKE %(word{0})s))"""
+_HOLDER = f"""
+SELECT s.run_id, p.{IS_SILENT} FROM sessions s LEFT JOIN runs r ON r.run_id = s.run_id
+LEFT JOIN processes p ON p.name = r.process WHERE {_ONE}"""
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -109,9 +96,9 @@ class PostgresSessionStore:
         self._process = process
         self._collection = collection
         self._holds = Holds()
-        self._held: dict[str, Hold] = {}
+        self.held: dict[str, Hold] = {}
         """The sessions that this process holds."""
-        self._histories = Histories()
+        self._histories = RecentSessions[Remembered](rows.REMEMBERED_BYTES)
         self._freed: dict[str, asyncio.Event] = {}
 
     async def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
@@ -131,13 +118,12 @@ class PostgresSessionStore:
 
     @_uninterrupted
     async def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
-        _require_id(session.session_id)
-        fresh = ChatSession.from_dict(settle(session.to_dict()))
+        fresh = settled(session)
         async with self._database.transaction(f"save session {session.session_id}") as connection:
             named = await self._remove(connection, session.session_id)
             if not await self._insert(connection, fresh, _updated_at(fresh), images):
-                raise SessionConflict(session.session_id)
-            await remove_unnamed(connection, named or [])
+                raise errors.SessionConflict(session.session_id)
+            await rows.remove_unnamed(connection, named or [])
         return await self.load(session.session_id)
 
     async def load_image(self, sha256: str) -> bytes:
@@ -145,7 +131,7 @@ class PostgresSessionStore:
         async with self._database.connection("read an image") as connection:
             row = await fetch_one(connection, statement, {"sha256": sha256}) if is_sha256(sha256) else None
         if row is None:
-            raise BlobNotFound(sha256)
+            raise errors.BlobNotFound(sha256)
         return bytes(row[0])
 
     async def load(self, session_id: str) -> ChatSession:
@@ -161,19 +147,33 @@ class PostgresSessionStore:
         session_id: str,
         messages: Sequence[Message],
         *,
+        from_index: int | None = None,
         revision: str | None = None,
         ends_turn: bool = False,
         unfinished: Message | None = None,
         images: Sequence[Image] = (),
     ) -> ChatSession:
         del ends_turn
-        return await self._write(session_id, None, messages, revision, images=images, unfinished=unfinished)
+        async with self._changing(session_id, f"save session {session_id}") as (connection, head):
+            hold = self.held.get(session_id)
+            # Behind the end that the holder knows is this write, committed unnoticed, or an answer recovered too early.
+            end = hold.end if hold else head.message_count
+            start = end if from_index is None else max(0, min(from_index, end))
+            new = [settled_message(message, start + offset) for offset, message in enumerate(messages)]
+            await _require_revision(connection, head, revision, revision_at(start + len(new), new[-1]) if new else None)
+            await rows.replace_tail(connection, head, start, new, images=images)
+            longer = hold and hold._replace(end=start + len(new))
+            if unfinished is not None:
+                await self._write_partial(connection, session_id, settled_message(unfinished, 0), longer)
+        session = await self.load(session_id)
+        if longer is not None and self.held.get(session_id) == hold:
+            self.held[session_id] = longer
+        return session
 
-    @_uninterrupted
     async def replace_tail(
         self, session_id: str, from_index: int, messages: Sequence[Message], *, revision: str | None = None
     ) -> ChatSession:
-        return await self._write(session_id, from_index, messages, revision)
+        return await self.append(session_id, messages, from_index=from_index, revision=revision)
 
     @_uninterrupted
     async def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
@@ -181,29 +181,27 @@ class PostgresSessionStore:
             await _require_revision(connection, head, revision)
             stored = head.metadata()
             metadata = SessionMetadata.from_dict({**stored.to_dict(), **settled_fields(fields, stored)})
-            searched = searched_title(metadata, head.opening)
-            values = {"key": head.key, "metadata": metadata_text(metadata), "searched": searched}
+            searched = rows.searched_title(metadata, head.opening)
+            values = {"key": head.key, "metadata": rows.metadata_text(metadata), "searched": searched}
             await connection.execute(_PATCH, values)
         return await self.load(session_id)
 
     @_uninterrupted
     async def checkpoint(self, session_id: str, partial: Message) -> None:
-        _require_id(session_id)
         async with self._database.connection(f"save session {session_id}") as connection:
-            hold = self._held.get(session_id)
+            hold = self.held.get(session_id)
             if not await self._write_partial(connection, session_id, settled_message(partial, 0), hold):
                 if await fetch_one(connection, f"SELECT FROM sessions s WHERE {_ONE}", self._one(session_id)) is None:
-                    raise SessionNotFound(session_id)
-                raise SessionTaken(session_id)
+                    raise errors.SessionNotFound(session_id)
+                raise errors.SessionTaken(session_id)
 
     @_uninterrupted
     async def delete(self, session_id: str) -> None:
-        _require_id(session_id)
         async with self._database.transaction(f"delete session {session_id}") as connection:
             named = await self._remove(connection, session_id)
             if named is None:
-                raise SessionNotFound(session_id)
-            await remove_unnamed(connection, named)
+                raise errors.SessionNotFound(session_id)
+            await rows.remove_unnamed(connection, named)
             for table in ("idempotency_keys", "runs"):
                 await connection.execute(f"DELETE FROM {table} WHERE session_id = %s", [session_id])
         self._histories.forget(session_id)
@@ -211,13 +209,13 @@ class PostgresSessionStore:
     async def list(self, query: SessionQuery) -> SessionPage:
         searched = words(query.text)
         condition = "s.collection = %(collection)s" + "".join(_WITH_WORD.format(at) for at in range(len(searched)))
-        values = {f"word{at}": like_pattern(word) for at, word in enumerate(searched)}
+        values = {f"word{at}": rows.like_pattern(word) for at, word in enumerate(searched)}
         page = {**values, "collection": self._collection, "limit": query.limit, "offset": query.offset}
         newest = "ORDER BY s.updated_at DESC, s.session_id LIMIT %(limit)s OFFSET %(offset)s"
         async with self._database.connection("list the sessions") as connection:
-            rows = await fetch_all(connection, f"SELECT {_HEAD} FROM sessions s WHERE {condition} {newest}", page)
+            found = await fetch_all(connection, f"SELECT {_HEAD} FROM sessions s WHERE {condition} {newest}", page)
             count = await fetch_one(connection, f"SELECT count(*) FROM sessions s WHERE {condition}", page)
-        return SessionPage.of([Head(*row).entry() for row in rows], count[0] if count else 0)
+        return SessionPage.of([encode(Head(*row).entry()) for row in found], count[0] if count else 0)
 
     @asynccontextmanager
     async def hold(self, session_id: str, *, run_id: str | None = None, wait: bool = False) -> AsyncIterator[None]:
@@ -228,41 +226,37 @@ class PostgresSessionStore:
                     await self._until_free(session_id, wait=wait)
                 yield
             finally:
-                if session_id in self._held:
+                if session_id in self.held:
                     await self._release(session_id)
-
-    def holds(self, session_id: str) -> bool:
-        return session_id in self._held
 
     async def taken_over(self, connection: Connection) -> set[str]:
         """Return the held sessions that another process has held since, or deleted."""
-        values = {"keys": [hold.key for hold in self._held.values()]}
-        rows = await fetch_all(connection, "SELECT key, fence FROM sessions WHERE key = ANY(%(keys)s)", values)
-        return {name for name, hold in self._held.items() if (hold.key, hold.fence) not in rows}
+        values = {"keys": [hold.key for hold in self.held.values()]}
+        found = await fetch_all(connection, "SELECT key, fence FROM sessions WHERE key = ANY(%(keys)s)", values)
+        return {name for name, hold in self.held.items() if (hold.key, hold.fence) not in found}
 
     async def fold(self, session_id: str) -> None:
         """Replace what a dead server left unfinished by messages that are marked as interrupted.
 
         A call without a result gets one, unless a server is at work on it: then there is an unfinished message.
         """
-        with suppress(SessionNotFound):
+        with suppress(errors.SessionNotFound):
             async with self._changing(session_id, f"save session {session_id}") as (connection, head):
                 row = await fetch_one(connection, _READ, self._one(session_id, change=0))
                 if row is None or row[-3] is not None:
                     return
                 history = History.of(decode(body.encode()) for body in row[-1] or [])
                 if (complete := with_results(history)) is not history:
-                    await replace_tail(connection, head, 0, complete, touch=False)
+                    await rows.replace_tail(connection, head, 0, complete, touch=False)
 
     async def fold_all(self) -> None:
         """Do the same for every session that has an unfinished message. Raises ``StorageFailed``."""
-        statement = (
-            "SELECT s.session_id FROM partials p JOIN sessions s ON s.key = p.session "
-            "WHERE s.collection = %(collection)s"
-        )
         async with self._database.connection("look for interrupted answers") as connection:
-            rows = await fetch_all(connection, statement, {"collection": self._collection})
-            keys = {session_id: self._key(session_id) for (session_id,) in rows if session_id not in self._held}
+            statement = (
+                "SELECT session_id FROM partials JOIN sessions ON key = session WHERE collection = %(collection)s"
+            )
+            found = await fetch_all(connection, statement, {"collection": self._collection})
+            keys = {session_id: self._key(session_id) for (session_id,) in found if session_id not in self.held}
             held = await self._process.held(connection, keys.values())
         for session_id, key in keys.items():
             if key not in held:
@@ -275,13 +269,13 @@ class PostgresSessionStore:
 
     async def _insert_new(self, connection: Connection, session: ChatSession, images: Sequence[Image]) -> ChatSession:
         """Insert a session, under another id should its own be taken."""
-        fresh = ChatSession.from_dict(settle(session.to_dict()))
+        fresh = settled(session)
         row = await fetch_one(connection, "SELECT clock_timestamp()")  # the clocks of the hosts may differ
         moment: datetime = row[0] if row else datetime.now(timezone.utc)
         if any(message["role"] != "system" for message in fresh.messages):  # it comes from elsewhere
             moment = min(moment, _updated_at(fresh))
         else:
-            fresh.metadata.created_at = fresh.metadata.updated_at = as_text(moment)
+            fresh.metadata.created_at = fresh.metadata.updated_at = rows.as_text(moment)
         while not await self._insert(connection, fresh, moment, images):
             fresh.metadata.session_id = new_id()
         return fresh
@@ -291,14 +285,14 @@ class PostgresSessionStore:
     ) -> bool:
         """Insert a session with its messages; return False if its id is taken."""
         values = {
-            "metadata": metadata_text(session.metadata),
+            "metadata": rows.metadata_text(session.metadata),
             "extra": text_of(session.extra),
             "updated_at": updated_at,
-            "searched": searched_title(session.metadata, "[]"),
+            "searched": rows.searched_title(session.metadata, "[]"),
         }
         row = await fetch_one(connection, _CREATE, self._one(session.session_id, **values))
         if row is not None:
-            await replace_tail(connection, Head(*row), 0, session.messages, images=images, touch=False)
+            await rows.replace_tail(connection, Head(*row), 0, session.messages, images=images, touch=False)
         return row is not None
 
     async def _remove(self, connection: Connection, session_id: str) -> Sequence[str] | None:
@@ -306,36 +300,9 @@ class PostgresSessionStore:
         found = await fetch_one(connection, _LOCK, self._one(session_id))
         if found is None:
             return None
-        named = await images_from(connection, found[0], 0)
+        named = await rows.images_from(connection, found[0], 0)
         await connection.execute("DELETE FROM sessions WHERE key = %s", [found[0]])
         return named
-
-    async def _write(
-        self,
-        session_id: str,
-        from_index: int | None,
-        messages: Sequence[Message],
-        revision: str | None,
-        *,
-        images: Sequence[Image] = (),
-        unfinished: Message | None = None,
-    ) -> ChatSession:
-        """Write messages from a position on; None is the end."""
-        async with self._changing(session_id, f"save session {session_id}") as (connection, head):
-            hold = self._held.get(session_id)
-            # Behind the end that the holder knows is this write, committed unnoticed, or an answer recovered too early.
-            end = hold.end if hold else head.message_count
-            start = end if from_index is None else max(0, min(from_index, end))
-            new = [settled_message(message, start + offset) for offset, message in enumerate(messages)]
-            await _require_revision(connection, head, revision, revision_at(start + len(new), new[-1]) if new else None)
-            await replace_tail(connection, head, start, new, images=images)
-            longer = hold and hold._replace(end=start + len(new))
-            if unfinished is not None:
-                await self._write_partial(connection, session_id, settled_message(unfinished, 0), longer)
-        session = await self.load(session_id)
-        if longer is not None and self._held.get(session_id) == hold:
-            self._held[session_id] = longer
-        return session
 
     async def _write_partial(
         self, connection: Connection, session_id: str, partial: Message, hold: Hold | None
@@ -354,30 +321,28 @@ class PostgresSessionStore:
         ``alone``: this process has the lock and writes no answer yet, so an unfinished one is a dead server's.
         Raises ``SessionTaken`` if this process held the session and another one has taken it over.
         """
-        _require_id(session_id)
         async with self._database.transaction(doing) as connection:
             row = await fetch_one(connection, _LOCK, self._one(session_id))
             if row is None:
-                raise SessionNotFound(session_id)
+                raise errors.SessionNotFound(session_id)
             *columns, partial, position = row
             head = Head(*columns)
-            hold = self._held.get(session_id)
+            hold = self.held.get(session_id)
             if hold is not None and (hold.key, hold.fence) != (head.key, head.fence):
-                raise SessionTaken(session_id)
+                raise errors.SessionTaken(session_id)
             if partial is not None and (alone or await self._is_left(connection, session_id)):
                 left = cut_off(decode(partial.encode()))
-                head = await replace_tail(connection, head, position, left, touch=False)
+                head = await rows.replace_tail(connection, head, position, left, touch=False)
             yield connection, head
 
     async def _read(self, session_id: str) -> tuple[Head, Remembered, bool]:
         """Return a session's head, its messages, and whether a dead server has left something of it unfinished."""
-        _require_id(session_id)
         async with self._database.connection(f"read session {session_id}") as connection:
             for known in (self._histories.get(session_id), None):
                 row = await fetch_one(connection, _READ, self._one(session_id, change=known.change if known else 0))
                 if row is None:
                     self._histories.forget(session_id)
-                    raise SessionNotFound(session_id)
+                    raise errors.SessionNotFound(session_id)
                 *columns, partial, positions, bodies = row
                 head = Head(*columns)
                 history = (known or Remembered(head.key)).brought_up_to(head, positions or [], bodies or [])
@@ -387,12 +352,12 @@ class PostgresSessionStore:
                 if partial is None:
                     return head, history, with_results(history.messages) is not history.messages
                 return head, history, await self._is_left(connection, session_id)
-        raise StorageFailed(f"read session {session_id}", OSError(5, "its messages are not all there"))
+        raise errors.StorageFailed(f"read session {session_id}", OSError(5, "its messages are not all there"))
 
     async def _is_left(self, connection: Connection, session_id: str) -> bool:
         """Return whether no process holds a session, so that what is unfinished of it stays so."""
         key = self._key(session_id)
-        return session_id not in self._held and key not in await self._process.held(connection, [key])
+        return session_id not in self.held and key not in await self._process.held(connection, [key])
 
     @_uninterrupted
     async def _take(self, session_id: str, run_id: str | None) -> bool:
@@ -409,13 +374,13 @@ class PostgresSessionStore:
         except BaseException:
             await self._process.release(self._key(session_id))
             raise
-        self._held[session_id] = Hold(head.key, head.fence + 1, run_id, head.message_count)
+        self.held[session_id] = Hold(head.key, head.fence + 1, run_id, head.message_count)
         return True
 
     @_uninterrupted
     async def _release(self, session_id: str) -> None:
         """End a hold. An unreachable database is no error: it has released the lock with the connection."""
-        hold = self._held.pop(session_id)
+        hold = self.held.pop(session_id)
         try:
             if self._process.connected:
                 async with self._database.transaction(f"let go of session {session_id}") as connection:
@@ -424,12 +389,12 @@ class PostgresSessionStore:
                     if hold.run_id is not None:
                         ended = "UPDATE runs SET ended = clock_timestamp() WHERE run_id = %s"
                         await connection.execute(ended, [hold.run_id])
-        except StorageFailed as error:
+        except errors.StorageFailed as error:
             _log.warning("%s", error.message)
         finally:
             await self._process.release(self._key(session_id))
         if self._process.connected:
-            with suppress(StorageFailed):
+            with suppress(errors.StorageFailed):
                 async with self._database.connection(f"let go of session {session_id}") as connection:
                     await connection.execute("SELECT pg_notify(%s, %s)", [FREED, session_id])
 
@@ -438,13 +403,12 @@ class PostgresSessionStore:
 
         Raises ``SessionBusy`` for a turn that is not to be waited for, ``ServerLost`` for one that is frozen.
         """
-        statement = f"SELECT s.run_id, r.process FROM sessions s LEFT JOIN runs r ON r.run_id = s.run_id WHERE {_ONE}"
         async with self._database.connection(f"hold session {session_id}") as connection:
-            run_id, process = await fetch_one(connection, statement, self._one(session_id)) or (None, None)
-            if run_id is not None and not wait:
-                raise SessionBusy(session_id, run_id)
-            if process is not None and await self._process.is_silent(connection, process):
-                raise ServerLost(session_id)
+            run_id, is_silent = await fetch_one(connection, _HOLDER, self._one(session_id)) or (None, None)
+        if run_id is not None and not wait:
+            raise errors.SessionBusy(session_id, run_id)
+        if is_silent:
+            raise errors.ServerLost(session_id)
         event = self._freed.setdefault(session_id, asyncio.Event())
         try:
             with suppress(TimeoutError, asyncio.TimeoutError):
@@ -453,7 +417,8 @@ class PostgresSessionStore:
             self._freed.pop(session_id, None)
 
     def _one(self, session_id: str, **values: Any) -> dict[str, Any]:
-        """Return parameters of a statement about one session."""
+        """Return parameters of a statement about one session. Raises ``SessionNotFound`` for what is no id."""
+        _require_id(session_id)
         return {"collection": self._collection, "session_id": session_id, **values}
 
     def _key(self, session_id: str) -> int:
@@ -469,7 +434,7 @@ async def _require_revision(
     statement = "SELECT body FROM messages WHERE session = %(key)s AND position = %(last)s"
     row = await fetch_one(connection, statement, {"key": head.key, "last": head.message_count - 1})
     if revision_at(head.message_count, decode(row[0].encode()) if row else None) not in (expected, written):
-        raise SessionConflict(head.metadata().session_id)
+        raise errors.SessionConflict(head.metadata().session_id)
 
 
 def _updated_at(session: ChatSession) -> datetime:
@@ -478,4 +443,4 @@ def _updated_at(session: ChatSession) -> datetime:
 
 def _require_id(session_id: str) -> None:
     if not is_session_id(session_id):
-        raise SessionNotFound(session_id)
+        raise errors.SessionNotFound(session_id)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 
 import psycopg
@@ -33,7 +33,7 @@ class PostgresStores:
         self._process = Process(self._database, own_url)
         self.chats = PostgresSessionStore(self._database, self._process, "chats")
         self.agents = PostgresSessionStore(self._database, self._process, "agents")
-        self.peers = Peers(self._database, self._process, self.chats.holds)
+        self.peers = Peers(self._database, self._process, self.chats.held)
         self._tasks: list[asyncio.Future[None]] = []
 
     @property
@@ -47,8 +47,7 @@ class PostgresStores:
         await migrate(self._database)
         await self._process.open()
         await self.peers.open()
-        background: list[Awaitable[None]] = [self._tidy(), self._listen()]
-        self._tasks = [asyncio.ensure_future(work) for work in background]
+        self._tasks = [asyncio.ensure_future(self._tidy()), asyncio.ensure_future(self._listen())]
 
     async def check(self) -> None:
         """Raise ``StorageFailed`` unless sessions can be stored."""

@@ -119,7 +119,9 @@ class TransferService:
             self._refuse_at_shutdown()
             sessions = await asyncio.to_thread(_read_sessions, data, self.max_sessions)
             stored = await self.store.create_all(sessions, check=self._refuse_at_shutdown)
-        return await asyncio.to_thread(lambda: SessionPage.of([s.summary_object() for s in stored], len(stored)))
+        return await asyncio.to_thread(
+            lambda: SessionPage.of([encode(s.summary_object()) for s in stored], len(stored))
+        )
 
     def _refuse_at_shutdown(self) -> None:
         if self.shutdown.is_set():

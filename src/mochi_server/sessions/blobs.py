@@ -54,9 +54,9 @@ class BlobFolder:
             yield
 
     def named_in(self, *paths: Path) -> bool:
-        """Whether files of sessions name images, as far as they can be read."""
+        """Whether files of sessions name images, or may do so."""
         try:
-            return self._path.exists() and any(_names(path) for path in paths)
+            return self._path.exists() and any(map(_names, paths))
         except OSError:
             return True
 

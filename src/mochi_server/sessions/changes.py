@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from mochi_server.sessions.encoding import settle
-from mochi_server.sessions.session import SessionMetadata, complete, now
+from mochi_server.sessions.session import ChatSession, SessionMetadata, complete, now
 from mochi_server.sessions.types import APPROVED, Message, ToolSettings
 
 FieldChanges = Mapping[str, Any] | Callable[[SessionMetadata], Mapping[str, Any]]
@@ -24,7 +24,8 @@ def settled_fields(changes: FieldChanges, stored: SessionMetadata) -> dict[str, 
         raise ValueError(f"no metadata fields to be set: {', '.join(sorted(unknown))}")
     if "model" in changes and not (isinstance(changes["model"], str) and changes["model"]):
         raise ValueError("a session needs a model")
-    values: dict[str, Any] = settle({name: _plain(value) for name, value in changes.items()})
+    models = {name: value.model_dump(mode="json") for name, value in changes.items() if isinstance(value, BaseModel)}
+    values: dict[str, Any] = settle({**changes, **models})
     return values
 
 
@@ -41,10 +42,11 @@ def approving(tool: str) -> FieldChanges:
     return change
 
 
+def settled(session: ChatSession) -> ChatSession:
+    """A session as it will be read back."""
+    return ChatSession.from_dict(settle(session.to_dict()))
+
+
 def settled_message(message: Message, index: int) -> Message:
     """A message as it will be read back."""
     return complete(settle(message), index, now())
-
-
-def _plain(value: object) -> object:
-    return value.model_dump(mode="json") if isinstance(value, BaseModel) else value

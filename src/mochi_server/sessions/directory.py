@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mochi_server.errors import SessionConflict, SessionNotFound, StorageBusy, StorageFailed
-from mochi_server.sessions.changes import FieldChanges, settled_fields, settled_message
-from mochi_server.sessions.disk import Signature
-from mochi_server.sessions.encoding import settle
+from mochi_server.errors import SessionConflict, SessionNotFound, StorageBusy
+from mochi_server.sessions import disk
+from mochi_server.sessions.changes import FieldChanges, settled, settled_fields, settled_message
 from mochi_server.sessions.folder import SessionFolder, Stored, storage
 from mochi_server.sessions.images import Image, images_in
 from mochi_server.sessions.index import SessionIndex
@@ -45,42 +44,47 @@ class _Turn:
 class SessionDirectory:
     """The sessions of one directory, which other processes may use as well.
 
-    Every method blocks, except ``begin_at_once`` and ``leave_turn``.
+    Every method blocks, except ``begin_at_once`` and ``has_logged``.
     """
 
-    def __init__(self, path: Path, recent: RecentSessions | None = None, *, patience: float = PATIENCE_SECONDS) -> None:
+    def __init__(
+        self, path: Path, recent: RecentSessions[Stored] | None = None, *, patience: float = PATIENCE_SECONDS
+    ) -> None:
         """``recent`` may be shared with other directories. A lock is waited for ``patience`` seconds."""
         self._folder = SessionFolder(path, patience)
+        self.blobs = self._folder.blobs
         self._index = SessionIndex(path, self._folder.scan, self._summary, self._pieces)
-        self._turns: dict[str, _Turn] = {}
-        self._recent = recent or RecentSessions()
+        self.turns: dict[str, _Turn] = {}
+        self._recent = recent or RecentSessions[Stored]()
         self.sweep_is_due = False
         """Whether images could not be swept, because their lock was held."""
 
     def check(self) -> None:
         with storage("write the sessions directory"):
             self._folder.make()
-            self._folder.check()
+            disk.check(self._folder.path)
 
-    def create(self, session: ChatSession, images: Sequence[Image] = ()) -> ChatSession:
+    def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
         """Store a new session, under another id if its own is taken or the lock of its own is held."""
-        fresh = ChatSession.from_dict(settle(session.to_dict()))
+        fresh = settled(session)
         with storage("create a session"):
             self._folder.make()
             for _ in range(_IDS_TRIED):
-                with suppress(StorageBusy):
+                with suppress(StorageBusy), self._index.changing(fresh.session_id):
                     if stored := self._folder.create(fresh.session_id, Record.of(fresh), images):
                         return self._written(fresh.session_id, stored)
                 fresh.metadata.session_id = new_id()
         raise StorageBusy("The locks of the sessions directory are held by another process or request.")
 
-    def create_all(self, sessions: Sequence[NewSession], check: Callable[[], None]) -> list[ChatSession]:
+    def create_all(
+        self, sessions: Sequence[NewSession], *, check: Callable[[], None] = lambda: None
+    ) -> Sequence[ChatSession]:
         try:
             with storage("store the sessions"):
                 self._folder.make()
                 return self._folder.imports.store(sessions, check)
         except BaseException:
-            self._try_to_sweep()
+            self.sweep()
             raise
 
     def recover_imports(self) -> None:
@@ -88,15 +92,15 @@ class SessionDirectory:
         with storage("complete an import"), suppress(StorageBusy):
             self._folder.imports.recover()
 
-    def put(self, session: ChatSession, images: Sequence[Image] = ()) -> ChatSession:
-        record = Record.of(ChatSession.from_dict(settle(session.to_dict())))
+    def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
+        record = Record.of(settled(session))
         with storage(f"save session {session.session_id}"):
             self._folder.make()
             if stored := self._folder.create(session.session_id, record, images):
                 return self._written(session.session_id, stored)
-        with self._writing(session.session_id) as stored, self._folder.blobs.keeping(session.messages, images):
+        with self._writing(session.session_id) as stored, self.blobs.keeping(session.messages, images):
             put = self._written(session.session_id, self._folder.save(session.session_id, stored, record))
-        self._try_to_sweep()
+        self.sweep()
         return put
 
     def load(self, session_id: str) -> ChatSession:
@@ -107,17 +111,22 @@ class SessionDirectory:
         return visible.session()
 
     def replace_tail(
+        self, session_id: str, from_index: int, messages: Sequence[Message], *, revision: str | None = None
+    ) -> ChatSession:
+        return self.append(session_id, messages, from_index=from_index, revision=revision)
+
+    def append(
         self,
         session_id: str,
-        from_index: int | None,
         messages: Sequence[Message],
         *,
+        from_index: int | None = None,
         revision: str | None = None,
         ends_turn: bool = False,
         unfinished: Message | None = None,
         images: Sequence[Image] = (),
     ) -> ChatSession:
-        """Replace the messages from a position on; None adds them at the end.
+        """Add messages at the end, or replace those from a position on.
 
         Outside a turn and at its first change the file is written, and at its end, so that no log is needed. Between
         these, and always in a turn on a large session or with an unfinished answer, the change is a line of the log.
@@ -128,13 +137,13 @@ class SessionDirectory:
             start = len(before.messages) if from_index is None else before.position(from_index)
             new = [settled_message(message, start + offset) for offset, message in enumerate(messages)]
             after, line = before.with_tail(start, new, moment), b""
-            turn = self._turns.get(session_id)
+            turn = self.turns.get(session_id)
             is_logged = turn is not None and (
                 turn.has_spoken or unfinished is not None or stored.file.size > _LARGE_BYTES
             )
             if is_logged and unfinished is not None:
                 after, line = self._unfinished(after, unfinished)
-            with self._folder.blobs.keeping(new, images):
+            with self.blobs.keeping(new, images):
                 written = None
                 if ends_turn or not is_logged:
                     with suppress(OSError) if is_logged else nullcontext():
@@ -146,10 +155,10 @@ class SessionDirectory:
                 turn.has_spoken = True
             changed = self._written(session_id, written)
         if images_in(before.messages[start:]) - images_in(new):
-            self._try_to_sweep()
+            self.sweep()
         return changed
 
-    def patch(self, session_id: str, changes: FieldChanges, *, revision: str | None = None) -> ChatSession:
+    def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
         """Set metadata fields; null is a field's default. Raises ValueError for what is no field to be set.
 
         With a turn log there, the change becomes a line of it: the turn may be another process's, and go on.
@@ -157,19 +166,19 @@ class SessionDirectory:
         moment = now()
         with self._writing(session_id) as stored:
             self._expect(session_id, stored, revision)
-            values = settled_fields(changes, stored.record.metadata)
+            values = settled_fields(fields, stored.record.metadata)
             after = stored.record.with_fields(values, moment)
-            turn = self._turns.get(session_id)
+            turn = self.turns.get(session_id)
             if stored.log or (turn and turn.has_spoken):
                 written = self._folder.note(session_id, stored, after, fields_line(stored.record, values, moment))
             else:
                 written = self._folder.save(session_id, stored, after)
             return self._written(session_id, written)
 
-    def checkpoint(self, session_id: str, unfinished: Message) -> None:
+    def checkpoint(self, session_id: str, partial: Message) -> None:
         """Note an unfinished answer in the turn log, for a crash of the process; the machine's would cost it."""
         with self._writing(session_id) as stored:
-            noted = self._folder.note(session_id, stored, *self._unfinished(stored.record, unfinished), durably=False)
+            noted = self._folder.note(session_id, stored, *self._unfinished(stored.record, partial), durably=False)
             self._keep(session_id, noted)
 
     def _unfinished(self, record: Record, unfinished: Message) -> tuple[Record, bytes]:
@@ -178,32 +187,22 @@ class SessionDirectory:
         return after, partial_line(after)
 
     def delete(self, session_id: str) -> None:
-        with storage(f"delete session {session_id}"), self._folder.alone(session_id):
+        with storage(f"delete session {session_id}"), self._folder.alone(session_id), self._index.changing(session_id):
             had_images = self._folder.delete(session_id)
             self._recent.forget(session_id)
         if had_images:
-            self._try_to_sweep()
+            self.sweep()
 
     def load_image(self, sha256: str) -> bytes:
         with storage("read an image"):
-            return self._folder.blobs.read(sha256)
+            return self.blobs.read(sha256)
 
     def sweep(self) -> None:
-        """Remove the images that no session names any more; a failing medium keeps them for the next time.
-
-        Raises StorageBusy.
-        """
-        self.sweep_is_due = False
+        """Remove the images that no session names any more; a failing medium keeps them for the next time."""
         try:
-            self._folder.blobs.sweep()
+            self.blobs.sweep()
         except StorageBusy:
             self.sweep_is_due = True
-            raise
-
-    def _try_to_sweep(self) -> None:
-        """Sweep after a change, which has been made; where the lock is held, ``sweep_is_due``."""
-        with suppress(StorageBusy):
-            self.sweep()
 
     def list(self, query: SessionQuery) -> SessionPage:
         """Sessions by their last change, newest first, or those found; files that cannot be read are left out."""
@@ -233,7 +232,7 @@ class SessionDirectory:
                 if stored.log or recovered is not stored.record:
                     whole = self._folder.save(session_id, stored, recovered)
             if is_turn:
-                self._turns[session_id] = _Turn(whole)
+                self.turns[session_id] = _Turn(whole)
 
     def begin_at_once(self, session_id: str, *, is_turn: bool) -> bool:
         """Do ``begin`` without a lock for a session that is cached and in order; return False if it is not."""
@@ -246,49 +245,33 @@ class SessionDirectory:
         if stored.record.after_crash() is not stored.record:
             return False
         if is_turn:
-            self._turns[session_id] = _Turn(stored)
+            self.turns[session_id] = _Turn(stored)
         return True
 
-    def leave_turn(self, session_id: str) -> bool:
-        """End a turn that has no log; return False if ``end_turn`` has to bring the log into the file."""
-        turn = self._turns.get(session_id)
-        if turn is not None and turn.stored.log is not None:
-            return False
-        self._turns.pop(session_id, None)
-        return True
+    def has_logged(self, session_id: str) -> bool:
+        """Whether a turn of this process has changes in its log."""
+        turn = self.turns.get(session_id)
+        return turn is not None and turn.stored.log is not None
 
-    def end_turn(self, session_id: str) -> None:
-        """Bring what the turn has logged into the file. A failing medium is no error here: the log is durable, too.
-
-        Raises StorageBusy; the turn has not ended then.
-        """
-        try:
-            with self._writing(session_id) as stored:
-                if stored.log:
-                    self._keep(session_id, self._folder.save(session_id, stored, stored.record.with_partial(None)))
-        except SessionNotFound:
-            _log.debug("session %s was deleted during its turn", session_id)
-        except StorageFailed as error:
-            _log.warning("session %s: the turn stays in its log for now: %s", session_id, error.message)
-        self.forget_turn(session_id)
-
-    def forget_turn(self, session_id: str) -> None:
-        """End a turn, and leave what it has logged where it is."""
-        self._turns.pop(session_id, None)
+    def save_logged(self, session_id: str) -> None:
+        """Bring what a turn has logged into the file."""
+        with self._writing(session_id) as stored:
+            if stored.log:
+                self._keep(session_id, self._folder.save(session_id, stored, stored.record.with_partial(None)))
 
     @contextmanager
     def _writing(self, session_id: str) -> Iterator[Stored]:
-        with storage(f"save session {session_id}"), self._folder.alone(session_id):
+        with storage(f"save session {session_id}"), self._folder.alone(session_id), self._index.changing(session_id):
             yield self._current(session_id) or self._folder.read_alone(session_id)
 
     def _current(self, session_id: str) -> Stored | None:
         """What is known of a session, if its files still say so. Raises OSError."""
-        turn = self._turns.get(session_id)
+        turn = self.turns.get(session_id)
         known = turn.stored if turn else self._recent.get(session_id)
         return known if known and self._folder.is_current(session_id, known) else None
 
     def _keep(self, session_id: str, stored: Stored) -> None:
-        if turn := self._turns.get(session_id):
+        if turn := self.turns.get(session_id):
             turn.stored = stored
         self._recent.keep(session_id, stored)
 
@@ -303,11 +286,11 @@ class SessionDirectory:
 
     def _is_running(self, session_id: str, stored: Stored) -> bool:
         """Whether an unfinished answer goes on, here or in another process; else a crash has cut it off."""
-        return session_id in self._turns or self._folder.presence.lives(stored.record.writer)
+        return session_id in self.turns or self._folder.presence.lives(stored.record.writer)
 
     def _read(self, session_id: str) -> tuple[Stored, Record]:
         """A session's files without being alone with them, and what callers see."""
-        was_running = session_id in self._turns
+        was_running = session_id in self.turns
         stored = self._current(session_id) or self._folder.read(session_id)
         # A turn that began or ended meanwhile is running, too: its unfinished answer is no crashed one.
         return stored, stored.record.with_partial(None) if was_running else self._visible(session_id, stored)
@@ -318,7 +301,7 @@ class SessionDirectory:
             raise SessionConflict(session_id)
         return visible
 
-    def _summary(self, session_id: str) -> tuple[dict[str, Any], Signature | None] | None:
+    def _summary(self, session_id: str) -> tuple[dict[str, Any], disk.Signature | None] | None:
         """A list entry and the signature it is good for; None for what cannot be read. Raises StorageBusy."""
         try:
             stored, visible = self._read(session_id)

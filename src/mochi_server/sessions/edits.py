@@ -29,16 +29,12 @@ def edited(session: ChatSession, index: int, content: str) -> Tail:
 
 def with_system_prompt(session: ChatSession, content: str, source_file: str | None = None) -> Tail:
     """The history with this system message in front, in place of the one that was there."""
-    return 0, [system_message(content, source_file), *_spoken(session)]
+    return 0, [system_message(content, source_file), *without_system_prompt(session)[1]]
 
 
 def without_system_prompt(session: ChatSession) -> Tail:
     """The history without its system message; the same history when it has none."""
-    return 0, _spoken(session)
-
-
-def _spoken(session: ChatSession) -> list[Message]:
-    return list(session.history[1:] if session.system_prompt else session.history)
+    return 0, list(session.history[1:] if session.system_prompt else session.history)
 
 
 def forked(session: ChatSession, index: int | None = None) -> ChatSession:

@@ -22,7 +22,7 @@ def encode(value: object) -> bytes:
         # Copied, for what is kept: the bytes of orjson keep the room that they were written in, 4 KiB at least.
         return bytes(memoryview(orjson.dumps(value)))
     except TypeError:
-        return _text(clean(value)).encode()
+        return json.dumps(clean(value), ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def decode(data: bytes) -> Any:
@@ -93,7 +93,7 @@ def decode_file(session_id: str, data: bytes) -> ChatSession:
 def clean(value: object, levels: int = MAX_LEVELS) -> Any:
     """A value with everything replaced that JSON in UTF-8 cannot hold, or that is nested deeper than ``levels``."""
     if isinstance(value, str):
-        return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace") if _lone(value) else value
+        return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     if isinstance(value, dict | list | tuple) and levels == 0:
         return None
     if isinstance(value, dict):
@@ -105,22 +105,9 @@ def clean(value: object, levels: int = MAX_LEVELS) -> Any:
     return value
 
 
-def _lone(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return True
-    return False
-
-
 def _indented(value: object) -> bytes:
     try:
         text = orjson.dumps(value, option=orjson.OPT_INDENT_2)
     except TypeError:
-        text = _text(clean(value), indent=2).encode()
+        text = json.dumps(clean(value), ensure_ascii=False, indent=2).encode()
     return text.replace(b"\n", b"\n  ")
-
-
-def _text(value: object, indent: int | None = None) -> str:
-    separators = (",", ":") if indent is None else None
-    return json.dumps(value, ensure_ascii=False, indent=indent, separators=separators)

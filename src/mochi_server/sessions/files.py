@@ -2,26 +2,25 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, nullcontext, suppress
+from contextlib import asynccontextmanager, nullcontext
 from contextvars import copy_context
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import anyio.to_thread
 
 from mochi_server.errors import SessionNotFound, StorageBusy, StorageFailed
-from mochi_server.sessions.changes import FieldChanges
 from mochi_server.sessions.directory import SessionDirectory
 from mochi_server.sessions.finishing import finished
-from mochi_server.sessions.images import Image
+from mochi_server.sessions.folder import Stored
 from mochi_server.sessions.locks import PATIENCE_SECONDS, Holds
 from mochi_server.sessions.recent import RecentSessions
-from mochi_server.sessions.session import ChatSession, is_session_id
-from mochi_server.sessions.store import NewSession, SessionPage
-from mochi_server.sessions.types import Message, SessionQuery
+from mochi_server.sessions.session import is_session_id
+from mochi_server.sessions.store import SessionPage
+from mochi_server.sessions.types import SessionQuery
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -36,6 +35,16 @@ _ALSO_SERVED = (
 _log = logging.getLogger(__name__)
 
 
+def _in_a_thread(
+    method: Callable[Concatenate[SessionDirectory, _Arguments], _Result],
+) -> Callable[Concatenate["FileSessionStore", _Arguments], Coroutine[Any, Any, _Result]]:
+    @wraps(method)
+    async def run(self: "FileSessionStore", /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
+        return await self.run(method, self.directory, *args, **kwargs)
+
+    return run
+
+
 class FileSessionStore:
     """A ``SessionStore`` over a directory of ``<session_id>.json`` files.
 
@@ -43,7 +52,11 @@ class FileSessionStore:
     """
 
     def __init__(
-        self, sessions_dir: str | Path, recent: RecentSessions | None = None, *, wait_seconds: float = PATIENCE_SECONDS
+        self,
+        sessions_dir: str | Path,
+        recent: RecentSessions[Stored] | None = None,
+        *,
+        wait_seconds: float = PATIENCE_SECONDS,
     ) -> None:
         """``recent`` is where sessions are kept in memory, perhaps together with those of other stores.
 
@@ -51,7 +64,7 @@ class FileSessionStore:
         could not serve other sessions.
         """
         self._path = Path(sessions_dir)
-        self._directory = SessionDirectory(self._path, recent, patience=0)
+        self.directory = SessionDirectory(self._path, recent, patience=0)
         self._wait_seconds = wait_seconds
         self._holds = Holds()
         self.others: tuple[int, ...] = ()
@@ -69,65 +82,29 @@ class FileSessionStore:
         in the background.
         """
         try:
-            await self._run(self._directory.recover_imports)
-            self.others = await self._run(self._directory.join)
+            await self.run(self.directory.recover_imports)
+            self.others = await self.run(self.directory.join)
             for process_id in self.others:
                 _log.warning(_ALSO_SERVED, process_id, self._path.absolute())
         except StorageFailed as error:
             _log.warning("%s", error.message)
-        self._threads.submit(self._directory.sweep)
+        self._threads.submit(self.directory.sweep)
 
-    async def check(self) -> None:
-        """See whether the directory can be written. Raises ``StorageFailed``."""
-        await self._run(self._directory.check)
-
-    async def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
-        return await self._run(self._directory.create, session, images)
-
-    async def create_all(
-        self, sessions: Sequence[NewSession], *, check: Callable[[], None] = lambda: None
-    ) -> Sequence[ChatSession]:
-        return await self._run(self._directory.create_all, sessions, check)
-
-    async def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
-        return await self._run(self._directory.put, session, images)
-
-    async def load(self, session_id: str) -> ChatSession:
-        return await self._run(self._directory.load, session_id)
-
-    async def append(
-        self,
-        session_id: str,
-        messages: Sequence[Message],
-        *,
-        revision: str | None = None,
-        ends_turn: bool = False,
-        unfinished: Message | None = None,
-        images: Sequence[Image] = (),
-    ) -> ChatSession:
-        append = partial(self._directory.replace_tail, ends_turn=ends_turn, unfinished=unfinished, images=images)
-        return await self._run(append, session_id, None, messages, revision=revision)
-
-    async def load_image(self, sha256: str) -> bytes:
-        return await self._run(self._directory.load_image, sha256)
-
-    async def replace_tail(
-        self, session_id: str, from_index: int, messages: Sequence[Message], *, revision: str | None = None
-    ) -> ChatSession:
-        return await self._run(self._directory.replace_tail, session_id, from_index, messages, revision=revision)
-
-    async def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
-        return await self._run(self._directory.patch, session_id, fields, revision=revision)
-
-    async def checkpoint(self, session_id: str, partial_message: Message) -> None:
-        await self._run(self._directory.checkpoint, session_id, partial_message)
-
-    async def delete(self, session_id: str) -> None:
-        await self._run(self._directory.delete, session_id)
+    check = _in_a_thread(SessionDirectory.check)
+    create = _in_a_thread(SessionDirectory.create)
+    create_all = _in_a_thread(SessionDirectory.create_all)
+    put = _in_a_thread(SessionDirectory.put)
+    load = _in_a_thread(SessionDirectory.load)
+    load_image = _in_a_thread(SessionDirectory.load_image)
+    append = _in_a_thread(SessionDirectory.append)
+    replace_tail = _in_a_thread(SessionDirectory.replace_tail)
+    patch = _in_a_thread(SessionDirectory.patch)
+    checkpoint = _in_a_thread(SessionDirectory.checkpoint)
+    delete = _in_a_thread(SessionDirectory.delete)
 
     async def list(self, query: SessionQuery) -> SessionPage:
         async with self._searching if query.text else nullcontext():
-            return await self._run(self._directory.list, query)
+            return await self.run(self.directory.list, query)
 
     @asynccontextmanager
     async def hold(self, session_id: str, *, run_id: str | None = None, wait: bool = False) -> AsyncIterator[None]:
@@ -137,19 +114,23 @@ class FileSessionStore:
         async with self._holds.hold(session_id, run_id=run_id, wait=wait):
             try:
                 # For a session that is known and in order, this takes microseconds; a thread takes half a millisecond.
-                if not self._directory.begin_at_once(session_id, is_turn=run_id is not None):
-                    await self._run(self._directory.begin, session_id, is_turn=run_id is not None)
+                if not self.directory.begin_at_once(session_id, is_turn=run_id is not None):
+                    await self.run(self.directory.begin, session_id, is_turn=run_id is not None)
                 yield
             finally:
-                if run_id is not None and not self._directory.leave_turn(session_id):
+                if run_id is not None:
                     await self._end_turn(session_id)
 
     async def _end_turn(self, session_id: str) -> None:
         try:
-            await self._run(self._directory.end_turn, session_id)
-        except StorageBusy as error:
-            self._directory.forget_turn(session_id)
+            if self.directory.has_logged(session_id):
+                await self.run(self.directory.save_logged, session_id)
+        except SessionNotFound:
+            _log.debug("session %s was deleted during its turn", session_id)
+        except (StorageBusy, StorageFailed) as error:  # the log is durable, too
             _log.warning("session %s: the turn stays in its log for now: %s", session_id, error.message)
+        finally:
+            self.directory.turns.pop(session_id, None)
 
     async def aclose(self) -> None:
         """End the store's threads when they have finished their work."""
@@ -157,20 +138,23 @@ class FileSessionStore:
             self._sweeping.cancel()
             await asyncio.wait([self._sweeping])
         await anyio.to_thread.run_sync(self._threads.shutdown)
-        self._directory.leave()
+        self.directory.leave()
 
-    async def _run(
+    async def run(
         self, work: Callable[_Arguments, _Result], *args: _Arguments.args, **kwargs: _Arguments.kwargs
     ) -> _Result:
         """Do blocking work in a thread; on cancellation, finish it first."""
         result = await finished(self._tried(partial(work, *args, **kwargs)))
-        if self._directory.sweep_is_due and (self._sweeping is None or self._sweeping.done()):
+        if self.directory.sweep_is_due and (self._sweeping is None or self._sweeping.done()):
             self._sweeping = asyncio.create_task(self._sweep())
         return result
 
     async def _sweep(self) -> None:
-        with suppress(StorageBusy):
-            await self._tried(self._directory.sweep)
+        self.directory.sweep_is_due = False
+        try:
+            await self._tried(self.directory.blobs.sweep)
+        except StorageBusy:
+            self.directory.sweep_is_due = True
 
     async def _tried(self, work: Callable[[], _Result]) -> _Result:
         """Try work until no other thread or process has its locks. Raises ``StorageBusy`` at the deadline."""
@@ -192,7 +176,7 @@ class FileStores:
     connected = True
 
     def __init__(self, sessions_dir: str | Path, agent_chats_dir: str | Path, *, wait_seconds: float) -> None:
-        recent = RecentSessions()
+        recent = RecentSessions[Stored]()
         self.chats = FileSessionStore(sessions_dir, recent, wait_seconds=wait_seconds)
         self.agents = FileSessionStore(agent_chats_dir, recent, wait_seconds=wait_seconds)
 

@@ -27,6 +27,9 @@ EDIT_SECONDS = 2.0
 """Age from which an unreadable file is a damaged one: until then, an editor may not have finished writing it."""
 _STALE_SECONDS = 3600.0
 """Age from which a file that a killed process has left is swept away."""
+_BYTES_PER_STORED_BYTE = 8
+"""Messages as they are, as lines of a file and as they are sent; one rare character makes four bytes of each other."""
+_SESSION_BYTES = 16 * 1024
 
 
 @dataclass(frozen=True)
@@ -38,17 +41,13 @@ class Stored:
     log: disk.Signature | None
 
     @property
+    def memory(self) -> int:
+        return _SESSION_BYTES + _BYTES_PER_STORED_BYTE * (self.file.size + (self.log.size if self.log else 0))
+
+    @property
     def is_settled(self) -> bool:
         """Whether what was read is what the signatures are of, should somebody have been writing then."""
         return all(signature.is_settled for signature in (self.file, self.log) if signature)
-
-
-@dataclass(frozen=True)
-class Changes:
-    """Ids of sessions whose files are new or not as they were, or have a turn log beside them; and of those gone."""
-
-    changed: set[str]
-    gone: set[str]
 
 
 class _Unreadable(Exception):
@@ -71,7 +70,7 @@ class SessionFolder:
     """
 
     def __init__(self, path: Path, patience: float = PATIENCE_SECONDS) -> None:
-        self._path = path
+        self.path = path
         self._locks = WriteLocks(path / ".locks", patience)
         self.presence = Presence(path / ".locks")
         self.blobs = BlobFolder(path, self._locks)
@@ -80,12 +79,9 @@ class SessionFolder:
 
     def make(self) -> None:
         """The directory, private to its owner when it is new."""
-        if not self._path.exists():
-            self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            sync_directory(self._path.parent)
-
-    def check(self) -> None:
-        disk.check(self._path)
+        if not self.path.exists():
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            sync_directory(self.path.parent)
 
     @contextmanager
     def alone(self, session_id: str) -> Iterator[None]:
@@ -153,12 +149,15 @@ class SessionFolder:
         disk.remove_for_good(*files)
         return had_images
 
-    def scan(self, known: Mapping[str, tuple[int | None, ...]]) -> Changes:
-        """Compare the signatures of all session files with those that are known, and remove stale temporary files."""
+    def scan(self, known: Mapping[str, tuple[int | None, ...]]) -> tuple[set[str], set[str]]:
+        """Compare the signatures of all session files with those that are known, and remove stale temporary files.
+
+        Returns the ids of sessions whose files have changed or have a turn log beside them, and of those that are gone.
+        """
         unchanged: set[str] = set()
         changed: set[str] = set()
         logs: set[str] = set()
-        with suppress(FileNotFoundError), scanning(self._path) as entries:
+        with suppress(FileNotFoundError), scanning(self.path) as entries:
             # Directories are long: an unchanged file costs the stat and little else.
             for entry in entries:
                 name = entry.name
@@ -173,13 +172,13 @@ class SessionFolder:
                     elif is_session_id(session_id) and stat.S_ISREG(status.st_mode):
                         changed.add(session_id)
                 elif name[0] == "." and name.endswith(disk.TEMPORARY):
-                    _sweep(self._path / name)
+                    _sweep(self.path / name)
                 elif name[0] == "." and name.endswith(_LOG) and is_session_id(name[1 : -len(_LOG)]):
                     logs.add(name[1 : -len(_LOG)])
         there = unchanged | changed
         for session_id in logs - there:
             _sweep(self._log(session_id))
-        return Changes(changed | (logs & there), known.keys() - there)
+        return changed | (logs & there), known.keys() - there
 
     def _require(self, session_id: str) -> None:
         if not is_session_id(session_id) or disk.signature(self._file(session_id)) is None:
@@ -187,8 +186,8 @@ class SessionFolder:
 
     def _read(self, session_id: str) -> Stored:
         # The log first: should it go into the file in between, its lines find that they are there already.
-        log = disk.read(f"{self._path}{os.sep}.{session_id}{_LOG}")
-        file = disk.read(f"{self._path}{os.sep}{session_id}{_FILE}")
+        log = disk.read(f"{self.path}{os.sep}.{session_id}{_LOG}")
+        file = disk.read(f"{self.path}{os.sep}{session_id}{_FILE}")
         if file is None:
             raise SessionNotFound(session_id)
         try:
@@ -214,10 +213,10 @@ class SessionFolder:
             _log.warning("session file %s cannot be read: %s", session_id, reason)
 
     def _file(self, session_id: str) -> Path:
-        return self._path / f"{session_id}{_FILE}"
+        return self.path / f"{session_id}{_FILE}"
 
     def _log(self, session_id: str) -> Path:
-        return self._path / f".{session_id}{_LOG}"
+        return self.path / f".{session_id}{_LOG}"
 
 
 def _sweep(path: Path) -> None:

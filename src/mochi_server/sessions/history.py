@@ -92,17 +92,14 @@ class History(Sequence[Message]):
 
     def copies(self) -> list[Message]:
         """The messages for somebody who may change them."""
-        return [_copy(message) for message in self]
+        nested = (dict, list)
+        return [deepcopy(m) if any(type(value) in nested for value in m.values()) else m.copy() for m in self]
 
     def __len__(self) -> int:
         return self.tail_begins + len(self.tail)
 
     def __iter__(self) -> Iterator[Message]:
         return chain(*(block.messages for block in self.blocks), self.tail)
-
-    def __reversed__(self) -> Iterator[Message]:
-        parts = [*(block.messages for block in self.blocks), self.tail]
-        return chain.from_iterable(map(reversed, reversed(parts)))
 
     @overload
     def __getitem__(self, index: int) -> Message: ...
@@ -124,7 +121,7 @@ class History(Sequence[Message]):
         return messages[position - self.ends[number]]
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and len(self) == len(other) and all(map(_same, self, other))
+        return isinstance(other, Sequence) and list(self) == list(other)
 
     __hash__ = None  # type: ignore[assignment]  # as lists have none
 
@@ -138,13 +135,3 @@ class History(Sequence[Message]):
     @staticmethod
     def _closed_end(ends: Sequence[int]) -> int:
         return ends[-1] if ends else 0
-
-
-def _same(one: object, other: object) -> bool:
-    return one is other or one == other
-
-
-def _copy(message: Message) -> Message:
-    if any(type(value) in (dict, list) for value in message.values()):
-        return deepcopy(message)
-    return message.copy()

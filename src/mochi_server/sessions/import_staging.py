@@ -9,12 +9,13 @@ import shutil
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from mochi_server.posix import sync_directory
 from mochi_server.sessions import disk
 from mochi_server.sessions.blobs import STAGED, BlobFolder
-from mochi_server.sessions.encoding import settle
+from mochi_server.sessions.changes import settled
 from mochi_server.sessions.locks import WriteLocks
 from mochi_server.sessions.session import ChatSession, new_id
 from mochi_server.sessions.store import NewSession
@@ -24,22 +25,22 @@ _SYNCS_AT_ONCE = 16
 """The system writes files together that are synced together, in a tenth of the time."""
 
 
+@dataclass
 class ImportStaging:
     """Imports of one directory, one at a time among processes. Blocks; for threads."""
 
-    def __init__(self, sessions: Path, locks: WriteLocks, blobs: BlobFolder) -> None:
-        self._sessions = sessions
-        self._locks = locks
-        self._blobs = blobs
+    sessions: Path
+    locks: WriteLocks
+    blobs: BlobFolder
 
     def store(self, sessions: Sequence[NewSession], check: Callable[[], None]) -> list[ChatSession]:
         """Store new sessions under ids that are free; on any error none is stored.
 
         ``check`` is called before each session is written, and may raise. Raises OSError and StorageBusy as well.
         """
-        with self._locks.imports():
+        with self.locks.imports():
             self._recover()
-            staging = self._sessions / f"{STAGED}{new_id()}"
+            staging = self.sessions / f"{STAGED}{new_id()}"
             unfinished = staging.with_suffix(disk.TEMPORARY)
             try:
                 stored = self._stage(unfinished, sessions, check)
@@ -52,12 +53,12 @@ class ImportStaging:
 
     def recover(self) -> None:
         """Complete the committed imports of dead processes and remove the others. Raises OSError, StorageBusy."""
-        if any(self._sessions.glob(f"{STAGED}*")):
-            with self._locks.imports():
+        if any(self.sessions.glob(f"{STAGED}*")):
+            with self.locks.imports():
                 self._recover()
 
     def _recover(self) -> None:
-        for path in sorted(self._sessions.glob(f"{STAGED}*")):
+        for path in sorted(self.sessions.glob(f"{STAGED}*")):
             if path.suffix == disk.TEMPORARY:
                 shutil.rmtree(path)
             else:
@@ -68,10 +69,10 @@ class ImportStaging:
         stored = []
         for session, images in sessions:
             check()
-            fresh = ChatSession.from_dict(settle(session.to_dict()))
+            fresh = settled(session)
             while not self._is_free(folder, fresh.session_id):
                 fresh.metadata.session_id = new_id()
-            with self._blobs.keeping(fresh.messages, images):
+            with self.blobs.keeping(fresh.messages, images):
                 disk.write_new(folder / f"{fresh.session_id}.json", Record.of(fresh).file(), durably=False)
             stored.append(fresh)
         with ThreadPoolExecutor(_SYNCS_AT_ONCE) as threads:
@@ -82,7 +83,7 @@ class ImportStaging:
 
     def _is_free(self, folder: Path, session_id: str) -> bool:
         names = f"{session_id}.json", f".{session_id}.turn.jsonl"
-        return not any(os.path.lexists(place / name) for place in (self._sessions, folder) for name in names)
+        return not any(os.path.lexists(place / name) for place in (self.sessions, folder) for name in names)
 
     def _publish_or_undo(self, staging: Path) -> None:
         names = [path.name for path in staging.iterdir()]
@@ -92,13 +93,13 @@ class ImportStaging:
             # Back, then uncommit: if this fails as well, the next start publishes all.
             for name in names:
                 with suppress(FileNotFoundError):
-                    (self._sessions / name).rename(staging / name)
+                    (self.sessions / name).rename(staging / name)
             shutil.rmtree(staging.rename(staging.with_suffix(disk.TEMPORARY)))
             raise
 
     def _publish(self, staging: Path) -> None:
-        sync_directory(self._sessions)
+        sync_directory(self.sessions)
         for path in staging.iterdir():
-            path.rename(self._sessions / path.name)
-        sync_directory(self._sessions)
+            path.rename(self.sessions / path.name)
+        sync_directory(self.sessions)
         staging.rmdir()

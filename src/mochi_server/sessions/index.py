@@ -2,8 +2,8 @@
 
 The session files are authoritative. One rule says when a file is read again: its signature (inode, mtime, size) is
 not that of its row, or a turn log lies beside it. A list compares all signatures, unless it follows another list within
-``TRUSTED_SECONDS`` and the directory has not changed since. Creating, replacing and deleting files change a directory;
-editing a file in place does not, so an edit in place is listed after at most that time.
+``TRUSTED_SECONDS`` and nobody but this process has changed the directory since. Creating, replacing and deleting files
+change a directory; editing a file in place does not, so an edit in place is listed after at most that time.
 
 The index may be missing, damaged, locked or shared with other processes, and can be deleted at any time. When the file
 cannot be used, a database in memory takes its place. Texts are added to the index by searches, not by lists.
@@ -25,7 +25,6 @@ from typing import Any
 from mochi_server.errors import StorageBusy
 from mochi_server.sessions.disk import Signature, signature
 from mochi_server.sessions.encoding import encode
-from mochi_server.sessions.folder import Changes
 from mochi_server.sessions.search import words
 from mochi_server.sessions.session import timestamp
 from mochi_server.sessions.store import SessionPage
@@ -56,22 +55,6 @@ CREATE TRIGGER IF NOT EXISTS session_changed AFTER UPDATE ON sessions BEGIN
     DELETE FROM searched WHERE session_id = old.session_id; END;
 CREATE TRIGGER IF NOT EXISTS session_deleted AFTER DELETE ON sessions BEGIN
     DELETE FROM searched WHERE session_id = old.session_id; END;
-"""
-_TRIGRAMS_OF_A_WORD = 20
-
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS sessions
-    (session_id TEXT PRIMARY KEY, inode INTEGER, modified_ns INTEGER, size INTEGER, updated REAL, entry BLOB);
-CREATE INDEX IF NOT EXISTS signatures ON sessions (session_id, inode, modified_ns, size);
-CREATE INDEX IF NOT EXISTS newest ON sessions (updated DESC, session_id);
-CREATE TABLE IF NOT EXISTS texts (id INTEGER PRIMARY KEY, session_id TEXT, position INTEGER, text TEXT);
-CREATE INDEX IF NOT EXISTS pieces ON texts (session_id, position);
-CREATE TABLE IF NOT EXISTS searched (session_id TEXT PRIMARY KEY) WITHOUT ROWID;
-CREATE TRIGGER IF NOT EXISTS session_changed AFTER UPDATE ON sessions BEGIN
-    DELETE FROM searched WHERE session_id = old.session_id; END;
-CREATE TRIGGER IF NOT EXISTS session_deleted AFTER DELETE ON sessions BEGIN
-    DELETE FROM searched WHERE session_id = old.session_id;
-    DELETE FROM texts WHERE session_id = old.session_id; END;
 """
 _TRIGRAMS = """
 CREATE VIRTUAL TABLE IF NOT EXISTS trigrams USING fts5
@@ -112,7 +95,7 @@ class SessionIndex:
     def __init__(
         self,
         directory: Path,
-        scan: Callable[[Mapping[str, tuple[int | None, ...]]], Changes],
+        scan: Callable[[Mapping[str, tuple[int | None, ...]]], tuple[set[str], set[str]]],
         summarise: Callable[[str], tuple[dict[str, Any], Signature | None] | None],
         read_texts: Callable[[str], Sequence[str] | None],
     ) -> None:
@@ -130,10 +113,26 @@ class SessionIndex:
         self._compared: _Comparison | None = None
         self._unsettled: set[str] = set()
         """Sessions with a turn log, which are read for each list."""
+        self._changed: set[str] = set()
+        """Sessions that this process has changed since the last list. Threads add and remove, and never iterate."""
         self._has_all_texts = False
         """Whether the last search found or added the texts of every session."""
         self._last: tuple[SessionQuery, SessionPage] | None = None
         self._lock = threading.Lock()
+
+    @contextmanager
+    def changing(self, session_id: str) -> Iterator[None]:
+        """Note a change that this process makes: the next list reads this session, and need not compare all files."""
+        before = self._directory_signature()
+        try:
+            yield
+        finally:
+            if (seen := self._compared) is not None:
+                self._changed.add(session_id)
+                if seen.directory == before:
+                    self._compared = replace(seen, directory=self._directory_signature())
+                if time.monotonic() >= seen.until:
+                    self._compared = None
 
     def list(self, query: SessionQuery) -> SessionPage:
         """Return the entries of existing or matching sessions, newest first. Raises OSError."""
@@ -145,7 +144,8 @@ class SessionIndex:
     def _try(self, query: SessionQuery, wanted: Sequence[str]) -> SessionPage | None:
         """Return the page, or None if a search has to add more texts first."""
         with self._lock:
-            if self._last and self._last[0] == query and not self._unsettled and self._is_unchanged():
+            is_read = not self._unsettled and not self._changed
+            if self._last and self._last[0] == query and is_read and self._is_unchanged():
                 return self._last[1]
             for _ in range(2):
                 try:
@@ -192,16 +192,16 @@ class SessionIndex:
 
     def _refresh(self, database: sqlite3.Connection) -> None:
         """Bring the rows up to date with the files."""
+        own = {self._changed.pop() for _ in range(len(self._changed))}
         if self._is_unchanged():
-            if not self._update(database, self._unsettled, set()):
+            if not self._update(database, self._unsettled | own, set()):
                 self._compared = None
             return
         self._compared, self._has_all_texts = None, False
         directory, began = self._directory_signature(), time.monotonic()
         is_settled = directory is None or directory.is_settled
         rows = database.execute("SELECT session_id, inode, modified_ns, size FROM sessions")
-        changes = self._scan({row[0]: row[1:] for row in rows})
-        is_complete = self._update(database, changes.changed, changes.gone)
+        is_complete = self._update(database, *self._scan({row[0]: row[1:] for row in rows}))
         if is_settled and is_complete:
             self._compared = _Comparison(directory, None, began + TRUSTED_SECONDS)
 
@@ -291,7 +291,7 @@ def _page(database: sqlite3.Connection, query: SessionQuery, ids: set[str] | Non
     # Parsing all entries would cost more than everything else. Damage that SQLite does not notice cuts an entry off.
     if not all(isinstance(entry, bytes) and entry.startswith(b"{") and entry.endswith(b"}") for entry in entries):
         raise sqlite3.DatabaseError("an entry is not JSON")
-    return SessionPage.of_encoded(entries, total)
+    return SessionPage.of(entries, total)
 
 
 def _has_trigrams(database: sqlite3.Connection) -> bool:

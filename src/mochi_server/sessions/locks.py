@@ -3,8 +3,8 @@
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -81,12 +81,16 @@ class Holds:
     def __len__(self) -> int:
         return len(self._holds)
 
-    def hold(self, session_id: str, *, run_id: str | None = None, wait: bool = False) -> "_Holding":
-        """Be the one holder inside. Raises SessionBusy during a turn, unless ``wait`` is set."""
-        return _Holding(self, session_id, run_id, wait)
+    @asynccontextmanager
+    async def hold(self, session_id: str, *, run_id: str | None = None, wait: bool = False) -> AsyncIterator[None]:
+        """Be the one holder inside, after those that were first. Raises SessionBusy during a turn, unless ``wait``."""
+        await self._acquire(session_id, run_id, wait)
+        try:
+            yield
+        finally:
+            self._release(session_id)
 
-    async def acquire(self, session_id: str, run_id: str | None, wait: bool) -> None:
-        """Become the holder, after those that were first."""
+    async def _acquire(self, session_id: str, run_id: str | None, wait: bool) -> None:
         hold = self._holds.get(session_id)
         if hold is None:
             self._holds[session_id] = _Hold(run_id)
@@ -101,10 +105,10 @@ class Holds:
             if waiter in hold.waiting:
                 hold.waiting.remove(waiter)
             elif waiter.turn.done() and not waiter.turn.cancelled() and waiter.turn.exception() is None:
-                self.release(session_id)
+                self._release(session_id)
             raise
 
-    def release(self, session_id: str) -> None:
+    def _release(self, session_id: str) -> None:
         """Make the next waiter the holder; if that is a turn, refuse those that do not want to wait for one."""
         hold = self._holds[session_id]
         waiting = [waiter for waiter in hold.waiting if not waiter.turn.done()]
@@ -119,19 +123,3 @@ class Holds:
                 if not waiter.wait:
                     waiter.turn.set_exception(SessionBusy(session_id, chosen.run_id))
             hold.waiting = [waiter for waiter in hold.waiting if waiter.wait]
-
-
-@dataclass(frozen=True, slots=True)
-class _Holding:
-    """The context. A generator would take five times the memory for as long as a turn runs."""
-
-    holds: Holds
-    session_id: str
-    run_id: str | None
-    wait: bool
-
-    async def __aenter__(self) -> None:
-        await self.holds.acquire(self.session_id, self.run_id, self.wait)
-
-    async def __aexit__(self, *_: object) -> None:
-        self.holds.release(self.session_id)

@@ -1,11 +1,11 @@
 """Sessions for programs without an event loop: the synchronous face of the same directory of files."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from mochi_server.sessions.directory import SessionDirectory
-from mochi_server.sessions.edits import edited, with_system_prompt, without_system_prompt
+from mochi_server.sessions.edits import Tail, edited, with_system_prompt, without_system_prompt
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import Message, SessionCreationOptions, SessionQuery
 
@@ -42,27 +42,24 @@ class SessionManager:
 
     def append_messages(self, session_id: str, messages: Sequence[Message]) -> ChatSession:
         """Add messages at the end."""
-        return self._directory.replace_tail(session_id, None, messages)
+        return self._directory.append(session_id, messages)
 
     def edit_message(self, session_id: str, index: int, content: str) -> ChatSession:
         """New words for a user message; what followed it goes. Raises InvalidMessageIndex, SessionConflict."""
-        session = self._directory.load(session_id)
-        return self._replace(session, edited(session, index, content))
+        return self._replace(session_id, lambda session: edited(session, index, content))
 
     def set_system_prompt(self, session_id: str, content: str, source_file: str | None = None) -> ChatSession:
         """Put a system message first, in place of the one that was there. Raises SessionConflict."""
-        session = self._directory.load(session_id)
-        return self._replace(session, with_system_prompt(session, content, source_file))
+        return self._replace(session_id, lambda session: with_system_prompt(session, content, source_file))
 
     def remove_system_prompt(self, session_id: str) -> ChatSession:
         """Take the system message out, if there is one. Raises SessionConflict."""
-        session = self._directory.load(session_id)
-        return self._replace(session, without_system_prompt(session))
+        return self._replace(session_id, without_system_prompt)
 
     def delete_session(self, session_id: str) -> None:
         """Remove the session."""
         self._directory.delete(session_id)
 
-    def _replace(self, session: ChatSession, tail: tuple[int, list[Message]]) -> ChatSession:
-        from_index, messages = tail
-        return self._directory.replace_tail(session.session_id, from_index, messages, revision=session.revision)
+    def _replace(self, session_id: str, edit: Callable[[ChatSession], Tail]) -> ChatSession:
+        session = self._directory.load(session_id)
+        return self._directory.replace_tail(session_id, *edit(session), revision=session.revision)

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from mochi_server.errors import BlobNotFound, SessionConflict, SessionNotFound
-from mochi_server.sessions.changes import FieldChanges, settled_fields, settled_message
-from mochi_server.sessions.encoding import settle
+from mochi_server.sessions.changes import FieldChanges, settled, settled_fields, settled_message
+from mochi_server.sessions.encoding import encode
 from mochi_server.sessions.images import Image, images_in
 from mochi_server.sessions.locks import Holds
 from mochi_server.sessions.search import matches, pieces, words
@@ -29,7 +29,7 @@ class MemorySessionStore:
         self._sweep()
 
     async def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
-        fresh = ChatSession.from_dict(settle(session.to_dict()))
+        fresh = settled(session)
         while fresh.session_id in self._records:
             fresh.metadata.session_id = new_id()
         return self._keep(Record.of(fresh), images)
@@ -41,7 +41,7 @@ class MemorySessionStore:
         return [await self.create(session, images=images) for session, images in sessions]
 
     async def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
-        return self._keep(Record.of(ChatSession.from_dict(settle(session.to_dict()))), images)
+        return self._keep(Record.of(settled(session)), images)
 
     async def load(self, session_id: str) -> ChatSession:
         return self._find(session_id).session()
@@ -51,13 +51,17 @@ class MemorySessionStore:
         session_id: str,
         messages: Sequence[Message],
         *,
+        from_index: int | None = None,
         revision: str | None = None,
         ends_turn: bool = False,
         unfinished: Message | None = None,
         images: Sequence[Image] = (),
     ) -> ChatSession:
         del ends_turn, unfinished  # there is no crash recovery
-        return self._replace(self._find(session_id, revision), None, messages, images)
+        record = self._find(session_id, revision)
+        start = record.position(len(record.messages) if from_index is None else from_index)
+        new = [settled_message(message, start + offset) for offset, message in enumerate(messages)]
+        return self._keep(record.with_tail(start, new, now()), images)
 
     async def load_image(self, sha256: str) -> bytes:
         if sha256 not in self._images:
@@ -67,7 +71,7 @@ class MemorySessionStore:
     async def replace_tail(
         self, session_id: str, from_index: int, messages: Sequence[Message], *, revision: str | None = None
     ) -> ChatSession:
-        return self._replace(self._find(session_id, revision), from_index, messages)
+        return await self.append(session_id, messages, from_index=from_index, revision=revision)
 
     async def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
         record = self._find(session_id, revision)
@@ -86,7 +90,7 @@ class MemorySessionStore:
         found = [one for one in self._records.values() if not wanted or matches(pieces(one.session()), wanted)]
         newest = sorted(found, key=lambda one: timestamp(one.metadata.updated_at), reverse=True)
         end = None if query.limit is None else query.offset + query.limit
-        return SessionPage.of([one.summary() for one in newest[query.offset : end]], len(newest))
+        return SessionPage.of([encode(one.summary()) for one in newest[query.offset : end]], len(newest))
 
     @asynccontextmanager
     async def hold(self, session_id: str, *, run_id: str | None = None, wait: bool = False) -> AsyncIterator[None]:
@@ -102,13 +106,6 @@ class MemorySessionStore:
         if revision not in (None, record.revision):
             raise SessionConflict(session_id)
         return record
-
-    def _replace(
-        self, record: Record, from_index: int | None, messages: Sequence[Message], images: Sequence[Image] = ()
-    ) -> ChatSession:
-        start = record.position(len(record.messages) if from_index is None else from_index)
-        new = [settled_message(message, start + offset) for offset, message in enumerate(messages)]
-        return self._keep(record.with_tail(start, new, now()), images)
 
     def _keep(self, record: Record, images: Sequence[Image] = ()) -> ChatSession:
         self._images.update({image.sha256: image.data for image in images})

@@ -11,12 +11,7 @@ from uuid import uuid4
 from mochi_server.constants import FORMAT_VERSION, PREVIEW_CHARS
 from mochi_server.sessions.history import History
 from mochi_server.sessions.images import Image
-from mochi_server.sessions.types import (
-    Message,
-    SessionCreationOptions,
-    SessionSettings,
-    optional,
-)
+from mochi_server.sessions.types import Message, SessionCreationOptions, SessionSettings, optional
 
 _TITLE_CHARS = 80
 _TITLE_READ_CHARS = 2000
@@ -77,12 +72,14 @@ class SessionMetadata(SessionSettings):
             if not isinstance(stored.get(name), str) or not stored[name]:
                 raise ValueError(f"metadata has no {name}")
         created_at = str(stored.get("created_at") or now())
+        version = str(stored.get("format_version") or "")
+        is_newer = version.replace(".", "").isdigit() and version not in _OLDER_FORMATS
         return cls(
             session_id=stored["session_id"],
             model=stored["model"],
             created_at=created_at,
             updated_at=str(stored.get("updated_at") or created_at),
-            format_version=_migrated(str(stored.get("format_version") or "")),
+            format_version=version if is_newer else FORMAT_VERSION,
             **{name: read(stored.get(name)) for name, read in _READERS.items()},
             extra={name: value for name, value in stored.items() if name not in _KNOWN},
         )
@@ -103,12 +100,6 @@ _READERS = {f.name: f.metadata["read"] for f in _FIELDS if "read" in f.metadata}
 _WRITTEN = [*(f.name for f in _FIELDS if f.name not in _SETTINGS), *_SETTINGS]
 LISTED = tuple(name for name in _WRITTEN if name != "compaction")
 """The fields of the metadata that lists and clients get."""
-
-
-def _migrated(version: str) -> str:
-    """The version in which metadata of a version is written back. Newer files keep theirs, and their unknown keys."""
-    is_newer = version.replace(".", "").isdigit() and version not in _OLDER_FORMATS
-    return version if is_newer else FORMAT_VERSION
 
 
 _TEXTS = ("role", "source_file", "model", "thinking", "tool_name", "tool_call_id", "key_digest")
@@ -201,7 +192,7 @@ class ChatSession:
     @property
     def revision(self) -> str:
         """Names the state of the history; equal revisions mean that nothing was said or edited since."""
-        return revision_of(self._messages)
+        return revision_at(len(self._messages), self._messages[-1] if self._messages else None)
 
     @property
     def system_prompt(self) -> Message | None:
@@ -217,11 +208,6 @@ class ChatSession:
         entry["message_count"] = len(self._messages)
         entry["preview"] = preview(self._messages)
         return entry | {OWNER: flat[OWNER]} if OWNER in flat else entry
-
-
-def revision_of(messages: Sequence[Message]) -> str:
-    """The revision of a history; see ``ChatSession.revision``."""
-    return revision_at(len(messages), messages[-1] if messages else None)
 
 
 def revision_at(count: int, last: Message | None) -> str:

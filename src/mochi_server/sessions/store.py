@@ -1,13 +1,13 @@
 """What keeping sessions means, whoever keeps them. One contract test suite runs over every implementation."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
 from mochi_server.sessions.changes import FieldChanges
-from mochi_server.sessions.encoding import decode, encode
+from mochi_server.sessions.encoding import decode
 from mochi_server.sessions.images import Image
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import Message, SessionQuery
@@ -27,13 +27,8 @@ class SessionPage:
     total: int
 
     @classmethod
-    def of(cls, entries: Iterable[Mapping[str, Any]], total: int) -> "SessionPage":
-        """A page of these entries."""
-        return cls.of_encoded(map(encode, entries), total)
-
-    @classmethod
-    def of_encoded(cls, entries: Iterable[bytes], total: int) -> "SessionPage":
-        """A page of these entries, which are JSON already. They are joined in one go: each copy of many is paid for."""
+    def of(cls, entries: Iterable[bytes], total: int) -> "SessionPage":
+        """A page of these entries in JSON. They are joined in one go: each copy of many is paid for."""
         parts = [part for entry in entries for part in (b",", entry)] or [b""]
         parts[0] = b'{"sessions":['
         return cls(b"".join([*parts, b"]}"]), total)
@@ -56,7 +51,6 @@ class SessionStore(Protocol):
 
     async def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
         """Store a new session, with images it names; its id is replaced by a fresh one should it be taken."""
-        ...
 
     async def create_all(
         self, sessions: Sequence[NewSession], *, check: Callable[[], None] = lambda: None
@@ -65,15 +59,12 @@ class SessionStore(Protocol):
 
         ``check`` is called between them, perhaps in a thread, and ends the import by raising.
         """
-        ...
 
     async def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
         """Store a session as it is, id and times included, in place of one that is there; with images it names."""
-        ...
 
     async def load(self, session_id: str) -> ChatSession:
         """The session as it is now, what a running or crashed turn has brought so far included."""
-        ...
 
     async def append(
         self,
@@ -93,39 +84,32 @@ class SessionStore(Protocol):
         and stays as long as a message of any session names it. The change that takes the last such message, be it
         of whatever method, takes the image.
         """
-        ...
 
     async def load_image(self, sha256: str) -> bytes:
         """The bytes of an image that a message names. Raises ``BlobNotFound``."""
-        ...
 
     async def replace_tail(
         self, session_id: str, from_index: int, messages: Sequence[Message], *, revision: str | None = None
     ) -> ChatSession:
         """Replace everything from a position on (0: the whole history)."""
-        ...
 
     async def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
         """Set metadata fields by name; the others stay as they are stored.
 
         A function gets the stored metadata, and no other change comes between.
         """
-        ...
 
     async def checkpoint(self, session_id: str, partial: Message) -> None:
         """Note how far a turn has come; it survives a crash, as the messages of ``unfinished.cut_off``.
 
         It stands until the next change of the history.
         """
-        ...
 
     async def delete(self, session_id: str) -> None:
         """Remove the session."""
-        ...
 
     async def list(self, query: SessionQuery) -> SessionPage:
         """Sessions by their last change, newest first; those that are found, where the query has a text."""
-        ...
 
     def hold(
         self, session_id: str, *, run_id: str | None = None, wait: bool = False
@@ -136,7 +120,6 @@ class SessionStore(Protocol):
         Without a ``run_id`` the hold is a short one (an edit), which others wait for. What a turn changes is
         durable when its hold ends. Only ``patch`` may be used without holding.
         """
-        ...
 
 
 class Stores(Protocol):
@@ -145,35 +128,27 @@ class Stores(Protocol):
     @property
     def chats(self) -> SessionStore:
         """The sessions of users."""
-        ...
 
     @property
     def agents(self) -> SessionStore:
         """The sessions of agents."""
-        ...
 
     @property
     def connected(self) -> bool:
         """Whether what keeps the sessions can be reached, as far as is known."""
-        ...
 
     @property
     def problems(self) -> Sequence[str]:
         """What a person should know, found when they were opened."""
-        ...
 
     async def open(self) -> None:
         """Be known to others that use the same stores. Raises ``MochiError`` where nothing can be stored."""
-        ...
 
     async def check(self) -> None:
         """See whether sessions can be stored. Raises ``StorageFailed``."""
-        ...
 
     def when_lost(self, tell: Callable[[Collection[str]], None]) -> None:
         """Call ``tell`` with the ids of held sessions that another server has taken over."""
-        ...
 
     async def aclose(self) -> None:
         """Finish what was begun, and close."""
-        ...

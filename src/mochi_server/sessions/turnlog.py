@@ -12,7 +12,7 @@ from typing import Any
 
 from mochi_server.sessions.encoding import BETWEEN_MESSAGES, decode, encode, encode_file, settle
 from mochi_server.sessions.history import Block, History
-from mochi_server.sessions.session import ChatSession, SessionMetadata, revision_of, timestamp
+from mochi_server.sessions.session import ChatSession, SessionMetadata, revision_at, timestamp
 from mochi_server.sessions.types import Message
 from mochi_server.sessions.unfinished import cut_off, with_results
 
@@ -50,7 +50,7 @@ class Record:
 
     @property
     def revision(self) -> str:
-        return revision_of(self.messages)
+        return revision_at(len(self.messages), self.messages[-1] if self.messages else None)
 
     def file(self) -> bytes:
         return encode_file(replace(self.metadata, message_count=len(self.messages)), self.lines, self.extra)

@@ -121,12 +121,8 @@ class JoinedToolbox:
 
     async def run(self, call: Call, publish: Publish) -> ToolOutcome:
         """Run a call. The last toolbox refuses a name that none of them offers."""
-        toolbox = next((t for t in self._toolboxes if _offers(t, call.name)), self._toolboxes[-1])
-        return await toolbox.run(call, publish)
-
-
-def _offers(toolbox: Toolbox, name: str) -> bool:
-    return any(schema["function"]["name"] == name for schema in toolbox.schemas())
+        offering = (t for t in self._toolboxes if any(s["function"]["name"] == call.name for s in t.schemas()))
+        return await next(offering, self._toolboxes[-1]).run(call, publish)
 
 
 class ClientToolbox:
