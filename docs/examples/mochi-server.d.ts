@@ -1,87 +1,7 @@
 // The types of mochi-server's API, made of its OpenAPI document. `data` of events is typed as what its JSON holds.
 
 export interface paths {
-    "/api/v1/health": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Get health
-         * @description Whether the server serves, and whether Ollama answers it.
-         */
-        get: operations["get_health"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/health/live": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Get live
-         * @description Whether the process serves; who gets no answer may start it anew. Needs no key.
-         */
-        get: operations["get_live"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/health/ready": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Get ready
-         * @description Whether new turns are taken and can be stored; 503 says why they are not. Needs no key, and no Ollama.
-         */
-        get: operations["get_ready"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/metrics": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Get metrics
-         * @description What the server counts of itself, in Prometheus' text format; also at `/metrics` alone.
-         */
-        get: operations["get_metrics"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/models/test": {
+    "/api/v1/chat/{session_id}": {
         parameters: {
             query?: never;
             header?: never;
@@ -91,17 +11,17 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Compare models
-         * @description Put one prompt to up to three models, one after the other; nothing is stored.
+         * Chat
+         * @description Send a message and get the whole answer.
          */
-        post: operations["compare_models"];
+        post: operations["chat"];
         delete?: never;
         options?: never;
         head?: never;
         patch?: never;
         trace?: never;
     };
-    "/api/v1/models": {
+    "/api/v1/chat/{session_id}/stream": {
         parameters: {
             query?: never;
             header?: never;
@@ -109,10 +29,54 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List models
-         * @description List the models that can chat.
+         * Attach
+         * @description Listen to the running turn, or to one that ended lately, from the beginning or from an event on.
          */
-        get: operations["list_models"];
+        get: operations["attach"];
+        put?: never;
+        /**
+         * Stream chat
+         * @description Send a message and get the answer as server-sent events.
+         */
+        post: operations["stream_chat"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/chat/{session_id}/stop": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Stop chat
+         * @description Stop the running turn and keep what was said; nothing happens when none is running.
+         */
+        post: operations["stop_chat"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/chat/{session_id}/run": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get run
+         * @description Get the running or latest turn.
+         */
+        get: operations["get_run"];
         put?: never;
         post?: never;
         delete?: never;
@@ -121,7 +85,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/v1/models/{model_name}": {
+    "/api/v1/chat/{session_id}/confirmations": {
         parameters: {
             query?: never;
             header?: never;
@@ -129,12 +93,32 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Get model
-         * @description Get one model; names may hold slashes and colons, the tag is optional.
+         * List confirmations
+         * @description List the tool calls of a session that wait for approval.
          */
-        get: operations["get_model"];
+        get: operations["list_confirmations"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/chat/{session_id}/confirm-tool": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Confirm tool
+         * @description Approve or deny a pending tool call.
+         */
+        post: operations["confirm_tool"];
         delete?: never;
         options?: never;
         head?: never;
@@ -397,7 +381,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/v1/chat/{session_id}": {
+    "/api/v1/models/test": {
         parameters: {
             query?: never;
             header?: never;
@@ -407,17 +391,17 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Chat
-         * @description Send a message and get the whole answer.
+         * Compare models
+         * @description Put one prompt to up to three models, one after the other; nothing is stored.
          */
-        post: operations["chat"];
+        post: operations["compare_models"];
         delete?: never;
         options?: never;
         head?: never;
         patch?: never;
         trace?: never;
     };
-    "/api/v1/chat/{session_id}/stream": {
+    "/api/v1/models": {
         parameters: {
             query?: never;
             header?: never;
@@ -425,54 +409,10 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Attach
-         * @description Listen to the running turn, or to one that ended lately, from the beginning or from an event on.
+         * List models
+         * @description List the models that can chat.
          */
-        get: operations["attach"];
-        put?: never;
-        /**
-         * Stream chat
-         * @description Send a message and get the answer as server-sent events.
-         */
-        post: operations["stream_chat"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/chat/{session_id}/stop": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Stop chat
-         * @description Stop the running turn and keep what was said; nothing happens when none is running.
-         */
-        post: operations["stop_chat"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/chat/{session_id}/run": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Get run
-         * @description Get the running or latest turn.
-         */
-        get: operations["get_run"];
+        get: operations["list_models"];
         put?: never;
         post?: never;
         delete?: never;
@@ -481,7 +421,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/v1/chat/{session_id}/confirmations": {
+    "/api/v1/models/{model_name}": {
         parameters: {
             query?: never;
             header?: never;
@@ -489,32 +429,12 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List confirmations
-         * @description List the tool calls of a session that wait for approval.
+         * Get model
+         * @description Get one model; names may hold slashes and colons, the tag is optional.
          */
-        get: operations["list_confirmations"];
+        get: operations["get_model"];
         put?: never;
         post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/chat/{session_id}/confirm-tool": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Confirm tool
-         * @description Approve or deny a pending tool call.
-         */
-        post: operations["confirm_tool"];
         delete?: never;
         options?: never;
         head?: never;
@@ -748,6 +668,86 @@ export interface paths {
          * @description Delete a prompt file.
          */
         delete: operations["delete_prompt"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/health": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get health
+         * @description Whether the server serves, and whether Ollama answers it.
+         */
+        get: operations["get_health"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/health/live": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get live
+         * @description Whether the process serves; who gets no answer may start it anew. Needs no key.
+         */
+        get: operations["get_live"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/health/ready": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get ready
+         * @description Whether new turns are taken and can be stored; 503 says why they are not. Needs no key, and no Ollama.
+         */
+        get: operations["get_ready"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/metrics": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get metrics
+         * @description What the server counts of itself, in Prometheus' text format; also at `/metrics` alone.
+         */
+        get: operations["get_metrics"];
+        put?: never;
+        post?: never;
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -3520,14 +3520,23 @@ export interface components {
 }
 export type $defs = Record<string, never>;
 export interface operations {
-    get_health: {
+    chat: {
         parameters: {
             query?: never;
-            header?: never;
-            path?: never;
+            header?: {
+                /** @description Makes a repeated request listen to the turn that the first one began, also after it has ended. */
+                "Idempotency-Key"?: string | null;
+            };
+            path: {
+                session_id: string;
+            };
             cookie?: never;
         };
-        requestBody?: never;
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["ChatRequest"] | null;
+            };
+        };
         responses: {
             /** @description Successful Response */
             200: {
@@ -3535,11 +3544,11 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Health"];
+                    "application/json": components["schemas"]["ChatResponse"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
-            default: {
+            /** @description `EMPTY_HISTORY` */
+            400: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -3547,28 +3556,8 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-        };
-    };
-    get_live: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Alive"];
-                };
-            };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
-            default: {
+            /** @description `SESSION_NOT_FOUND`, `MODEL_NOT_FOUND` */
+            404: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -3576,27 +3565,43 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-        };
-    };
-    get_ready: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
+            /** @description `SESSION_BUSY` */
+            409: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Ready"];
+                    "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description `SHUTTING_DOWN`, `NOT_READY` */
+            /** @description `IDEMPOTENCY_KEY_REUSED`, `VALIDATION_ERROR` */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `STORAGE_FAILED` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `OLLAMA_UNREACHABLE`, `OLLAMA_ERROR` */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `SHUTTING_DOWN`, `STORAGE_BUSY` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -3605,6 +3610,15 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
+            /** @description `SERVER_LOST` */
+            504: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
             /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
             default: {
                 headers: {
@@ -3616,66 +3630,50 @@ export interface operations {
             };
         };
     };
-    get_metrics: {
+    attach: {
         parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
+            query?: {
+                /** @description The id of the last event heard, or its number; `Last-Event-ID` goes before it. */
+                after?: string | null;
+            };
+            header?: {
+                /** @description The id of the last event heard, as `EventSource` sends it. */
+                "Last-Event-ID"?: string | null;
+            };
+            path: {
+                session_id: string;
+            };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description Metrics. */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "text/plain": string;
-                };
-            };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorEnvelope"];
-                };
-            };
-        };
-    };
-    compare_models: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["CompareRequest"];
-            };
-        };
-        responses: {
-            /** @description Events, `complete` the last. */
+            /** @description Events, `done` the last. */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
                     /**
-                     * @example event: chunk
-                     *     data: {"modelId":"qwen3:14b","delta":"Paris"}
+                     * @example id: 1f0c5e7a9b:1
+                     *     event: content_delta
+                     *     data: {"content":"Paris","role":"assistant"}
                      *
-                     *     event: complete
-                     *     data: {"message":"All models completed"}
+                     *     id: 1f0c5e7a9b:2
+                     *     event: done
+                     *     data: {"session_id":"a1b2c3d4e5"}
                      */
-                    "text/event-stream": components["schemas"]["CompareStreamEvent"];
+                    "text/event-stream": components["schemas"]["ChatStreamEvent"];
                 };
             };
-            /** @description `VALIDATION_ERROR` */
-            400: {
+            /** @description There is nothing, or nothing more, to hear. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description `SESSION_NOT_FOUND` */
+            404: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -3692,17 +3690,8 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description `OLLAMA_UNREACHABLE`, `OLLAMA_ERROR` */
-            502: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorEnvelope"];
-                };
-            };
-            /** @description `SHUTTING_DOWN` */
-            503: {
+            /** @description `SERVER_LOST` */
+            504: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -3721,65 +3710,52 @@ export interface operations {
             };
         };
     };
-    list_models: {
+    stream_chat: {
         parameters: {
             query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ModelList"];
-                };
+            header?: {
+                /** @description Makes a repeated request listen to the turn that the first one began, also after it has ended. */
+                "Idempotency-Key"?: string | null;
             };
-            /** @description `OLLAMA_UNREACHABLE`, `OLLAMA_ERROR` */
-            502: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorEnvelope"];
-                };
-            };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorEnvelope"];
-                };
-            };
-        };
-    };
-    get_model: {
-        parameters: {
-            query?: never;
-            header?: never;
             path: {
-                model_name: string;
+                session_id: string;
             };
             cookie?: never;
         };
-        requestBody?: never;
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["ChatRequest"] | null;
+            };
+        };
         responses: {
-            /** @description Successful Response */
+            /** @description Events, `done` the last. */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Model"];
+                    /**
+                     * @example id: 1f0c5e7a9b:1
+                     *     event: content_delta
+                     *     data: {"content":"Paris","role":"assistant"}
+                     *
+                     *     id: 1f0c5e7a9b:2
+                     *     event: done
+                     *     data: {"session_id":"a1b2c3d4e5"}
+                     */
+                    "text/event-stream": components["schemas"]["ChatStreamEvent"];
                 };
             };
-            /** @description `MODEL_NOT_FOUND` */
+            /** @description `EMPTY_HISTORY` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `SESSION_NOT_FOUND`, `MODEL_NOT_FOUND` */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -3788,8 +3764,271 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description `OLLAMA_UNREACHABLE`, `OLLAMA_ERROR` */
-            502: {
+            /** @description `SESSION_BUSY` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `IDEMPOTENCY_KEY_REUSED`, `VALIDATION_ERROR` */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `STORAGE_FAILED` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `SHUTTING_DOWN`, `STORAGE_BUSY` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `SERVER_LOST` */
+            504: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
+    stop_chat: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                session_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunStatus"];
+                };
+            };
+            /** @description `SESSION_NOT_FOUND` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `SERVER_LOST` */
+            504: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
+    get_run: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                session_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunStatus"];
+                };
+            };
+            /** @description `SESSION_NOT_FOUND` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `SERVER_LOST` */
+            504: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
+    list_confirmations: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                session_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PendingConfirmations"];
+                };
+            };
+            /** @description `SESSION_NOT_FOUND` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `SERVER_LOST` */
+            504: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
+    confirm_tool: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                session_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ToolDecision"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ToolDecided"];
+                };
+            };
+            /** @description `CONFIRMATION_NOT_FOUND` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `TOOL_CONFIRMATION_TIMEOUT` */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `CONFIRMATION_RESOLVED` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `VALIDATION_ERROR` */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `SERVER_LOST` */
+            504: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -4836,34 +5075,36 @@ export interface operations {
             };
         };
     };
-    chat: {
+    compare_models: {
         parameters: {
             query?: never;
-            header?: {
-                /** @description Makes a repeated request listen to the turn that the first one began, also after it has ended. */
-                "Idempotency-Key"?: string | null;
-            };
-            path: {
-                session_id: string;
-            };
+            header?: never;
+            path?: never;
             cookie?: never;
         };
-        requestBody?: {
+        requestBody: {
             content: {
-                "application/json": components["schemas"]["ChatRequest"] | null;
+                "application/json": components["schemas"]["CompareRequest"];
             };
         };
         responses: {
-            /** @description Successful Response */
+            /** @description Events, `complete` the last. */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["ChatResponse"];
+                    /**
+                     * @example event: chunk
+                     *     data: {"modelId":"qwen3:14b","delta":"Paris"}
+                     *
+                     *     event: complete
+                     *     data: {"message":"All models completed"}
+                     */
+                    "text/event-stream": components["schemas"]["CompareStreamEvent"];
                 };
             };
-            /** @description `EMPTY_HISTORY` */
+            /** @description `VALIDATION_ERROR` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -4872,35 +5113,8 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description `SESSION_NOT_FOUND`, `MODEL_NOT_FOUND` */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorEnvelope"];
-                };
-            };
-            /** @description `SESSION_BUSY` */
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorEnvelope"];
-                };
-            };
-            /** @description `IDEMPOTENCY_KEY_REUSED`, `VALIDATION_ERROR` */
+            /** @description `VALIDATION_ERROR` */
             422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorEnvelope"];
-                };
-            };
-            /** @description `STORAGE_FAILED` */
-            500: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -4917,7 +5131,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description `SHUTTING_DOWN`, `STORAGE_BUSY` */
+            /** @description `SHUTTING_DOWN` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -4926,15 +5140,6 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description `SERVER_LOST` */
-            504: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorEnvelope"];
-                };
-            };
             /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
             default: {
                 headers: {
@@ -4946,68 +5151,26 @@ export interface operations {
             };
         };
     };
-    attach: {
+    list_models: {
         parameters: {
-            query?: {
-                /** @description The id of the last event heard, or its number; `Last-Event-ID` goes before it. */
-                after?: string | null;
-            };
-            header?: {
-                /** @description The id of the last event heard, as `EventSource` sends it. */
-                "Last-Event-ID"?: string | null;
-            };
-            path: {
-                session_id: string;
-            };
+            query?: never;
+            header?: never;
+            path?: never;
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description Events, `done` the last. */
+            /** @description Successful Response */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    /**
-                     * @example id: 1f0c5e7a9b:1
-                     *     event: content_delta
-                     *     data: {"content":"Paris","role":"assistant"}
-                     *
-                     *     id: 1f0c5e7a9b:2
-                     *     event: done
-                     *     data: {"session_id":"a1b2c3d4e5"}
-                     */
-                    "text/event-stream": components["schemas"]["ChatStreamEvent"];
+                    "application/json": components["schemas"]["ModelList"];
                 };
             };
-            /** @description There is nothing, or nothing more, to hear. */
-            204: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            /** @description `SESSION_NOT_FOUND` */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorEnvelope"];
-                };
-            };
-            /** @description `VALIDATION_ERROR` */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorEnvelope"];
-                };
-            };
-            /** @description `SERVER_LOST` */
-            504: {
+            /** @description `OLLAMA_UNREACHABLE`, `OLLAMA_ERROR` */
+            502: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -5026,122 +5189,12 @@ export interface operations {
             };
         };
     };
-    stream_chat: {
-        parameters: {
-            query?: never;
-            header?: {
-                /** @description Makes a repeated request listen to the turn that the first one began, also after it has ended. */
-                "Idempotency-Key"?: string | null;
-            };
-            path: {
-                session_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": components["schemas"]["ChatRequest"] | null;
-            };
-        };
-        responses: {
-            /** @description Events, `done` the last. */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    /**
-                     * @example id: 1f0c5e7a9b:1
-                     *     event: content_delta
-                     *     data: {"content":"Paris","role":"assistant"}
-                     *
-                     *     id: 1f0c5e7a9b:2
-                     *     event: done
-                     *     data: {"session_id":"a1b2c3d4e5"}
-                     */
-                    "text/event-stream": components["schemas"]["ChatStreamEvent"];
-                };
-            };
-            /** @description `EMPTY_HISTORY` */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorEnvelope"];
-                };
-            };
-            /** @description `SESSION_NOT_FOUND`, `MODEL_NOT_FOUND` */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorEnvelope"];
-                };
-            };
-            /** @description `SESSION_BUSY` */
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorEnvelope"];
-                };
-            };
-            /** @description `IDEMPOTENCY_KEY_REUSED`, `VALIDATION_ERROR` */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorEnvelope"];
-                };
-            };
-            /** @description `STORAGE_FAILED` */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorEnvelope"];
-                };
-            };
-            /** @description `SHUTTING_DOWN`, `STORAGE_BUSY` */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorEnvelope"];
-                };
-            };
-            /** @description `SERVER_LOST` */
-            504: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorEnvelope"];
-                };
-            };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorEnvelope"];
-                };
-            };
-        };
-    };
-    stop_chat: {
+    get_model: {
         parameters: {
             query?: never;
             header?: never;
             path: {
-                session_id: string;
+                model_name: string;
             };
             cookie?: never;
         };
@@ -5153,10 +5206,10 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["RunStatus"];
+                    "application/json": components["schemas"]["Model"];
                 };
             };
-            /** @description `SESSION_NOT_FOUND` */
+            /** @description `MODEL_NOT_FOUND` */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -5165,186 +5218,8 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description `SERVER_LOST` */
-            504: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorEnvelope"];
-                };
-            };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorEnvelope"];
-                };
-            };
-        };
-    };
-    get_run: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                session_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["RunStatus"];
-                };
-            };
-            /** @description `SESSION_NOT_FOUND` */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorEnvelope"];
-                };
-            };
-            /** @description `SERVER_LOST` */
-            504: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorEnvelope"];
-                };
-            };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorEnvelope"];
-                };
-            };
-        };
-    };
-    list_confirmations: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                session_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["PendingConfirmations"];
-                };
-            };
-            /** @description `SESSION_NOT_FOUND` */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorEnvelope"];
-                };
-            };
-            /** @description `SERVER_LOST` */
-            504: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorEnvelope"];
-                };
-            };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorEnvelope"];
-                };
-            };
-        };
-    };
-    confirm_tool: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                session_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["ToolDecision"];
-            };
-        };
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ToolDecided"];
-                };
-            };
-            /** @description `CONFIRMATION_NOT_FOUND` */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorEnvelope"];
-                };
-            };
-            /** @description `TOOL_CONFIRMATION_TIMEOUT` */
-            408: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorEnvelope"];
-                };
-            };
-            /** @description `CONFIRMATION_RESOLVED` */
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorEnvelope"];
-                };
-            };
-            /** @description `VALIDATION_ERROR` */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorEnvelope"];
-                };
-            };
-            /** @description `SERVER_LOST` */
-            504: {
+            /** @description `OLLAMA_UNREACHABLE`, `OLLAMA_ERROR` */
+            502: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -5891,6 +5766,131 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
+    get_health: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Health"];
+                };
+            };
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
+    get_live: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Alive"];
+                };
+            };
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
+    get_ready: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Ready"];
+                };
+            };
+            /** @description `SHUTTING_DOWN`, `NOT_READY` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
+    get_metrics: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Metrics. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/plain": string;
                 };
             };
             /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
