@@ -12,7 +12,7 @@ import anyio
 from mochi_server.errors import MochiError, ModelNotFound, OllamaError, OllamaUnreachable
 from mochi_server.ollama.errors import translated
 from mochi_server.ollama.model_catalogue import ModelCatalogue, read_loaded, read_show
-from mochi_server.ollama.requests import chat_payload, endpoint, merge, qualified, read_response
+from mochi_server.ollama.requests import chat_payload, endpoint, merge, read_response
 from mochi_server.ollama.stream import Line, OnLines, Transport
 from mochi_server.ollama.traffic import Traffic
 from mochi_server.ollama.types import ChatMessage, ChatResponse, ModelDetails, ModelInfo
@@ -130,16 +130,8 @@ class AsyncOllamaClient:
             OllamaUnreachable: The connection was refused.
             OllamaError: Ollama refused the request, broke off, or sent nothing for the stall timeout.
         """
-        if not self._is_loaded(payload):
-            self._windows = None  # the request loads a model, and may unload another
+        self._windows = None  # the request may load a model
         await self._transport.post("/api/chat", payload, on_lines)
-
-    def _is_loaded(self, payload: Mapping[str, Any]) -> bool:
-        """Return whether the model of a request is known to be loaded with its window, and stays loaded."""
-        if self._windows is None or not self._windows.done() or str(payload.get("keep_alive")).startswith("0"):
-            return False
-        window = payload.get("options", {}).get("num_ctx")
-        return window is not None and self._windows.result().get(qualified(payload["model"])) == window
 
     async def chat_stream(
         self,
