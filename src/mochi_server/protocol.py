@@ -5,7 +5,6 @@ uvicorn that are not documented. `tests/unit/test_protocol.py` lists them, `pypr
 """
 
 import asyncio
-from collections import deque
 from http import HTTPStatus
 from typing import Any, Literal
 from uuid import uuid4
@@ -54,7 +53,7 @@ class Connection(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._unanswered: deque[RequestResponseCycle] = deque()
+        self._unanswered: list[RequestResponseCycle] = []
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
         super().connection_made(transport)
@@ -82,7 +81,7 @@ class Connection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         if self._unanswered:
-            self._unanswered.popleft()
+            self._unanswered.pop(0)
         super().on_response_complete()
         if not self.transport.is_closing():
             self._parse_unread()

@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
+import sys
 from collections.abc import Callable, Collection, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import replace
 from typing import Protocol
 
@@ -79,13 +80,16 @@ class RunRegistry:
         await self._turns.mine()  # without this, a burst of new turns would block the event loop
         self._refuse_at_shutdown()
         run_id = new_id()
-        async with AsyncExitStack() as stack:
-            await stack.enter_async_context(self._store.hold(session_id, run_id=run_id, wait=request.if_busy == "wait"))
+        hold = self._store.hold(session_id, run_id=run_id, wait=request.if_busy == "wait")
+        await hold.__aenter__()
+        try:
             turn = await self._engine.prepare(session_id, request)
             self._refuse_at_shutdown()
             run = Run(session_id, request.without_data(), turn.model_failure, run_id)
             self._observer.turn_begins(session_id)
-            hold = stack.pop_all()
+        except BaseException:
+            await hold.__aexit__(*sys.exc_info())
+            raise
         self._shelf.add(run)
         run.task = asyncio.get_running_loop().create_task(self._drive(run, turn, hold))
         return run
@@ -155,14 +159,16 @@ class RunRegistry:
             self._draining.cancel()
         await self.end_all()
 
-    async def _drive(self, run: Run, turn: Turn, hold: AsyncExitStack) -> None:
+    async def _drive(self, run: Run, turn: Turn, hold: AbstractAsyncContextManager[None]) -> None:
         result: TurnResult | None = None
         try:
-            async with hold:
+            try:
                 run.begin()
                 running = self._engine.run(turn, run.publish, lambda: run.stopped)
                 del turn  # so that the engine can free the data of its images
                 result = await running
+            finally:
+                await hold.__aexit__(*sys.exc_info())
         except asyncio.CancelledError:
             result = result or TurnResult(cancelled=True)
         except Exception as error:
