@@ -99,7 +99,7 @@ class AgentExecutionService:
             await model.window.save(self.store)
         except BaseException:
             # However it ends early, what the agent has done is stored, with a result for each of its calls.
-            await _interrupt(writer)
+            await writer.interrupt()
             raise
 
     async def _find_model(self, task: AgentTask) -> tuple[str, ModelInfo]:
@@ -124,13 +124,6 @@ class _Events:
 async def _reminder(prompt: Callable[[], str]) -> list[Message]:
     """Return the ephemeral prompt of a phase, as a message."""
     return [user_message(await anyio.to_thread.run_sync(prompt))]
-
-
-async def _interrupt(writer: TurnWriter) -> None:
-    try:
-        await writer.interrupt()
-    except MochiError as error:
-        logger.error("Partial answer of an agent not stored: %s", error.message)
 
 
 def _fallback(task: AgentTask, model: str) -> list[ChatEvent]:

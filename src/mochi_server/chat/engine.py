@@ -30,7 +30,6 @@ from mochi_server.errors import (
 from mochi_server.events import ChatEvent, Publish
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.services.context_window import WindowRegistry
-from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionStore
 
 logger = logging.getLogger(__name__)
@@ -104,7 +103,8 @@ class ChatEngine:
         except Exception as error:
             failure = _as_mochi_error(error)
         if cancelled or failure is not None:
-            failure = await _interrupt(writer, turn.session, is_stopped) or failure
+            with suppress(asyncio.CancelledError):  # cancelled again: the partial turn is stored all the same
+                failure = await writer.interrupt(is_stopped) or failure
         return replace(_result(writer, model, result), failure=failure, cancelled=cancelled)
 
     def _model_call(self, turn: Turn, writer: TurnWriter, publish: Publish) -> ModelCall:
@@ -164,17 +164,6 @@ def _result(writer: TurnWriter, model: ModelCall | None, result: TurnResult = Tu
         handed_back=writer.handed_back,
         window=model.window.decision if model is not None else None,
     )
-
-
-async def _interrupt(writer: TurnWriter, session: ChatSession, is_stopped: Callable[[], bool]) -> MochiError | None:
-    """Store the partial turn. Return the error if that fails: it is what the client has to know."""
-    try:
-        with suppress(asyncio.CancelledError):  # cancelled again: the partial turn is stored all the same
-            await writer.interrupt(is_stopped)
-    except MochiError as error:
-        logger.error("Partial answer not stored session_id=%s: %s", session.session_id, error.message)
-        return error
-    return None
 
 
 def _as_mochi_error(error: Exception) -> MochiError:

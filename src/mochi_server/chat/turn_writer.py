@@ -125,13 +125,18 @@ class TurnWriter:
         self.handed_back.append(call)
         del self._open_calls[call.index]
 
-    async def interrupt(self, is_stopped: Callable[[], bool] = lambda: False) -> None:
+    async def interrupt(self, is_stopped: Callable[[], bool] = lambda: False) -> MochiError | None:
         """Store what there is of the turn: the answer in progress, marked as interrupted, and results for its calls.
 
-        A partial answer replaces the earlier one only if a client has stopped the turn. Raises what went wrong with
-        storing; if it was the message of the user, there is nothing to answer.
+        A partial answer replaces the earlier one only if a client has stopped the turn. Returns the error if storing
+        failed, also that of the message of the user.
         """
-        await finished(self._interrupt(is_stopped))
+        try:
+            await finished(self._interrupt(is_stopped))
+        except MochiError as error:
+            logger.error("Partial answer not stored session_id=%s: %s", self._id, error.message)
+            return error
+        return None
 
     async def _interrupt(self, is_stopped: Callable[[], bool]) -> None:
         await self._settle()

@@ -92,19 +92,16 @@ class StallTimer:
     def __init__(self, seconds: float, scope: anyio.CancelScope) -> None:
         self._seconds = seconds
         self._scope = scope
-        self._progress = time.monotonic()
+        self.progress = time.monotonic()
+        """Set it to the current time to count from now on."""
         self._timer = asyncio.get_running_loop().call_later(seconds, self._check)
-
-    def note_progress(self) -> None:
-        """Count from now on."""
-        self._progress = time.monotonic()
 
     def close(self) -> None:
         """Stop counting."""
         self._timer.cancel()
 
     def _check(self) -> None:
-        left = self._progress + self._seconds - time.monotonic()
+        left = self.progress + self._seconds - time.monotonic()
         if left <= 0:
             self._scope.cancel()
         else:
@@ -166,8 +163,7 @@ class Transport:
 
         def feed(data: bytes) -> None:
             if lines := reader.feed(data) if data else reader.end():
-                self._heard = time.monotonic()
-                stall.note_progress()
+                self._heard = stall.progress = time.monotonic()
                 if reader.done:
                     self._answered(lines[-1])
                 try:
