@@ -2,7 +2,7 @@
 
 The session files are authoritative. One rule says when a file is read again: its signature (inode, mtime, size) is
 not that of its row, or a turn log lies beside it. A list compares all signatures, unless it follows another list within
-``TRUSTED_SECONDS`` and nobody but this process has changed the directory since. Creating, replacing and deleting files
+``TRUSTED_SECONDS`` and no other process has changed the directory since. Creating, replacing and deleting files
 change a directory; editing a file in place does not, so an edit in place is listed after at most that time.
 
 The index may be missing, damaged, locked or shared with other processes, and can be deleted at any time. When the file
