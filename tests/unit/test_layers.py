@@ -10,6 +10,7 @@ MODULES = sorted(SERVER.rglob("*.py"))
 STUB_MODULES = sorted((SRC / "mochi_stub").rglob("*.py"))
 LAYERS = [
     "constants",
+    "util",
     "addresses",
     "posix",
     "turns",

@@ -6,7 +6,7 @@ has nothing to look at, however many there are, and whoever sends them finds the
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, get_args
 
@@ -29,7 +29,7 @@ class Batch(NamedTuple):
     """Events that follow each other. ``first`` is the number of the first one."""
 
     first: int
-    lines: tuple[bytes, ...]
+    lines: Sequence[bytes]
 
     @property
     def last(self) -> int:
@@ -61,15 +61,20 @@ class EventLog:
         """What the events take up, in bytes."""
         return len(self._lines) + len(self._ends) * self._ends.itemsize
 
-    def add(self, events: list[ChatEvent]) -> None:
-        """Number the events and keep them."""
-        lines = [b"%s%s\n" % (_KINDS[event.type], orjson.dumps(event)) for event in events]
-        for line in lines:
+    def add(self, events: list[ChatEvent]) -> Batch:
+        """Number the events and keep them. Return them as a batch."""
+        first = self.last + 1
+        lines = []
+        for event in events:
+            line = _KINDS[event.type] + orjson.dumps(event)
+            lines.append(line)
             self._lines += line
+            self._lines += b"\n"
             self._ends.append(len(self._lines))
         self.last += len(lines)
         if self.size > MAX_BYTES:
             self._forget()
+        return Batch(first, lines)
 
     def after(self, position: int) -> Batch | None:
         """Some of the events behind a position, those next to it; in place of forgotten ones a snapshot."""
@@ -88,8 +93,8 @@ class EventLog:
         """Where the first so many lines end."""
         return self._ends[count - 1] if count else 0
 
-    def _between(self, begin: int, end: int) -> tuple[bytes, ...]:
-        return tuple(bytes(self._lines[begin : end - 1]).split(b"\n"))
+    def _between(self, begin: int, end: int) -> list[bytes]:
+        return bytes(self._lines[begin : end - 1]).split(b"\n")
 
     def _forget(self) -> None:
         """Let go of the older half, so that it is seldom done; the latest event stays."""

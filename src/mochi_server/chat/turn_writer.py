@@ -53,7 +53,7 @@ class TurnWriter:
         """Calls without a stored result by index, with their outcome if it is known."""
         self._timer: asyncio.TimerHandle | None = None
         self._flushing: asyncio.Task[None] | None = None
-        self._storing: asyncio.Future[ChatSession] | None = None
+        self._storing: asyncio.Future[None] | None = None
         self.stored: list[Message] = []
         """The messages that the turn has added, oldest first."""
         self.outcomes: list[ToolOutcome] = []
@@ -83,8 +83,16 @@ class TurnWriter:
         if not self._new:
             on_end(True)
             return
-        self._storing = asyncio.ensure_future(self._append(self._new, images=images))
-        self._storing.add_done_callback(lambda storing: on_end(not storing.cancelled() and storing.exception() is None))
+
+        async def store() -> None:
+            is_stored = False
+            try:
+                await self._append(self._new, images=images)
+                is_stored = True
+            finally:
+                on_end(is_stored)
+
+        self._storing = asyncio.ensure_future(store())
 
     async def begun(self) -> None:
         """Wait until the message of the user is stored. Raises what went wrong with it, every time."""

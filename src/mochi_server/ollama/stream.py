@@ -43,12 +43,11 @@ class LineReader:
 
     def feed(self, data: bytes) -> list[Line]:
         """The whole lines that ``data`` completes. Lines behind a failure or behind ``done`` are dropped."""
-        end = data.rfind(b"\n")
-        lines: list[bytes] = []
-        if end >= 0:
-            lines = bytes(self._rest + data[:end]).split(b"\n")
+        *lines, rest = data.split(b"\n")
+        if lines and self._rest:
+            lines[0] = bytes(self._rest) + lines[0]
             self._rest.clear()
-        self._rest += data[end + 1 :]
+        self._rest += rest
         parsed = self._read(lines)
         if len(self._rest) > MAX_LINE_BYTES and not self.done:
             self.failure = self.failure or OllamaError(f"Ollama sent a line of more than {MAX_LINE_BYTES} bytes.")
@@ -84,17 +83,17 @@ class LineReader:
 
 
 class StallTimer:
-    """Cancel a scope when ``seconds`` have passed since the last progress.
+    """Cancel a task when ``seconds`` have passed since the last progress.
 
     One timer that fires now and then costs less than one that is set anew with each line.
     """
 
-    def __init__(self, seconds: float, scope: anyio.CancelScope) -> None:
+    def __init__(self, seconds: float, task: "asyncio.Future[None]") -> None:
         self._seconds = seconds
-        self._scope = scope
+        self._task = task
         self.progress = time.monotonic()
         """Set it to the current time to count from now on."""
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._check)
+        self._timer = task.get_loop().call_later(seconds, self._check)
 
     def close(self) -> None:
         """Stop counting."""
@@ -103,9 +102,9 @@ class StallTimer:
     def _check(self) -> None:
         left = self.progress + self._seconds - time.monotonic()
         if left <= 0:
-            self._scope.cancel()
+            self._task.cancel()
         else:
-            self._timer = asyncio.get_running_loop().call_later(left, self._check)
+            self._timer = self._task.get_loop().call_later(left, self._check)
 
 
 class Transport:
@@ -174,13 +173,24 @@ class Transport:
             if reader.failure is not None:
                 raise reader.failure
 
+        # A task of its own: each batch of lines then resumes few frames.
+        streaming = asyncio.ensure_future(self._stream(path, payload, reader, feed))
+        stall = StallTimer(self._stall_seconds, streaming)
+        self._streams += 1
         try:
-            with self._streaming(), translated(self.endpoint.url), self._stall_timeout() as stall:
-                await self._stream(path, payload, reader, feed)
+            await asyncio.wait([streaming])
+            with translated(self.endpoint.url):
+                if streaming.cancelled():
+                    raise TimeoutError
+                streaming.result()
         except MochiError:
             if consumer_errors:
                 raise consumer_errors[0] from None
             raise
+        finally:
+            self._streams -= 1
+            stall.close()
+            streaming.cancel()
 
     async def _stream(
         self, path: str, payload: Mapping[str, Any], reader: LineReader, feed: Callable[[bytes], None]
@@ -210,25 +220,6 @@ class Transport:
             for start in range(0, len(data), _PORTION_BYTES):
                 feed(data[start : start + _PORTION_BYTES])
                 await self._turns.mine()
-
-    @contextmanager
-    def _stall_timeout(self) -> Iterator[StallTimer]:
-        with anyio.CancelScope() as scope:
-            timer = StallTimer(self._stall_seconds, scope)
-            try:
-                yield timer
-            finally:
-                timer.close()
-        if scope.cancelled_caught:
-            raise TimeoutError
-
-    @contextmanager
-    def _streaming(self) -> Iterator[None]:
-        self._streams += 1
-        try:
-            yield
-        finally:
-            self._streams -= 1
 
     def _request(
         self, method: str, path: str, payload: Mapping[str, Any] | None, timeout: aiohttp.ClientTimeout

@@ -116,9 +116,12 @@ async def whole(run: Run, model: str) -> bytes:
     """Wait for a run's end; the completion as JSON. Raises the error that ended the run, if one did."""
     head, telling = _head(run, model, "chat.completion"), Telling(agent_answers=run.request.responder is not None)
     said: dict[Kind, list[str]] = {"content": [], "reasoning": []}
-    async for batch in run.listen():
+
+    async def receive(batch: Batch | None) -> None:
         for kind, text in telling.pieces(batch) if batch is not None else ():
             said[kind].append(text)
+
+    await run.forward(receive)
     if run.failure is not None:
         raise run.failure
     choice = {

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
-import anyio
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect
@@ -19,20 +18,23 @@ class ClientGone(Exception):
 
 async def until_disconnect(request: Request | Receive, work: Awaitable[T]) -> T:
     """Return the result of ``work``. Cancel it and raise ``ClientGone`` when the client disconnects."""
-    with anyio.CancelScope() as scope:
 
-        def cancel(watching: "asyncio.Future[None]") -> None:
-            if not watching.cancelled():
-                watching.exception()  # a broken connection is a closed one
-                scope.cancel()
+    def cancel(watching: "asyncio.Future[None]") -> None:
+        if not watching.cancelled():
+            watching.exception()  # a broken connection is a closed one
+            working.cancel()
 
-        watching = asyncio.ensure_future(_disconnect(request.receive if isinstance(request, Request) else request))
-        watching.add_done_callback(cancel)
-        try:
-            return await work
-        finally:
-            watching.cancel()
-    raise ClientGone
+    working = asyncio.ensure_future(work)  # a task of its own: each event then resumes few frames
+    watching = asyncio.ensure_future(_disconnect(request.receive if isinstance(request, Request) else request))
+    watching.add_done_callback(cancel)
+    try:
+        return await working
+    except asyncio.CancelledError:
+        if watching.done() and not watching.cancelled():
+            raise ClientGone from None
+        raise
+    finally:
+        watching.cancel()
 
 
 class BodyReleasingRoute(APIRoute):

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
+from mochi_server.chat.eventlog import Batch
 from mochi_server.chat.run import Run
 from mochi_server.chat.runs import RunRegistry
 from mochi_server.errors import MochiError
@@ -86,17 +87,22 @@ class RunResponse(_EventStream):
         chunks, prefix = self._chunks, b"id: %s:" % self._run.run_id.encode()
         if chunks is not None:
             await send(_body(_data(chunks.opening())))
-        async with aclosing(self._run.listen(self._after, idle=PING_SECONDS)) as batches:
-            async for batch in batches:
-                if batch is None:
-                    body = _PING
-                elif chunks is None:
-                    frames = [b"%s%d\nevent: %s\ndata: %s\n\n" % (prefix, *event) for event in batch.events()]
-                    body = b"".join(frames)
-                else:
-                    body = _data(chunks.of(batch))
-                if body:
-                    await send(_body(body))
+
+        async def receive(batch: Batch | None) -> None:
+            if batch is None:
+                body = _PING
+            elif chunks is None:
+                frames = []
+                for number, line in enumerate(batch.lines, batch.first):
+                    kind, payload = line.split(b" ", 1)
+                    frames.append(b"%s%d\nevent: %s\ndata: %s\n\n" % (prefix, number, kind, payload))
+                body = b"".join(frames)
+            else:
+                body = _data(chunks.of(batch))
+            if body:
+                await send({"type": "http.response.body", "body": body, "more_body": True})
+
+        await self._run.forward(receive, self._after, idle=PING_SECONDS)
         await send(_body(b"" if chunks is None else _data(chunks.closing(self._run)), more=False))
 
 
