@@ -112,7 +112,7 @@ class AsyncOllamaClient:
         """Return the context length of each loaded model by qualified name; empty if Ollama does not answer."""
         self.look_ahead()
         assert self._windows is not None  # noqa: S101 - it has just been set
-        return await asyncio.shield(self._windows)
+        return self._windows.result() if self._windows.done() else await asyncio.shield(self._windows)
 
     def look_ahead(self) -> None:
         """Begin to request what ``loaded_windows`` will return."""

@@ -17,7 +17,7 @@ import anyio
 import orjson
 
 from mochi_server.errors import MochiError, OllamaError
-from mochi_server.ollama.errors import error_text, not_json, redirected, refused, translated
+from mochi_server.ollama.errors import error_text, not_json, redirected, refused, translate, translated
 from mochi_server.ollama.requests import Endpoint
 from mochi_server.turns import Turns
 
@@ -173,42 +173,50 @@ class Transport:
             if reader.failure is not None:
                 raise reader.failure
 
-        # A task of its own: each batch of lines then resumes few frames.
-        streaming = asyncio.ensure_future(self._stream(path, payload, reader, feed))
-        stall = StallTimer(self._stall_seconds, streaming)
         self._streams += 1
         try:
-            await asyncio.wait([streaming])
-            with translated(self.endpoint.url):
-                if streaming.cancelled():
-                    raise TimeoutError
-                streaming.result()
-        except MochiError:
+            with anyio.fail_after(self._stall_seconds):
+                response = await self._request("POST", path, payload, self._connect)
+            with closing(response):
+                # A task of its own: each batch of lines then resumes few frames.
+                reading = asyncio.ensure_future(self._read(response, payload, reader, feed))
+                stall = StallTimer(self._stall_seconds, reading)
+                try:
+                    await asyncio.wait([reading])
+                finally:
+                    stall.close()
+                    reading.cancel()
+            if reading.cancelled():
+                raise TimeoutError
+            reading.result()
+        except Exception as error:
             if consumer_errors:
                 raise consumer_errors[0] from None
-            raise
+            if isinstance(error, MochiError):
+                raise
+            raise translate(error, self.endpoint.url) from error
         finally:
             self._streams -= 1
-            stall.close()
-            streaming.cancel()
 
-    async def _stream(
-        self, path: str, payload: Mapping[str, Any], reader: LineReader, feed: Callable[[bytes], None]
+    async def _read(
+        self,
+        response: aiohttp.ClientResponse,
+        payload: Mapping[str, Any],
+        reader: LineReader,
+        feed: Callable[[bytes], None],
     ) -> None:
-        async with self._request("POST", path, payload, self._connect) as response:
-            with closing(response):
-                _refuse_redirect(response)
-                if response.status >= HTTPStatus.BAD_REQUEST:
-                    raise refused(response.status, await response.content.read(64 * 1024), payload.get("model"))
-                while not reader.done:
-                    data = await response.content.readany()
-                    if len(data) <= _PORTION_BYTES:
-                        feed(data)
-                    else:
-                        await self._feed_slowly(response, data, feed)
-                # The connection can be used again once the response has ended.
-                with anyio.move_on_after(_DRAIN_SECONDS), suppress(Exception):
-                    await response.content.read()
+        _refuse_redirect(response)
+        if response.status >= HTTPStatus.BAD_REQUEST:
+            raise refused(response.status, await response.content.read(64 * 1024), payload.get("model"))
+        while not reader.done:
+            data = await response.content.readany()
+            if len(data) <= _PORTION_BYTES:
+                feed(data)
+            else:
+                await self._feed_slowly(response, data, feed)
+        # The connection can be used again once the response has ended.
+        with anyio.move_on_after(_DRAIN_SECONDS), suppress(Exception):
+            await response.content.read()
 
     async def _feed_slowly(self, response: aiohttp.ClientResponse, data: bytes, feed: Callable[[bytes], None]) -> None:
         """Feed much data in portions, and let other tasks run in between.

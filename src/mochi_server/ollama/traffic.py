@@ -1,8 +1,7 @@
 """Running requests to models, for the status of those that wait."""
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import takewhile
 
@@ -11,11 +10,19 @@ from mochi_server.ollama.requests import qualified
 
 @dataclass(eq=False, slots=True)
 class Request:
-    """One request; ``answering`` is set at its first token."""
+    """One request, tracked while its context is open; ``answering`` is set at its first token."""
 
     model: str
+    _under_way: "dict[Request, None]"
     answering: bool = False
     began: float = field(default_factory=time.monotonic)
+
+    def __enter__(self) -> "Request":
+        self._under_way[self] = None
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        del self._under_way[self]
 
 
 class Traffic:
@@ -28,15 +35,9 @@ class Traffic:
         self._most: dict[str, int] = {}
         """The most parallel answers of a model so far. Ollama does not return its number of slots."""
 
-    @contextmanager
-    def request(self, model: str) -> Iterator[Request]:
-        """Track a request while the context is open."""
-        request = Request(qualified(model))
-        self._under_way[request] = None
-        try:
-            yield request
-        finally:
-            del self._under_way[request]
+    def request(self, model: str) -> Request:
+        """Return a request to a model, tracked while its context is open."""
+        return Request(qualified(model), self._under_way)
 
     def answers(self, request: Request) -> None:
         """Record the first token of a request."""

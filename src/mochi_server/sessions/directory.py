@@ -248,6 +248,16 @@ class SessionDirectory:
             self.turns[session_id] = _Turn(stored)
         return True
 
+    def load_at_once(self, session_id: str) -> ChatSession | None:
+        """Return the session of a running turn from the cache; None if it has to be read."""
+        if session_id not in self.turns:
+            return None
+        try:
+            stored = self._current(session_id)
+        except OSError:
+            return None
+        return None if stored is None else stored.record.with_partial(None).session()
+
     def has_logged(self, session_id: str) -> bool:
         """Whether a turn of this process has changes in its log."""
         turn = self.turns.get(session_id)
