@@ -6,23 +6,7 @@ from typing import Any, Literal
 
 import orjson
 
-from mochi_server.events import (
-    AgentComplete,
-    AgentExecution,
-    AgentPlanning,
-    AgentStart,
-    AgentToolCalled,
-    AgentToolResult,
-    ChatEvent,
-    ContentDelta,
-    Publish,
-    ThinkingDelta,
-    ToolCalled,
-    ToolConfirmationRequired,
-    ToolContinuationStart,
-    ToolResult,
-    TurnWarning,
-)
+from mochi_server import events
 from mochi_server.sessions.types import Message
 
 Phase = Literal["planning", "execution"]
@@ -37,42 +21,42 @@ class AgentEventMapper:
     call_id: str
     session_id: str | None = None
 
-    def start(self) -> AgentStart:
+    def start(self) -> events.AgentStart:
         """Return the event of the beginning."""
-        return AgentStart(self.agent_name, self.instruction, self.session_id, self.call_id)
+        return events.AgentStart(self.agent_name, self.instruction, self.session_id, self.call_id)
 
-    def complete(self, output: str, error_code: str | None) -> AgentComplete:
+    def complete(self, output: str, error_code: str | None) -> events.AgentComplete:
         """Return the event of the end; ``error_code`` is None for an agent that succeeded."""
-        return AgentComplete(
+        return events.AgentComplete(
             self.agent_name, self.session_id, output, error_code is None, error_code, self.session_id, self.call_id
         )
 
-    def mapped(self, publish: Publish, phase: Phase) -> Publish:
+    def mapped(self, publish: events.Publish, phase: Phase) -> events.Publish:
         """Return a function that maps the events of a phase and pushes them to ``publish``."""
 
-        def publish_mapped(events: list[ChatEvent]) -> None:
+        def publish_mapped(events: list[events.ChatEvent]) -> None:
             if mapped := [new for event in events if (new := self._map(event, phase)) is not None]:
                 publish(mapped)
 
         return publish_mapped
 
-    def _map(self, event: ChatEvent, phase: Phase) -> ChatEvent | None:
+    def _map(self, event: events.ChatEvent, phase: Phase) -> events.ChatEvent | None:
         """Return an event of the agent's turn as clients get it; None for one that they do not get."""
         match event:
-            case ContentDelta():
+            case events.ContentDelta():
                 return self._delta(event.content, phase)
-            case ToolCalled():
-                return AgentToolCalled(**asdict(event), **self._ids)
-            case ToolResult():
-                return AgentToolResult(**asdict(event), **self._ids)
-            case ToolConfirmationRequired():
+            case events.ToolCalled():
+                return events.AgentToolCalled(**asdict(event), **self._ids)
+            case events.ToolResult():
+                return events.AgentToolResult(**asdict(event), **self._ids)
+            case events.ToolConfirmationRequired():
                 return replace(event, agent_name=self.agent_name)
-            case TurnWarning():
+            case events.TurnWarning():
                 return replace(event, message=f"Agent {self.agent_name!r}: {event.message}")
-        return None if isinstance(event, ThinkingDelta | ToolContinuationStart) else event
+        return None if isinstance(event, events.ThinkingDelta | events.ToolContinuationStart) else event
 
-    def _delta(self, content: str, phase: Phase) -> AgentPlanning | AgentExecution:
-        kind = AgentPlanning if phase == "planning" else AgentExecution
+    def _delta(self, content: str, phase: Phase) -> events.AgentPlanning | events.AgentExecution:
+        kind = events.AgentPlanning if phase == "planning" else events.AgentExecution
         return kind(content, self.agent_name, self.session_id or "", self.call_id)
 
     @property

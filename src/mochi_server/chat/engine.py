@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import anyio
 
+from mochi_server import errors
 from mochi_server.chat.flush_schedule import FlushSchedule
 from mochi_server.chat.model_call import ModelCall
 from mochi_server.chat.prompt_messages import last_user_index
@@ -17,16 +18,6 @@ from mochi_server.chat.toolboxes import Toolboxes
 from mochi_server.chat.turn import Turn, TurnRequest, TurnResult
 from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.chat.write_retry import WriteRetry
-from mochi_server.errors import (
-    EmptyHistory,
-    InternalError,
-    MochiError,
-    ModelNotFound,
-    OllamaError,
-    OllamaUnreachable,
-    SessionConflict,
-    ValidationFailed,
-)
 from mochi_server.events import ChatEvent, Publish
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.services.context_window import WindowRegistry
@@ -62,18 +53,18 @@ class ChatEngine:
         """
         session = await self.store.load(session_id)
         if request.revision not in (None, session.revision):
-            raise SessionConflict(session_id)
+            raise errors.SessionConflict(session_id)
         request = resolve_idempotent(session, request)
         if request.message is None and not request.continues and last_user_index(session.history) is None:
-            raise EmptyHistory(session_id)
+            raise errors.EmptyHistory(session_id)
         toolbox = await self.toolboxes.of(session, interactive=request.interactive, tools=request.tools)
         model, failure = None, None
         try:
             model = await self.client.find_model(session.model)
-        except (OllamaUnreachable, OllamaError) as error:
+        except (errors.OllamaUnreachable, errors.OllamaError) as error:
             failure = error
         if request.images and model is not None and not model.can("vision"):
-            raise ValidationFailed(f"images: model {session.model!r} cannot see images.", model=session.model)
+            raise errors.ValidationFailed(f"images: model {session.model!r} cannot see images.", model=session.model)
         return Turn(session, request, request.wrap_toolbox(toolbox), model, failure)
 
     async def run(self, turn: Turn, publish: Publish, is_stopped: Callable[[], bool] = lambda: False) -> TurnResult:
@@ -109,7 +100,7 @@ class ChatEngine:
 
     def _model_call(self, turn: Turn, writer: TurnWriter, publish: Publish) -> ModelCall:
         if turn.model is None:
-            raise turn.model_failure or ModelNotFound(turn.session.model)
+            raise turn.model_failure or errors.ModelNotFound(turn.session.model)
         return ModelCall(
             self.client,
             self.windows,
@@ -166,8 +157,8 @@ def _result(writer: TurnWriter, model: ModelCall | None, result: TurnResult = Tu
     )
 
 
-def _as_mochi_error(error: Exception) -> MochiError:
-    if isinstance(error, MochiError):
+def _as_mochi_error(error: Exception) -> errors.MochiError:
+    if isinstance(error, errors.MochiError):
         return error
     logger.error("A turn failed unexpectedly", exc_info=error)
-    return InternalError()
+    return errors.InternalError()

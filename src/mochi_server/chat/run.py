@@ -91,17 +91,14 @@ class Run:
 
     async def collect(self) -> TurnResult:
         """Wait for the end of the run, as a client that wants one response. Raises the error that ended it."""
-        await self.forward(_ignore)
+        if self.task is not None:
+            await asyncio.wait([self.task])
         if self.failure is not None:
             raise self.failure
         return self.result
 
 
 Receive = Callable[[Batch | None], Coroutine[Any, Any, None]]
-
-
-async def _ignore(_: Batch | None) -> None:
-    pass
 
 
 class _Subscriber:

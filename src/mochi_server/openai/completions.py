@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from mochi_server import errors
 from mochi_server.agents.config import AgentDefinition
 from mochi_server.agents.execution import AgentExecutionService
 from mochi_server.agents.library import AgentLibrary
@@ -11,15 +12,6 @@ from mochi_server.agents.task import AgentTask
 from mochi_server.chat.run import Run
 from mochi_server.chat.runs import RunRegistry
 from mochi_server.chat.turn import TurnRequest, TurnResult
-from mochi_server.errors import (
-    AgentNotFound,
-    ModelNotFound,
-    OllamaError,
-    OllamaUnreachable,
-    SessionBusy,
-    SessionNotFound,
-    ToolNotFound,
-)
 from mochi_server.events import Publish
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.requests import qualified
@@ -106,7 +98,7 @@ class Completions:
         known = (await self.tools.catalogue()).tools if ask.tools else {}
         for name in ask.tools or ():
             if name not in known:
-                raise ToolNotFound(name)
+                raise errors.ToolNotFound(name)
         if (agent := await self._agent(ask.model)) is not None:
             return await self._with_agent(ask, agent)
         if ask.session_id is not None:
@@ -125,9 +117,9 @@ class Completions:
         session = await self.stored.store.load(session_id)
         run = await self.stored.runs.find(session_id)
         if run is not None and run.running:
-            raise SessionBusy(session_id, run.run_id)
+            raise errors.SessionBusy(session_id, run.run_id)
         turn = turn_in(session, ask)
-        with suppress(OllamaUnreachable, OllamaError):  # the message is stored nevertheless
+        with suppress(errors.OllamaUnreachable, errors.OllamaError):  # the message is stored nevertheless
             model = await self.client.find_model(ask.model)
             _check_abilities(ask, model, turn.images)
         if qualified(ask.model) != qualified(session.model):
@@ -142,9 +134,9 @@ class Completions:
             await place.agent_chats.create(_conversation_with(agent, ask, session.session_id))
         else:
             if (await place.agent_chats.load(ask.session_id)).metadata.extra.get(OWNER) != agent.name:
-                raise SessionNotFound(ask.session_id)
+                raise errors.SessionNotFound(ask.session_id)
             async with place.agent_chats.hold(ask.session_id, run_id=new_id()):
-                pass  # raises SessionBusy
+                pass  # raises errors.SessionBusy
         task = AgentTask(
             agent,
             instruction,
@@ -185,15 +177,15 @@ class Completions:
             return await self.agents.current(await self.agents.get(agent))
         try:
             await self.client.find_model(name)
-        except ModelNotFound:
-            raise AgentNotFound(agent) from None
+        except errors.ModelNotFound:
+            raise errors.AgentNotFound(agent) from None
         return None
 
     async def _stand_in(self, agent: AgentDefinition) -> str:
         """Return the first model that can call tools, for agents without an installed model."""
         models = await self.client.list_models()
         if not models:
-            raise ModelNotFound(agent.model) if agent.model else OllamaError(_NO_MODEL)
+            raise errors.ModelNotFound(agent.model) if agent.model else errors.OllamaError(_NO_MODEL)
         return next((model.name for model in models if model.can("tools")), models[0].name)
 
 

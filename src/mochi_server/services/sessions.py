@@ -5,14 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mochi_server.errors import (
-    BlobNotFound,
-    ModelNotFound,
-    OllamaError,
-    OllamaUnreachable,
-    PromptNotFound,
-    ValidationFailed,
-)
+from mochi_server import errors
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.services.context_window import Override, WindowRegistry
@@ -66,7 +59,7 @@ class SessionService:
         if not fields:
             return session
         if "model" in fields and fields["model"] is None:
-            raise ValidationFailed("model cannot be cleared.", field="model")
+            raise errors.ValidationFailed("model cannot be cleared.", field="model")
         if fields.get("summary_model") is not None:
             await self.client.find_model(fields["summary_model"])
         if "model" not in fields and "context_window" not in fields:
@@ -100,7 +93,7 @@ class SessionService:
             session = await self.store.load(session_id)
             text = await self._content(content, source_file)
             if text is None:
-                raise ValidationFailed("Give a content, or a source_file to read it from.")
+                raise errors.ValidationFailed("Give a content, or a source_file to read it from.")
             tail = with_system_prompt(session, text, source_file)
             return await self.store.replace_tail(session_id, *tail, revision=session.revision)
 
@@ -109,17 +102,17 @@ class SessionService:
         async with self.store.hold(session_id):
             session = await self.store.load(session_id)
             if session.system_prompt is None:
-                raise PromptNotFound(None)
+                raise errors.PromptNotFound(None)
             await self.store.replace_tail(session_id, *without_system_prompt(session), revision=session.revision)
 
     async def image(self, session_id: str, sha256: str) -> Image:
         """An image that a message of the session names. Raises ``BlobNotFound``."""
         session = await self.store.load(session_id)
         if sha256 not in images_in(session.history):
-            raise BlobNotFound(sha256)
+            raise errors.BlobNotFound(sha256)
         data = await self.store.load_image(sha256)
         if (media_type := media_type_of(data)) is None:  # somebody has put something else there
-            raise BlobNotFound(sha256)
+            raise errors.BlobNotFound(sha256)
         return Image(sha256, media_type, data)
 
     async def state(self, session_id: str) -> SessionState:
@@ -129,7 +122,7 @@ class SessionService:
         tools = await self._active_tools(session.metadata.tool_settings)
         try:
             return SessionState(session, await self.client.find_model(session.model), override, tools)
-        except (ModelNotFound, OllamaUnreachable, OllamaError):
+        except (errors.ModelNotFound, errors.OllamaUnreachable, errors.OllamaError):
             return SessionState(session, None, override, tools)
 
     async def _active_tools(self, settings: ToolSettings) -> list[str]:
