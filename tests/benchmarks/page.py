@@ -118,8 +118,8 @@ def _missed(aims: Sequence[Aim], reasons: Mapping[str, str]) -> Iterator[str]:
 def _profile(profile: Profile) -> Iterator[str]:
     """Yield the shares of the modules, and the functions with the largest shares."""
     yield from (*_table(["module", "share of the time, %"], profile["rooms"].items()), "")
-    functions = ", ".join(f"`{name}` {share}" for name, share in profile["functions"].items())
-    yield from (f"Functions with the largest shares, in %: {functions}.", "")
+    functions = [(f"`{name}`", share) for name, share in profile["functions"].items()]
+    yield from (*_table(["function with a large share", "share of the time, %"], functions), "")
 
 
 def _table(head: Sequence[str], lines: Any) -> list[str]:

@@ -4,8 +4,8 @@ There are two loads. First, streams deliver events at the speed of a model, so t
 long answers arrive as bursts, as fast as the upstream can send them.
 
 The column *direct* shows the load without a server in between. The delay of an event is the time from the upstream's
-write to the client's read. A server that cannot keep up with the load is measured at its own maximum, and its streams
-are cut off at the end of the planned time. At that maximum, an event costs less CPU time than at a normal load.
+write to the client's read. A server that cannot keep up with the load is measured at its own maximum. An event then
+costs less CPU time than at a normal load. The streams of such a server are cut off at the end of the planned time.
 """
 
 from dataclasses import dataclass
