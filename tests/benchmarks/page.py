@@ -1,6 +1,6 @@
-"""``docs/performance.md``, made of a saved run: ``uv run python -m tests.benchmarks.page`` writes it, a test compares.
+"""Generator of ``docs/performance.md``. Run ``uv run python -m tests.benchmarks.page``; a test compares the page.
 
-The run is ``docs/performance.json``. Only the reasons for missed aims are written by hand, in ``reasons.yaml``.
+The saved run is ``docs/performance.json``. The reasons for missed aims are written by hand in ``reasons.yaml``.
 """
 
 import json
@@ -24,43 +24,62 @@ REASONS = Path(__file__).parent / "reasons.yaml"
 
 _HEAD = f"""# Performance
 
-What the server costs, beside the least that it could cost and beside what people would use instead, and what is aimed
-at. Made from the saved run `docs/performance.json` by `uv run python -m tests.benchmarks.page`; to measure again, on an
-idle machine with two cores or more, Linux:
+After reading this page you know how much CPU time and memory mochi-server needs, how fast it responds, and which aims
+it misses. The server is compared with minimal relays and with another proxy.
 
-<!-- not run: it takes minutes, and wants the machine for itself -->
+The figures come from the saved run `docs/performance.json`. To measure again, use an idle Linux machine with at least
+two cores:
+
+<!-- not run: it takes minutes and needs an idle machine -->
 ```bash
 uv run python -m tests.benchmarks --profile --save docs/performance.json
 uv run python -m tests.benchmarks.page
 ```
 
-`--only NAME` measures one thing, `--rounds N` so many times; `--help` says what else can be adjusted. With `--no-peer`
-nothing is installed and the peer is left out. With `--profile` py-spy looks at the server in one round more: the tables
-of *where the time goes* count the moments in which a thread of it held the interpreter, by what ran. What is called in
-C counts for its caller, so the event loop's share has waking up and reading from sockets in it, and that of `send` has
-writing to them.
+| Option | Effect |
+|---|---|
+| `--only NAME` | runs one measurement |
+| `--rounds N` | repeats each measurement N times; figures are medians of the rounds |
+| `--no-peer` | neither installs nor measures the peer |
+| `--profile` | runs one more round with the profiler py-spy |
 
-Everything runs on one machine: an upstream that sends Ollama's lines as plain bytes, a relay or server in front of it,
-and the load, each a process of its own. The *raw relay* is about the least that Python can do with an event (bare
-protocols and httptools), the *aiohttp relay* the least with a comfortable HTTP client; neither knows sessions, files,
-limits or resuming. The *peer* is {PEER.name}, an installable proxy, in front of the same upstream. CPU time is the
-server process's own accounting, threads included. Figures are medians over the rounds, and each round takes the
-servers in another order.
+`--help` lists all options.
+
+## What is compared
+
+Everything runs on one machine. The [upstream](glossary.md#upstream), the server and the load generator are separate
+processes. The upstream sends the lines of Ollama as plain bytes. Each round measures the servers in a different order.
+
+| Name | Program between the load generator and the upstream |
+|---|---|
+| mochi-server | this server |
+| raw relay | about the minimum for Python: asyncio protocols and httptools; no sessions, files, limits or resuming |
+| aiohttp relay | about the minimum with aiohttp's HTTP client; none of these features either |
+| peer | {PEER.name}, an installable proxy |
+| direct | none |
+
+- CPU time is the user and system time of the server's process, including all threads.
+- `p50` is the median and `p99` the 99th percentile.
+- *Peer relative to this server* is the figure of the peer divided by the figure of mochi-server.
+- The profiles show in which modules and functions the server spends its time. py-spy samples the threads that hold
+  Python's global interpreter lock. Time in C code counts for the calling function. The event loop therefore includes
+  waking up and reading from sockets, and `send` includes writing to them.
+  *Python's own* is the standard library.
 """
-_NO_REASON = "No reason is written down yet."
+_NO_REASON = "The reason is not known yet."
 
 
 def page(saved: Saved, reasons: Mapping[str, Mapping[str, str]]) -> str:
-    """The whole page."""
+    """Return the text of the page."""
     measures = {name: saved["measures"][name] for name in MEASURES if name in saved["measures"]}
     sections = [_section(name, measure, reasons.get(name) or {}) for name, measure in measures.items()]
-    machine = [*_table(["machine", ""], saved["machine"].items()), ""]
+    machine = ["## Machine", "", *_table(["property", "value"], saved["machine"].items()), ""]
     text = "\n".join([_HEAD, *machine, *_overview(measures), *("\n".join(section) for section in sections)])
     return text.rstrip() + "\n"
 
 
 def written_reasons() -> dict[str, dict[str, str]]:
-    """By measure and aim."""
+    """Return the reasons for missed aims, by measurement and aim."""
     return yaml.safe_load(REASONS.read_text(encoding="utf-8")) or {}
 
 
@@ -69,17 +88,17 @@ def _overview(measures: Mapping[str, Saved]) -> list[str]:
     met = sum(aim.met is True for _, aim in aims)
     measured = sum(aim.met is not None for _, aim in aims)
     lines = [[title, aim.what, *report.judged(aim)] for title, aim in aims]
-    table = _table(["measure", "aim", "found", "limit", ""], lines)
+    table = _table(["measurement", "aim", "measured", "limit", "result"], lines)
     return ["## Aims", "", f"{met} of {measured} measured aims are met.", "", *table, ""]
 
 
 def _section(name: str, measure: Saved, reasons: Mapping[str, str]) -> Iterator[str]:
     findings = restored(measure)
     yield from (f"## {MEASURES[name].TITLE}", "", str(MEASURES[name].__doc__).strip(), "")
-    workload = "; ".join(f"{text}: {report.number(value)}" for text, value in measure["workload"].items())
-    yield from (f"Workload (`--only {name}`): {workload}.", "")
+    workload = [(text, report.number(value)) for text, value in measure["workload"].items()]
+    yield from (*_table([f"workload (`--only {name}`)", "value"], workload), "")
     head, *lines = report.turned(findings.rows)
-    yield from (*_table(head, lines), "")
+    yield from (*_table(["figure", *head[1:]], lines), "")
     missed = [aim for aim in findings.aims if aim.met is False]
     yield from _missed(missed, reasons)
     if missed and "profile" in measure:
@@ -87,20 +106,20 @@ def _section(name: str, measure: Saved, reasons: Mapping[str, str]) -> Iterator[
 
 
 def _missed(aims: Sequence[Aim], reasons: Mapping[str, str]) -> Iterator[str]:
-    """A line for each reason, with all aims that it is a reason for."""
+    """Yield one line for each reason, with all aims that it applies to."""
     by_reason = defaultdict(list)
     for aim in aims:
         by_reason[" ".join(reasons.get(aim.what, _NO_REASON).split())].append(f"*{aim.what}*")
-    yield from (f"- Why {', '.join(names)} is missed: {reason}" for reason, names in by_reason.items())
     if aims:
-        yield ""
+        lines = (f"- {', '.join(names)}: {reason}" for reason, names in by_reason.items())
+        yield from ("Reasons for the missed aims:", "", *lines, "")
 
 
 def _profile(profile: Profile) -> Iterator[str]:
-    """Where the time goes, by rooms; and the functions that take most of it."""
-    yield from (*_table(["where the time goes", "%"], profile["rooms"].items()), "")
-    functions = ", ".join(f"`{name}` {share}" for name, share in profile["functions"].items())
-    yield from (f"Most of it, in %: {functions}.", "")
+    """Yield the shares of the modules, and the functions with the largest shares."""
+    yield from (*_table(["module", "share of the time, %"], profile["rooms"].items()), "")
+    functions = [(f"`{name}`", share) for name, share in profile["functions"].items()]
+    yield from (*_table(["function with a large share", "share of the time, %"], functions), "")
 
 
 def _table(head: Sequence[str], lines: Any) -> list[str]:
@@ -109,7 +128,7 @@ def _table(head: Sequence[str], lines: Any) -> list[str]:
 
 
 def main() -> None:
-    """Write it."""
+    """Write the page."""
     saved = json.loads(RESULTS.read_text(encoding="utf-8"))
     PATH.write_text(page(saved, written_reasons()), encoding="utf-8")
 

@@ -25,7 +25,7 @@ _TINY = {
     "idle": ["--streams=5", "--seconds=0.5"],
     "start": ["--times=1"],
 }
-_DIFFERENCES = ("CPU ms/stream besides", "KiB per open stream", "alone, p", "4 ")
+_DIFFERENCES = ("CPU per stream without its events", "KiB per open stream", "one at a time, p", "4 ")
 """How the names begin of figures that can be less than nothing in so short a run."""
 
 

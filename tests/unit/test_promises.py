@@ -1,4 +1,4 @@
-"""What the docs promise, a test holds: each one that they name exists, and every promise names one."""
+"""Check the promises of the documentation: each has a footnote with a test, and each named test exists."""
 
 import re
 from functools import cache
@@ -8,9 +8,14 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
+PROMISES = {"reliability.md": "^Reliability$", "security.md": "^Promises$"}
+"""Page names, and a pattern for the heading of the part in which every list item is a promise."""
+
 TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 FUNCTION = re.compile(r"^ *(?:async )?def (\w+)\(", re.MULTILINE)
 ITEM = re.compile(r"^- .*(?:\n(?!- |\n|#).*)*", re.MULTILINE)
+REFERENCE = re.compile(r"\[\^([\w-]+)\](?!:)")
+FOOTNOTE = re.compile(r"^\[\^([\w-]+)\]: (.*)", re.MULTILINE)
 
 
 @cache
@@ -20,16 +25,23 @@ def names_in(file: Path) -> frozenset[str]:
 
 
 def missing_tests(text: str) -> list[str]:
-    """The tests that a page names and that do not exist."""
+    """Return the tests that a page names and that do not exist."""
     named = set(TEST.findall(text))
     return sorted(f"{file}::{name}" for file, name in named if name not in names_in(ROOT / file))
 
 
-def unheld_promises(text: str) -> list[str]:
-    """The items below a heading with "promises" that name no test."""
-    sections = re.split(r"^(?=#+ )", text, flags=re.MULTILINE)
-    promising = [section for section in sections if "promise" in section.partition("\n")[0].lower()]
-    return [item for section in promising for item in ITEM.findall(section) if not TEST.search(item)]
+def untested_promises(text: str, heading: str) -> list[str]:
+    """Return the list items after a heading that have no footnote with a test."""
+    tested = {label for label, note in FOOTNOTE.findall(text) if TEST.search(note)}
+    start = next(found.end() for found in re.finditer(r"^#+ (.+)$", text, re.MULTILINE) if re.search(heading, found[1]))
+    return [item for item in ITEM.findall(text[start:]) if not tested & set(REFERENCE.findall(item))]
+
+
+def footnote_mistakes(text: str) -> set[str]:
+    """Return the labels that are defined twice, not used or not defined."""
+    defined = [label for label, _ in FOOTNOTE.findall(text)]
+    repeated = {label for label in defined if defined.count(label) > 1}
+    return repeated | set(defined) ^ set(REFERENCE.findall(text))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -38,15 +50,21 @@ def test_tests_named_in_the_docs_exist(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_promises_name_a_test(page: Path) -> None:
-    assert unheld_promises(page.read_text()) == []
+def test_footnotes_are_defined_once_and_used(page: Path) -> None:
+    assert footnote_mistakes(page.read_text()) == set()
+
+
+@pytest.mark.parametrize(("page", "heading"), PROMISES.items())
+def test_promises_name_a_test(page: str, heading: str) -> None:
+    assert untested_promises((ROOT / "docs" / page).read_text(), heading) == []
 
 
 def test_promise_without_a_test_is_found() -> None:
-    held = "- one\n  (`tests/unit/test_promises.py::gone`)\n"
-    text = f"# A\n- no promise\n\n## Promises\n\n{held}- two\n  lines\n\n# B\n- x\n"
+    notes = "[^a]: `tests/unit/test_promises.py::gone`\n[^b]: No test.\n[^b]: Again.\n"
+    text = f"# A\n- no promise\n\n## Promises\n\n- one[^a]\n- two\n  lines[^b]\n- three[^c]\n\n{notes}"
     assert missing_tests(text) == ["tests/unit/test_promises.py::gone"]
-    assert unheld_promises(text) == ["- two\n  lines"]
+    assert untested_promises(text, "^Promises$") == ["- two\n  lines[^b]", "- three[^c]"]
+    assert footnote_mistakes(text) == {"b", "c"}
     assert missing_tests("`tests/unit/no_such_file.py::test_x`") == ["tests/unit/no_such_file.py::test_x"]
 
 

@@ -1,6 +1,8 @@
-"""Many streams at a model's pace through a relay that has one core to itself; the clients and the upstream are on
-another. How long anybody waits for the first token, and for a token in the middle of an answer: the longest such wait
-in any stream. What the rate itself puts between two tokens is part of it.
+"""Measurement of many streams on a server that has one CPU core for itself.
+
+The clients and the upstream use another core. The streams have the speed of a model. The figures show how long
+clients wait for the first token, and how long they wait for a token in the middle of an answer. The second figure is
+the longest such wait in any stream. It includes the regular time between two tokens.
 """
 
 import os
@@ -14,7 +16,7 @@ from tests.benchmarks.relays.bare import AIOHTTP, RAW
 from tests.benchmarks.relays.mochi import MOCHI
 from tests.benchmarks.workload import adjustable
 
-TITLE = "A crowd on one core"
+TITLE = "Many streams on one core"
 _CUT = 3
 
 
@@ -24,8 +26,8 @@ class Workload:
 
     streams: int = adjustable(300, "streams at the same time")
     rate: int = adjustable(20, "tokens per second of each stream")
-    spread: float = adjustable(2.0, "seconds in which they begin")
-    seconds: float = adjustable(4.0, "seconds that each of them lasts")
+    spread: float = adjustable(2.0, "seconds in which the streams start")
+    seconds: float = adjustable(4.0, "seconds that each stream lasts")
 
 
 def measure(work: Workload, setting: Setting) -> Findings:
@@ -47,17 +49,17 @@ def _apart() -> tuple[set[int], set[int]]:
     return {there[-1]}, {there[0]}
 
 
-_FIRST, _GAP = "first p99 ms", "longest wait ms"
+_FIRST, _GAP = "first token p99, ms", "longest wait, ms"
 
 
 def _row(relay: Relay, results: Results) -> Row:
     crowd = results["crowd"]
     return {
         "": relay.name,
-        "first p50 ms": median(crowd, lambda r: percentile(r.first_ms, 50)),
+        "first token p50, ms": median(crowd, lambda r: percentile(r.first_ms, 50)),
         _FIRST: median(crowd, lambda r: percentile(r.first_ms, 99)),
         _GAP: median(crowd, lambda r: max(stream.gap for stream in r.streams)),
-        "p99 of the streams' longest waits, ms": median(crowd, lambda r: percentile([s.gap for s in r.streams], 99)),
+        "longest wait of a stream p99, ms": median(crowd, lambda r: percentile([s.gap for s in r.streams], 99)),
         "events/s": median(crowd, lambda r: r.steady_events / r.steady_seconds),
-        "CPU of its core, %": median(crowd, lambda r: 100 * r.steady_cpu_seconds / r.steady_seconds),
+        "CPU use of the core, %": median(crowd, lambda r: 100 * r.steady_cpu_seconds / r.steady_seconds),
     }

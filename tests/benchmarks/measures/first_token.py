@@ -1,7 +1,13 @@
-"""How much later the first token comes than from the upstream itself, which says it a fixed time after it was asked and
-goes on at a model's pace. Three loads: one stream after the other; streams that begin evenly and last, so that soon the
-given number is under way; and the same number begun in one instant, where the last has to wait for the work on all.
-Sessions were created before; each stream has its own.
+"""Measurement of the time that a server adds before the first token.
+
+The added time is the difference to a request that goes directly to the upstream. The upstream sends its first token
+after a fixed delay, and the other tokens at the speed of a model. There are three loads:
+
+- one stream at a time
+- concurrent streams, which start one after another until the given number is running
+- the same number of streams, all started at once, so that the last one waits for the start of all others
+
+Each stream has its own session, which was created before the measurement.
 """
 
 from collections.abc import Callable
@@ -32,9 +38,9 @@ class Workload:
     delay: int = adjustable(50, "milliseconds until the upstream's first token")
     rate: int = adjustable(20, "tokens per second of each stream")
     streams: int = adjustable(100, "streams at the same time")
-    length: float = adjustable(2.5, "seconds that each of them lasts, where they begin evenly")
-    seconds: float = adjustable(3.5, "seconds in which they begin")
-    alone: int = adjustable(20, "streams one after the other")
+    length: float = adjustable(2.5, "seconds that each concurrent stream lasts")
+    seconds: float = adjustable(3.5, "seconds in which the streams start")
+    alone: int = adjustable(20, "streams, one at a time")
 
     def loads(self) -> dict[str, Load]:
         """By their names."""
@@ -42,9 +48,9 @@ class Workload:
         long = f"paced:{self.rate}x{max(1, round(self.rate * self.length))}+{self.delay}"
         begun = round(self.streams * self.seconds / (self.length + self.delay / 1000))
         return {
-            "alone": Load(short, self.alone),
-            f"{self.streams} under way": Load(long, begun, self.seconds, cut_after=_CUT),
-            f"{self.streams} in one instant": Load(short, self.streams, 0, cut_after=_CUT),
+            "one at a time": Load(short, self.alone),
+            f"{self.streams} concurrent": Load(long, begun, self.seconds, cut_after=_CUT),
+            f"{self.streams} started at once": Load(short, self.streams, 0, cut_after=_CUT),
         }
 
 
@@ -52,7 +58,7 @@ def measure(work: Workload, setting: Setting) -> Findings:
     """A row for each relay: medians over the rounds."""
     relays = setting.with_peer(MOCHI, DIRECT, AIOHTTP, RAW)
     loads = work.loads()
-    results = compare(relays, loads, setting.rounds, replace(loads["alone"], spread=0.5))
+    results = compare(relays, loads, setting.rounds, replace(loads["one at a time"], spread=0.5))
     added = {relay: _added(results[relay], results[DIRECT]) for relay in relays}
     return Findings([_row(relay, results[relay], added[relay]) for relay in relays], _aims(loads, added))
 
@@ -73,12 +79,12 @@ def _added(results: Results, direct: Results) -> dict[tuple[str, int], float]:
 def _row(relay: Relay, results: Results, added: dict[tuple[str, int], float]) -> Row:
     if relay is DIRECT:
         whole = {(name, percent): median(results[name], _first(percent)) for name, percent in added}
-        return {"": "direct, all of it", **_named(whole)}
+        return {"": "direct (total time)", **_named(whole)}
     return {"": relay.name, **_named(added)}
 
 
 def _named(figures: dict[tuple[str, int], float]) -> Row:
-    return {f"{name}, p{percent} ms": value for (name, percent), value in figures.items()}
+    return {f"{name}, p{percent}, ms": value for (name, percent), value in figures.items()}
 
 
 def _aims(loads: dict[str, Load], added: dict[Relay, dict[tuple[str, int], float]]) -> list[Aim]:
@@ -87,5 +93,5 @@ def _aims(loads: dict[str, Load], added: dict[Relay, dict[tuple[str, int], float
     ahead = {key: ratio(peers.get(key), max(own[key], _LEAST_MS)) for key in keys}
     return [
         *(Aim(f"{name}, p{percent}", own[name, percent], _LIMITS[percent], "ms") for name, percent in keys),
-        *(Aim(f"the peer's, {n}, p{p}, by this server's", ahead[n, p], _PEER, "x", at_least=True) for n, p in keys),
+        *(Aim(f"{n}, p{p}, peer relative to this server", ahead[n, p], _PEER, "x", at_least=True) for n, p in keys),
     ]

@@ -1,5 +1,7 @@
-"""How long a health check takes while many answers stream as fast as they can be sent: whether one can still get a word
-in. Checks follow each other on one connection, from a process of their own.
+"""Measurement of the response time of health checks while many answers stream.
+
+The answers stream as fast as the upstream can send them. The checks come from a separate process, one after another
+on one connection.
 """
 
 from contextlib import ExitStack
@@ -14,7 +16,7 @@ from tests.benchmarks.relays.mochi import MOCHI
 from tests.benchmarks.workload import adjustable
 
 TITLE = "Health checks under load"
-_PATH, _P99 = "/api/v1/health", "p99 ms"
+_PATH, _P99 = "/api/v1/health", "p99, ms"
 
 
 @dataclass(frozen=True)
@@ -35,11 +37,11 @@ def measure(work: Workload, setting: Setting) -> Findings:
         rounds = [_round(load, server) for _ in range(setting.rounds)]
     row: Row = {
         "": MOCHI.name,
-        "p50 ms": median(rounds, lambda r: percentile(r.checks, 50)),
+        "p50, ms": median(rounds, lambda r: percentile(r.checks, 50)),
         _P99: median(rounds, lambda r: percentile(r.checks, 99)),
-        "longest ms": median(rounds, lambda r: max(r.checks)),
-        "checks": median(rounds, lambda r: len(r.checks)),
-        "events/s meanwhile": median(rounds, lambda r: r.events_per_second),
+        "maximum, ms": median(rounds, lambda r: max(r.checks)),
+        "number of checks": median(rounds, lambda r: len(r.checks)),
+        "events/s of the streams": median(rounds, lambda r: r.events_per_second),
     }
     return Findings([row], [Aim("health check, p99", float(row[_P99]), 50, "ms")])
 

@@ -1,6 +1,8 @@
-"""What an open stream that waits for its first token takes in memory: what the relay's process holds more when many of
-them are open, by their number. Each stream has its own session, which was created before, and a few streams were served
-before the first look.
+"""Measurement of the memory of an open stream that waits for its first token.
+
+The figure is the growth of the server's process with many such streams, divided by their number. Each stream has its
+own session, which was created before. The server handled some streams before its memory was measured for the first
+time.
 """
 
 import time
@@ -21,15 +23,15 @@ TITLE = "Memory of an idle open stream"
 _OPENING = 2
 """Seconds in which the streams are opened."""
 _WARM_UP, _SHORT = 20, "burst:20"
-_PER_STREAM, _BEFORE = "KiB per open stream", "MiB before"
+_PER_STREAM, _BEFORE = "KiB per open stream", "MiB without streams"
 
 
 @dataclass(frozen=True)
 class Workload:
     """Streams that wait."""
 
-    streams: int = adjustable(500, "streams that wait at the same time")
-    seconds: float = adjustable(4.0, "seconds after the first was opened that memory is looked at")
+    streams: int = adjustable(500, "waiting streams")
+    seconds: float = adjustable(4.0, "seconds from the first stream to the measurement")
 
 
 def measure(work: Workload, setting: Setting) -> Findings:

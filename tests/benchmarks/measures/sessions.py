@@ -1,8 +1,11 @@
-"""What a turn costs on a session that has a past: from the request to the end of the stream, one turn after the other.
+"""Measurement of the cost of a turn on a session that already has many messages.
 
-The upstream answers at once and does not read its prompt, and its models have a context so large that nothing is cut or
-compacted: the whole history is read, sent and kept. So what is left is the work on the session, and the bytes of the
-prompt on their way. Sessions were made by the library; every message has the same length.
+The time is from the request to the end of the stream, with one turn at a time.
+
+The upstream answers at once and does not read its prompt. Its models have such a large context window that nothing is
+shortened or compacted. The server therefore reads, sends and stores the whole history. The figures show the work for
+the session and for the transfer of the prompt. The library created the sessions, and all messages have the same
+length.
 """
 
 from contextlib import ExitStack
@@ -22,7 +25,7 @@ from tests.benchmarks.workload import adjustable
 
 TITLE = "A turn on a long session"
 _MODEL = "burst:20"
-_WORDS = "what was said here is of no importance to anybody "
+_WORDS = "the content of this message has no influence on it "
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,7 @@ def _turns(server: Server, session_id: str, count: int) -> Result:
     return result
 
 
-_TURN, _CPU, _TIMES = "turn ms", "CPU ms", "turn, by the empty session's"
+_TURN, _CPU, _TIMES = "turn, ms", "CPU, ms", "turn, relative to the empty session"
 
 
 def _row(length: int, own: list[Result], empty: list[Result]) -> Row:
@@ -83,16 +86,16 @@ def _row(length: int, own: list[Result], empty: list[Result]) -> Row:
         "": f"{length:,} messages",
         _TURN: took,
         _CPU: cpu,
-        "first token ms": median(own, lambda r: percentile(r.first_ms, 50)),
+        "first token, ms": median(own, lambda r: percentile(r.first_ms, 50)),
         _TIMES: took / median(empty, _took),
-        "CPU, by the empty session's": cpu / median(empty, _used),
+        "CPU, relative to the empty session": cpu / median(empty, _used),
     }
 
 
 def _aims(rows: list[Row]) -> list[Aim]:
     _, long, very_long = rows
     return [
-        Aim(f"a turn on {row['']}, by one on an empty session", float(row[_TIMES]), limit, "x")
+        Aim(f"a turn after {row['']}, relative to an empty session", float(row[_TIMES]), limit, "x")
         for row, limit in ((long, 1.5), (very_long, 3.0))
     ]
 

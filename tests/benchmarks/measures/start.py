@@ -1,6 +1,8 @@
-"""How long the command takes to say its version, and to be ready: until a GET of its health answers 200. Each time it
-is a new process, with nothing between it and this one. The interpreter, which does nothing but end, is the floor. A
-first start is not measured: it is the one that compiles what later ones import.
+"""Measurement of the time until the command prints its version, and until it is ready.
+
+The server is ready when a GET of its health route returns 200. Each start is a new process. The Python interpreter
+alone is the lower bound. The very first start is not measured, because it compiles the modules that later starts
+import.
 """
 
 import subprocess
@@ -40,13 +42,13 @@ def measure(work: Workload, setting: Setting) -> Findings:
         _ready(_serving(upstream, data))
         ready = [_ready(_serving(upstream, data)) for _ in times]
         peers = [_ready(peer.running(upstream)) for _ in range(setting.rounds + 1)][1:] if peer else []
-    named = {"the interpreter": floor, "mochi-server --version": version, "mochi-server ready": ready}
+    named = {"Python interpreter": floor, "mochi-server --version": version, "mochi-server ready": ready}
     rows = [_row(name, took) for name, took in (named | ({f"{peer.name} ready": peers} if peer else {})).items()]
     ahead = ratio(median(peers) if peers else None, median(ready))
     aims = [
-        Aim("its version", median(version), 0.15, "s"),
-        Aim("ready to serve", median(ready), 0.8, "s"),
-        Aim("the peer's start, by this server's", ahead, 1, "x", at_least=True),
+        Aim("print the version", median(version), 0.15, "s"),
+        Aim("ready for requests", median(ready), 0.8, "s"),
+        Aim("start time, peer relative to this server", ahead, 1, "x", at_least=True),
     ]
     return Findings(rows, aims)
 
@@ -69,4 +71,4 @@ def _ended(command: list[str]) -> float:
 
 
 def _row(name: str, took: list[float]) -> Row:
-    return {"": name, "median s": median(took), "best s": min(took)}
+    return {"": name, "median, s": median(took), "minimum, s": min(took)}
