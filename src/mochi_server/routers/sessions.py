@@ -83,7 +83,7 @@ async def create_session(body: schemas.SessionCreate, sessions: SessionsDep) -> 
     responses=responses(ValidationFailed, *STORAGE_ERRORS, errors.ShuttingDown),
 )
 async def import_sessions(request: Request, transfers: TransfersDep) -> Response:
-    """Import a file that this server or Open WebUI exported. Sessions get new IDs. If one is invalid, none is stored."""
+    """Import a file that this server or Open WebUI exported. Sessions get new IDs. An invalid file stores nothing."""
     imported = await transfers.import_sessions(await whole_body(request))
     return Response(imported.encoded, 201, media_type="application/json")
 
