@@ -43,9 +43,7 @@ class MochiServerSettings(BaseSettings):
         "", description="`test` starts test mode, like `--test-mode`."
     )
 
-    ollama_host: str = Field(
-        "http://localhost:11434", description="URL of Ollama. A host name alone means port 11434."
-    )
+    ollama_host: str = Field("http://localhost:11434", description="URL of Ollama. A host name alone means port 11434.")
     ollama_connect_timeout_seconds: Timeout = Field(5, description="Timeout for connecting to Ollama.")
     ollama_stall_timeout_seconds: Timeout = Field(
         600, description="Longest time without output from Ollama during an answer. It includes loading the model."

@@ -62,7 +62,7 @@ class Config:
 
     @cached_property
     def is_whole(self) -> bool:
-        """Whether all replies are in this file. Recorded files may change independently."""
+        """Return whether all replies are in this file. Recorded files may change independently."""
         return self.recordings is None and not any(one.scripts[0].files for one in self.by_name.values())
 
     def find(self, model: str) -> Configured | None:

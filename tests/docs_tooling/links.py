@@ -35,7 +35,9 @@ def anchors(page: Path) -> set[str]:
     """The anchors that a page has both on the site and where its source is shown."""
     text = without_code(page.read_text())
     titles = _HEADING.findall(text)
-    return set(_ANCHOR.findall(text)) | set(_numbered(map(_on_the_site, titles), "_")) & set(_numbered(map(_in_the_source, titles), "-"))
+    return set(_ANCHOR.findall(text)) | set(_numbered(map(_on_the_site, titles), "_")) & set(
+        _numbered(map(_in_the_source, titles), "-")
+    )
 
 
 def _on_the_site(title: str) -> str:

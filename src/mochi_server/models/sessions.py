@@ -88,13 +88,13 @@ class SessionDefaults(StrictBody):
 
 
 class SessionCreate(SessionDefaults):
-    """A new session. ``system_prompt_source_file`` loads a prompt file. With ``system_prompt`` it is only a label."""
+    """A new session. ``system_prompt_source_file`` loads a prompt file, or only labels a given ``system_prompt``."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"model": "qwen3:14b"}]})
 
     model: ModelName = Field(description="Chat model of Ollama. The tag is optional.")
     system_prompt: Text | None = Field(None, description="Text of the system message.")
-    system_prompt_source_file: str | None = Field(None, description="Prompt file of the system message.")
+    system_prompt_source_file: str | None = Field(None, description="Prompt file to load, or label of `system_prompt`.")
 
     def options_of_session(self) -> SessionCreationOptions:
         """Return the request as options for the session service."""
@@ -135,7 +135,7 @@ class MessageEdit(StrictBody):
 
 
 class SystemPromptUpdate(StrictBody):
-    """A new system prompt. ``source_file`` loads a prompt file. With ``content`` it is only a label."""
+    """A new system prompt. ``source_file`` loads a prompt file, or only labels a given ``content``."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -147,7 +147,7 @@ class SystemPromptUpdate(StrictBody):
     )
 
     content: NonBlank | None = Field(None, description="Text of the system message.")
-    source_file: str | None = Field(None, description="Prompt file of the system message.")
+    source_file: str | None = Field(None, description="Prompt file to load, or label of `content`.")
 
 
 class Session(BaseModel):
@@ -242,9 +242,7 @@ class WindowStatus(BaseModel):
     model_max_context: int | None
     last_adjustment_reason: str | None
     manual_override: bool
-    manual_override_session_id: str | None = Field(
-        description="Session that set the manual window of the model."
-    )
+    manual_override_session_id: str | None = Field(description="Session that set the manual window of the model.")
     usage_tokens: int | None
     usage_ratio: float | None
 

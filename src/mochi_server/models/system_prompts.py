@@ -7,7 +7,7 @@ from mochi_server.models.common import SAYS_SOMETHING, StrictBody
 
 
 class PromptContent(StrictBody):
-    """New text of a prompt file. It must not be blank and must have less than 10,000 characters."""
+    """New text of a prompt file. It must not be blank and must have fewer than 10,000 characters."""
 
     content: str = Field(
         description="Text of the prompt.", json_schema_extra={**SAYS_SOMETHING, "maxLength": MAX_PROMPT_CHARS - 1}

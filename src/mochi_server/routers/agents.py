@@ -1,4 +1,4 @@
-"""/agents"""
+"""Routes under `/agents`."""
 
 from typing import Any
 

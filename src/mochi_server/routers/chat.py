@@ -1,4 +1,4 @@
-"""/chat"""
+"""Routes under `/chat`."""
 
 from typing import Any
 

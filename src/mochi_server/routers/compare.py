@@ -1,4 +1,4 @@
-"""/models/test"""
+"""Route `/models/test`, which compares models."""
 
 from fastapi import APIRouter, Response
 

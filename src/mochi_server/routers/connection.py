@@ -1,4 +1,4 @@
-"""Cancel the work for a request when its client disconnects."""
+"""Cancellation of the work for a request when its client disconnects."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine

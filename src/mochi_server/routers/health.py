@@ -1,4 +1,4 @@
-"""/health and /metrics"""
+"""Routes under `/health`, and `/metrics`."""
 
 from fastapi import APIRouter, Response
 

@@ -1,4 +1,4 @@
-"""/models"""
+"""Routes under `/models`."""
 
 from mochi_server.dependencies import ClientDep, Router
 from mochi_server.models.models import Model, ModelList

@@ -1,4 +1,4 @@
-"""/sessions"""
+"""Routes under `/sessions`."""
 
 from typing import Annotated
 

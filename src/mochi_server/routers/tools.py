@@ -1,4 +1,4 @@
-"""/tools"""
+"""Routes under `/tools`."""
 
 from typing import Any
 

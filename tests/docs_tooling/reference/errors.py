@@ -1,4 +1,4 @@
-"""``docs/reference/errors.md``"""
+"""Generator of `docs/reference/errors.md`."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""``docs/reference/events.md``"""
+"""Generator of `docs/reference/events.md`."""
 
 from dataclasses import MISSING, Field, fields
 from typing import Any, get_args

@@ -1,4 +1,4 @@
-"""``docs/reference/routes.md``"""
+"""Generator of `docs/reference/routes.md`."""
 
 import re
 from collections.abc import Iterator

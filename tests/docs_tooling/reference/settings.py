@@ -1,4 +1,4 @@
-"""``docs/reference/settings.md``"""
+"""Generator of `docs/reference/settings.md`."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""``docs/reference/stub.md``"""
+"""Generator of `docs/reference/stub.md`."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import fields
