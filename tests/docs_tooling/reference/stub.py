@@ -32,8 +32,8 @@ TOP = {
     "recorded request gets the recorded response.",
 }
 ENTRIES = {
-    "any text": "A trigger. If the latest user message is exactly this text, the value is the reply. The value is a text "
-    "or a mapping with a [`type`](#types-of-response).",
+    "any text": "A trigger. If the latest user message is exactly this text, the value is the reply. The value is a "
+    "text or a mapping with a [`type`](#types-of-response).",
     "_inherit": "The name of another model. Its entries apply where this model has none.",
     "_default": "The reply if no trigger matches.",
     "_model": "[Properties of the model](#describe-a-model) and defaults for [streaming](#stream-a-reply).",
@@ -61,9 +61,15 @@ def _groups() -> Iterator[str]:
         yield f"### `type: {name}`\n\n{KINDS.get(name) or _summary(RESPONSES[name])}"
         if name in RESPONSES:
             yield "\n".join(f"- `{key}`: {text}" for key, text in _attributes(RESPONSES[name]).items())
-    yield "## Content of a reply\n\nThese keys belong to `message`, `echo`, `mirror`, `lorem` and `task`. Only `message` has `content`."
+    yield (
+        "## Content of a reply\n\nThese keys belong to `message`, `echo`, `mirror`, `lorem` and `task`. Only `message` "
+        "has `content`."
+    )
     yield from _described(_attributes(Message))
-    yield "## Stream a reply\n\nThese keys belong to all types except `error` and `embedding`. In `_model` they are defaults."
+    yield (
+        "## Stream a reply\n\nThese keys belong to all types except `error` and `embedding`. In `_model` they are "
+        "defaults."
+    )
     yield from _described({name: _attributes(Manner)[name] for name in STREAM})
     yield "## Describe a model\n\nThese keys of `_model` are optional and inherited."
     default = declared("", {}, 0)
