@@ -61,10 +61,10 @@ class ChatRequest(StrictBody):
         "Send each as base64 or as a data URL.",
     )
     if_busy: Literal["reject", "wait"] = Field(
-        default="reject", description="If another turn is running: return 409, or wait for its end."
+        default="reject", description="While another turn runs, `reject` returns 409 and `wait` waits for its end."
     )
     on_disconnect: Literal["cancel", "continue"] = Field(
-        default="cancel", description="Cancel or continue the turn after the last client disconnects."
+        default="cancel", description="`cancel` ends the turn when its last client disconnects. `continue` does not."
     )
     wait_for_confirmation: bool = Field(
         default=False, description="Without streaming: wait for approval of tool calls instead of denying them."
