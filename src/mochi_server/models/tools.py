@@ -89,7 +89,7 @@ class ToolDecision(StrictBody):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"confirmation_id": "6f1e2d3c4b5a", "approved": True}]})
 
-    confirmation_id: str = Field(description="ID from `tool_call_confirmation_required`, or from the list.")
+    confirmation_id: str = Field(description="ID of the pending tool call, from its event or from the list.")
     approved: bool = Field(description="`true` runs the call, `false` denies it.")
     arguments: dict[str, Any] | None = Field(None, description="New arguments. They replace those of the model.")
     reason: str | None = Field(None, max_length=10_000, description="Reason that the model receives.")
