@@ -46,7 +46,9 @@ class ChatRequest(StrictBody):
     message: NonBlank | None = Field(
         default=None, description="Message of the user. Without it, the last user message is answered again."
     )
-    think: ThinkLevel | None = Field(None, description="Reasoning of models that can think: on, off or a level.")
+    think: ThinkLevel | None = Field(
+        default=None, description="Reasoning of models that can think: on, off or a level."
+    )
     options: Options | None = Field(
         default=None,
         description="Ollama's options, such as `temperature` or `num_predict`. They override the session's.",
