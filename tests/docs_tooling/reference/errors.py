@@ -20,7 +20,7 @@ Look up an error code that your client received. Every error response has the sa
 
 - `code` is stable. Use it in programs.
 - `message` says what happened and what to do. It is meant for users, and its text may change.
-- `details` has the values of the message, such as the name of the tool.
+- `details` has the same facts as data, for example the name of the tool.
 
 In a stream, the payload of an [`error`](events.md#error) event has the same three fields. The routes under `/v1` return
 [errors in OpenAI's format](../how-to/openai-clients.md) instead.
