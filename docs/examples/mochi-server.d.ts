@@ -12,7 +12,7 @@ export interface paths {
         put?: never;
         /**
          * Chat
-         * @description Send a message and get the whole answer.
+         * @description Send a message and get the complete answer.
          */
         post: operations["chat"];
         delete?: never;
@@ -30,7 +30,7 @@ export interface paths {
         };
         /**
          * Attach
-         * @description Listen to the running turn, or to one that ended lately, from the beginning or from an event on.
+         * @description Resume a stream: get the events of the running or most recent turn, from the beginning or after an event.
          */
         get: operations["attach"];
         put?: never;
@@ -56,7 +56,7 @@ export interface paths {
         put?: never;
         /**
          * Stop chat
-         * @description Stop the running turn and keep what was said; nothing happens when none is running.
+         * @description Stop the running turn and store its partial answer. Without a running turn, nothing happens.
          */
         post: operations["stop_chat"];
         delete?: never;
@@ -74,7 +74,7 @@ export interface paths {
         };
         /**
          * Get run
-         * @description Get the running or latest turn.
+         * @description Get the state of the running or most recent turn.
          */
         get: operations["get_run"];
         put?: never;
@@ -134,7 +134,7 @@ export interface paths {
         };
         /**
          * List sessions
-         * @description List sessions, the last changed first: all, or those whose title and messages hold every word of `q`.
+         * @description List or search sessions, the most recently changed first.
          */
         get: operations["list_sessions"];
         put?: never;
@@ -160,7 +160,7 @@ export interface paths {
         put?: never;
         /**
          * Import sessions
-         * @description Store the sessions of an exported file, of this server or of Open WebUI, under new ids: all of them or none.
+         * @description Import a file that this server or Open WebUI exported. Sessions get new IDs. An invalid file stores nothing.
          */
         post: operations["import_sessions"];
         delete?: never;
@@ -185,14 +185,14 @@ export interface paths {
         post?: never;
         /**
          * Delete session
-         * @description Delete a session; a running turn is stopped first.
+         * @description Delete a session. A running turn is stopped first.
          */
         delete: operations["delete_session"];
         options?: never;
         head?: never;
         /**
          * Patch session
-         * @description Change a session's settings; also while it is answering.
+         * @description Change the settings of a session, also during a turn.
          */
         patch: operations["patch_session"];
         trace?: never;
@@ -208,7 +208,7 @@ export interface paths {
         put?: never;
         /**
          * Fork session
-         * @description Begin a new session with the messages up to one of this session, which stays as it is.
+         * @description Fork a session: create a new session with its messages up to a given one. The original does not change.
          */
         post: operations["fork_session"];
         delete?: never;
@@ -226,7 +226,7 @@ export interface paths {
         };
         /**
          * Export session
-         * @description Get a session as a file: JSON, which can be imported, its images with it, or Markdown, to be read.
+         * @description Export a session as a file: JSON with all images for an import, or Markdown for reading.
          */
         get: operations["export_session"];
         put?: never;
@@ -266,7 +266,7 @@ export interface paths {
         };
         /**
          * Get blob
-         * @description Get an image that a message of the session names.
+         * @description Get an image of a message by its SHA-256.
          */
         get: operations["get_blob"];
         put?: never;
@@ -287,7 +287,7 @@ export interface paths {
         get?: never;
         /**
          * Edit message
-         * @description Edit a user message; the messages after it are removed.
+         * @description Edit a user message. All messages after it are removed.
          */
         put: operations["edit_message"];
         post?: never;
@@ -350,7 +350,7 @@ export interface paths {
         };
         /**
          * Get summary
-         * @description Get the summary of a session; nulls while there is none.
+         * @description Get the summary of a session. Without a summary, the fields are null.
          */
         get: operations["get_summary"];
         put?: never;
@@ -370,7 +370,7 @@ export interface paths {
         };
         /**
          * Get status
-         * @description Get where a session stands, its context window included.
+         * @description Get the state of a session, including its context window.
          */
         get: operations["get_status"];
         put?: never;
@@ -392,7 +392,7 @@ export interface paths {
         put?: never;
         /**
          * Compare models
-         * @description Put one prompt to up to three models, one after the other; nothing is stored.
+         * @description Compare up to three models: send one prompt to each in turn. Nothing is stored.
          */
         post: operations["compare_models"];
         delete?: never;
@@ -410,7 +410,7 @@ export interface paths {
         };
         /**
          * List models
-         * @description List the models that can chat.
+         * @description List the chat models.
          */
         get: operations["list_models"];
         put?: never;
@@ -430,7 +430,7 @@ export interface paths {
         };
         /**
          * Get model
-         * @description Get one model; names may hold slashes and colons, the tag is optional.
+         * @description Get a chat model. Its name may contain slashes and colons. The tag is optional.
          */
         get: operations["get_model"];
         put?: never;
@@ -450,7 +450,7 @@ export interface paths {
         };
         /**
          * List tools
-         * @description List the tools, their groups, and what in the directory cannot be used.
+         * @description List the tools, their groups, and the problems of tools that cannot be used.
          */
         get: operations["list_tools"];
         put?: never;
@@ -470,7 +470,7 @@ export interface paths {
         };
         /**
          * List executions
-         * @description List the last hundred runs of tools, with statistics.
+         * @description List the last 100 tool calls, with statistics.
          */
         get: operations["list_executions"];
         put?: never;
@@ -492,7 +492,7 @@ export interface paths {
         put?: never;
         /**
          * Reload tools
-         * @description Read the tools directory again, and connect to its MCP servers anew.
+         * @description Read the tools directory again and reconnect to its MCP servers.
          */
         post: operations["reload_tools"];
         delete?: never;
@@ -510,7 +510,7 @@ export interface paths {
         };
         /**
          * Get tool
-         * @description Get one tool with its JSON schema.
+         * @description Get a tool with its JSON schema.
          */
         get: operations["get_tool"];
         put?: never;
@@ -530,7 +530,7 @@ export interface paths {
         };
         /**
          * List agents
-         * @description List the agents, and what is wrong with those that cannot be used.
+         * @description List the agents. Invalid agents have an error message.
          */
         get: operations["list_agents"];
         put?: never;
@@ -570,7 +570,7 @@ export interface paths {
         };
         /**
          * List agent chats
-         * @description List the sessions of agents, the last changed first.
+         * @description List the sessions of agents, the most recently changed first.
          */
         get: operations["list_agent_chats"];
         put?: never;
@@ -610,7 +610,7 @@ export interface paths {
         };
         /**
          * Get agent
-         * @description Get one agent with its prompt and its tools.
+         * @description Get an agent with its prompt and its tools.
          */
         get: operations["get_agent"];
         put?: never;
@@ -682,7 +682,7 @@ export interface paths {
         };
         /**
          * Get health
-         * @description Whether the server serves, and whether Ollama answers it.
+         * @description Check the server and its connection to Ollama.
          */
         get: operations["get_health"];
         put?: never;
@@ -702,7 +702,7 @@ export interface paths {
         };
         /**
          * Get live
-         * @description Whether the process serves; who gets no answer may start it anew. Needs no key.
+         * @description Check that the process responds (liveness). Restart it if it does not. Requires no API key.
          */
         get: operations["get_live"];
         put?: never;
@@ -722,7 +722,7 @@ export interface paths {
         };
         /**
          * Get ready
-         * @description Whether new turns are taken and can be stored; 503 says why they are not. Needs no key, and no Ollama.
+         * @description Check that new turns are accepted and can be stored (readiness). Requires neither an API key nor Ollama.
          */
         get: operations["get_ready"];
         put?: never;
@@ -742,7 +742,7 @@ export interface paths {
         };
         /**
          * Get metrics
-         * @description What the server counts of itself, in Prometheus' text format; also at `/metrics` alone.
+         * @description Get the metrics in the text format of Prometheus. They are also at `/metrics`.
          */
         get: operations["get_metrics"];
         put?: never;
@@ -762,7 +762,7 @@ export interface paths {
         };
         /**
          * List OpenAI models
-         * @description List what can be asked for: models that can chat, and agents as `agent:NAME`.
+         * @description List the chat models, and the agents as `agent:NAME`.
          */
         get: operations["list_openai_models"];
         put?: never;
@@ -782,7 +782,7 @@ export interface paths {
         };
         /**
          * Get OpenAI model
-         * @description Whether a model or an agent can be asked for.
+         * @description Get a model or an agent. An unknown name returns 404.
          */
         get: operations["get_openai_model"];
         put?: never;
@@ -804,7 +804,7 @@ export interface paths {
         put?: never;
         /**
          * Create chat completion
-         * @description Answer a conversation, whole or streamed: without a session nothing is stored.
+         * @description Answer a conversation, as a whole or as a stream. Without a session, nothing is stored.
          */
         post: operations["create_chat_completion"];
         delete?: never;
@@ -819,7 +819,7 @@ export interface components {
     schemas: {
         /**
          * AgentChat
-         * @description A conversation with an agent, without its messages.
+         * @description A session of an agent, without its messages.
          */
         AgentChat: {
             /** Session Id */
@@ -867,7 +867,7 @@ export interface components {
         };
         /**
          * AgentChatDetail
-         * @description A conversation with an agent.
+         * @description A session of an agent, with its messages.
          */
         AgentChatDetail: {
             /** Session Id */
@@ -917,13 +917,13 @@ export interface components {
         };
         /**
          * AgentChatList
-         * @description Conversations with agents, the last changed first.
+         * @description Sessions of agents, the most recently changed first.
          */
         AgentChatList: {
             /** Sessions */
             sessions: components["schemas"]["AgentChat"][];
         };
-        /** @description The agent has ended. `output` is whole here; the model that called gets it cut to the limit of tools. */
+        /** @description The agent ended. `output` is complete here; the model receives it cut to the output limit of tools. */
         AgentComplete: {
             agent_name: string;
             session_id: string | null;
@@ -933,10 +933,10 @@ export interface components {
             agent_session_id: string | null;
             parent_call_id: string;
         };
-        /** @description `agent_complete`: The agent has ended. `output` is whole here; the model that called gets it cut to the limit of tools. */
+        /** @description `agent_complete`: The agent ended. `output` is complete here; the model receives it cut to the output limit of tools. */
         AgentCompleteEvent: {
             /**
-             * @description The run and the number of the event, which `Last-Event-ID` takes.
+             * @description ID of the run and number of the event. Send it as `Last-Event-ID` to resume.
              * @example 1f0c5e7a9b:42
              */
             id: string;
@@ -949,7 +949,7 @@ export interface components {
         };
         /**
          * AgentDetails
-         * @description An agent with its prompt, its tools, and which of its tools cannot be used.
+         * @description An agent with its prompt and its tools. ``problems`` lists the tools that cannot be used.
          */
         AgentDetails: {
             /** Name */
@@ -976,9 +976,9 @@ export interface components {
             problems: components["schemas"]["ToolProblem"][];
         };
         /**
-         * @description A piece of what the agent says while it carries out its plan.
+         * @description A piece of the agent's answer while it executes its plan.
          *
-         *     An empty one ends what it says before it acts: another answer follows.
+         *     Empty content ends an answer that only announced the next step. Another answer follows.
          */
         AgentExecution: {
             content: string;
@@ -987,13 +987,13 @@ export interface components {
             parent_call_id: string;
         };
         /**
-         * @description `agent_execution`: A piece of what the agent says while it carries out its plan.
+         * @description `agent_execution`: A piece of the agent's answer while it executes its plan.
          *
-         *     An empty one ends what it says before it acts: another answer follows.
+         *     Empty content ends an answer that only announced the next step. Another answer follows.
          */
         AgentExecutionEvent: {
             /**
-             * @description The run and the number of the event, which `Last-Event-ID` takes.
+             * @description ID of the run and number of the event. Send it as `Last-Event-ID` to resume.
              * @example 1f0c5e7a9b:42
              */
             id: string;
@@ -1006,7 +1006,7 @@ export interface components {
         };
         /**
          * AgentList
-         * @description All agents by name, invalid ones among them.
+         * @description All agents by name, including invalid ones.
          */
         AgentList: {
             /** Agents */
@@ -1024,7 +1024,7 @@ export interface components {
         /** @description `agent_planning`: A piece of the agent's plan. */
         AgentPlanningEvent: {
             /**
-             * @description The run and the number of the event, which `Last-Event-ID` takes.
+             * @description ID of the run and number of the event. Send it as `Last-Event-ID` to resume.
              * @example 1f0c5e7a9b:42
              */
             id: string;
@@ -1051,7 +1051,7 @@ export interface components {
         };
         /**
          * AgentSettingsRequest
-         * @description Which agents the model may call.
+         * @description Agents that the model may call.
          */
         AgentSettingsRequest: {
             /** Enabled Agents */
@@ -1061,17 +1061,17 @@ export interface components {
                 [key: string]: unknown;
             } | null;
         };
-        /** @description The model has called an agent. `agent_session_id` is null where the call names no session it may have. */
+        /** @description The model called an agent. `agent_session_id` is null if the agent could not start. */
         AgentStart: {
             agent_name: string;
             instruction: string;
             agent_session_id: string | null;
             parent_call_id: string;
         };
-        /** @description `agent_start`: The model has called an agent. `agent_session_id` is null where the call names no session it may have. */
+        /** @description `agent_start`: The model called an agent. `agent_session_id` is null if the agent could not start. */
         AgentStartEvent: {
             /**
-             * @description The run and the number of the event, which `Last-Event-ID` takes.
+             * @description ID of the run and number of the event. Send it as `Last-Event-ID` to resume.
              * @example 1f0c5e7a9b:42
              */
             id: string;
@@ -1084,7 +1084,7 @@ export interface components {
         };
         /**
          * AgentSummary
-         * @description An agent. An invalid one has an ``error_message`` that names the file and what is wrong with it.
+         * @description An agent. If it is invalid, ``error_message`` names the file and the problem.
          */
         AgentSummary: {
             /** Name */
@@ -1102,7 +1102,7 @@ export interface components {
             /** Tools */
             tools: string[];
         };
-        /** @description The agent runs one of its tools now; `call_index` counts the calls of this run of the agent. */
+        /** @description The agent starts a tool call. `call_index` counts the calls of this agent run. */
         AgentToolCalled: {
             agent_name: string;
             tool_name: string;
@@ -1113,10 +1113,10 @@ export interface components {
             agent_session_id: string;
             parent_call_id: string;
         };
-        /** @description `agent_tool_call`: The agent runs one of its tools now; `call_index` counts the calls of this run of the agent. */
+        /** @description `agent_tool_call`: The agent starts a tool call. `call_index` counts the calls of this agent run. */
         AgentToolCalledEvent: {
             /**
-             * @description The run and the number of the event, which `Last-Event-ID` takes.
+             * @description ID of the run and number of the event. Send it as `Last-Event-ID` to resume.
              * @example 1f0c5e7a9b:42
              */
             id: string;
@@ -1127,7 +1127,7 @@ export interface components {
             event: "agent_tool_call";
             data: components["schemas"]["AgentToolCalled"];
         };
-        /** @description How a call of one of the agent's tools ended. */
+        /** @description The result of a tool call of the agent. */
         AgentToolResult: {
             agent_name: string;
             tool_name: string;
@@ -1139,10 +1139,10 @@ export interface components {
             agent_session_id: string;
             parent_call_id: string;
         };
-        /** @description `agent_tool_result`: How a call of one of the agent's tools ended. */
+        /** @description `agent_tool_result`: The result of a tool call of the agent. */
         AgentToolResultEvent: {
             /**
-             * @description The run and the number of the event, which `Last-Event-ID` takes.
+             * @description ID of the run and number of the event. Send it as `Last-Event-ID` to resume.
              * @example 1f0c5e7a9b:42
              */
             id: string;
@@ -1155,7 +1155,7 @@ export interface components {
         };
         /**
          * Alive
-         * @description The process serves.
+         * @description The process responds.
          */
         Alive: {
             /**
@@ -1167,7 +1167,7 @@ export interface components {
         };
         /**
          * AllExecutionStatistics
-         * @description Over all remembered runs, and by tool.
+         * @description Statistics of all listed tool calls, and of each tool.
          */
         AllExecutionStatistics: {
             /** Total */
@@ -1185,7 +1185,7 @@ export interface components {
         };
         /**
          * AssistantMessage
-         * @description What the model said.
+         * @description A message of the model.
          */
         AssistantMessage: {
             /**
@@ -1204,7 +1204,7 @@ export interface components {
         };
         /**
          * Besides
-         * @description What OpenAI's API has no place for: the window, what tools of this server did, and what the user should know.
+         * @description Results beyond OpenAI's API: the context window, the tool calls of this server, and warnings as ``notices``.
          */
         Besides: {
             /** Context Window */
@@ -1220,7 +1220,7 @@ export interface components {
         };
         /**
          * Call
-         * @description A call that the model made.
+         * @description A tool call of the model.
          */
         Call: {
             /** Id */
@@ -1235,7 +1235,7 @@ export interface components {
         };
         /**
          * CalledFunction
-         * @description The function of a call; ``arguments`` are JSON.
+         * @description Function of a tool call. ``arguments`` is JSON text.
          */
         CalledFunction: {
             /** Name */
@@ -1245,7 +1245,7 @@ export interface components {
         };
         /**
          * CalledTool
-         * @description A call that the client carries out.
+         * @description A tool call for the client to run.
          */
         CalledTool: {
             /** Id */
@@ -1259,7 +1259,7 @@ export interface components {
         };
         /**
          * ChatRequest
-         * @description What to say, and how to answer. Without a message the last user message is answered again.
+         * @description A message and its options. Without a message, the last user message is answered again.
          * @example {
          *       "message": "What is the capital of France?"
          *     }
@@ -1267,17 +1267,17 @@ export interface components {
         ChatRequest: {
             /**
              * Message
-             * @description What the user says. Without it, the last user message is answered again.
+             * @description Message of the user. Without it, the last user message is answered again.
              */
             message?: string | null;
             /**
              * Think
-             * @description Whether, or how much, a model that can think does so.
+             * @description Reasoning of models that can think: on, off or a level.
              */
             think?: boolean | ("low" | "medium" | "high" | "max") | null;
             /**
              * Options
-             * @description Ollama's options, such as `temperature`, `seed` or `num_predict`; they go before the session's.
+             * @description Ollama's options, such as `temperature` or `num_predict`. They override the session's.
              */
             options?: {
                 num_keep?: number | null;
@@ -1296,31 +1296,31 @@ export interface components {
             } | null;
             /**
              * Format
-             * @description The form of the answer: `json`, or a JSON schema.
+             * @description Format of the answer: `json` or a JSON schema.
              */
             format?: "json" | {
                 [key: string]: unknown;
             } | null;
             /**
              * Keep Alive
-             * @description How long Ollama keeps the model in memory: seconds, or a duration such as `5m`.
+             * @description How long Ollama keeps the model loaded: seconds, or a duration such as `5m`.
              */
             keep_alive?: string | number | null;
             /**
              * Images
-             * @description For models with `vision`: PNG, JPEG, WebP, GIF or BMP, as base64, which may be a data URL. They belong to the message.
+             * @description Images of the message for models with `vision`: PNG, JPEG, WebP, GIF or BMP. Send each as base64 or as a data URL.
              */
             images?: string[] | null;
             /**
              * If Busy
-             * @description When the session is answering: 409, or this turn comes after that.
+             * @description While another turn runs, `reject` returns 409 and `wait` waits for its end.
              * @default reject
              * @enum {string}
              */
             if_busy?: "reject" | "wait";
             /**
              * On Disconnect
-             * @description Whether the turn ends when nobody listens any more.
+             * @description `cancel` ends the turn when its last client disconnects. `continue` does not.
              * @default cancel
              * @enum {string}
              */
@@ -1334,7 +1334,7 @@ export interface components {
         };
         /**
          * ChatResponse
-         * @description An answer as it is stored. ``message`` is null when the turn was stopped before the model spoke.
+         * @description The stored answer. ``message`` is null if the turn was stopped before the first token.
          */
         ChatResponse: {
             /** Session Id */
@@ -1345,11 +1345,11 @@ export interface components {
             tool_calls_executed: components["schemas"]["ToolCallExecuted"][];
             context_window: components["schemas"]["ContextWindow"];
         };
-        /** @description An event of a turn. `data` is JSON; others may be added. */
+        /** @description Event of a turn. `data` is JSON. New events may be added. */
         ChatStreamEvent: components["schemas"]["ContentDeltaEvent"] | components["schemas"]["ThinkingDeltaEvent"] | components["schemas"]["ToolCalledEvent"] | components["schemas"]["ToolConfirmationRequiredEvent"] | components["schemas"]["ToolResultEvent"] | components["schemas"]["ToolContinuationStartEvent"] | components["schemas"]["AgentStartEvent"] | components["schemas"]["AgentPlanningEvent"] | components["schemas"]["AgentExecutionEvent"] | components["schemas"]["AgentToolCalledEvent"] | components["schemas"]["AgentToolResultEvent"] | components["schemas"]["AgentCompleteEvent"] | components["schemas"]["MessageCompleteEvent"] | components["schemas"]["StatusEvent"] | components["schemas"]["SnapshotEvent"] | components["schemas"]["ContextCompactedEvent"] | components["schemas"]["TurnWarningEvent"] | components["schemas"]["TurnErrorEvent"] | components["schemas"]["DoneEvent"];
         /**
          * Choice
-         * @description The only one.
+         * @description The answer of a completion. There is only one.
          */
         Choice: {
             /** Index */
@@ -1365,7 +1365,7 @@ export interface components {
         };
         /**
          * ClientTool
-         * @description A tool that the client carries out.
+         * @description A tool that the client runs.
          */
         ClientTool: {
             /**
@@ -1465,7 +1465,7 @@ export interface components {
         };
         /**
          * CompareRequest
-         * @description One prompt for one to three models, named, or numbered in the list of models from 1.
+         * @description One prompt for one to three models. A model is a name or a position in the list of models, starting at 1.
          * @example {
          *       "message": "What is the capital of France?",
          *       "modelIds": [
@@ -1477,27 +1477,27 @@ export interface components {
         CompareRequest: {
             /**
              * Modelids
-             * @description Names of models, or their numbers in the list of models, from 1.
+             * @description Names of models, or their positions in the list of models, starting at 1.
              */
             modelIds: (string | number)[];
             /**
              * Message
-             * @description What each of them is asked.
+             * @description Message to each model.
              */
             message: string;
             /**
              * Systemprompt
-             * @description The system message.
+             * @description System message.
              */
             systemPrompt?: string | null;
             /**
              * Chathistory
-             * @description What was said before.
+             * @description Earlier messages of the conversation.
              */
             chatHistory?: components["schemas"]["HistoryMessage"][] | null;
             /**
              * Think
-             * @description Whether, or how much, models that can think do so.
+             * @description Reasoning of models that can think: on, off or a level.
              */
             think?: boolean | ("low" | "medium" | "high" | "max") | null;
             /**
@@ -1533,7 +1533,7 @@ export interface components {
             event: "start";
             data: components["schemas"]["CompareStart"];
         };
-        /** @description An event of a comparison. `data` is JSON. */
+        /** @description Event of a comparison. `data` is JSON. */
         CompareStreamEvent: components["schemas"]["CompareMetadataEvent"] | components["schemas"]["CompareStartEvent"] | components["schemas"]["CompareChunkEvent"] | components["schemas"]["CompareEndEvent"] | components["schemas"]["CompareAnsweredEvent"] | components["schemas"]["CompareFailedEvent"] | components["schemas"]["CompareCompleteEvent"];
         /** @description A piece of thinking; it is no part of the response. */
         CompareThinkingChunk: {
@@ -1543,7 +1543,7 @@ export interface components {
         };
         /**
          * Completion
-         * @description An answer, whole.
+         * @description A complete answer.
          */
         Completion: {
             /** Id */
@@ -1564,7 +1564,7 @@ export interface components {
         };
         /**
          * CompletionMessage
-         * @description The answer. ``reasoning_content`` and ``reasoning`` are the same, and there when the model has thought.
+         * @description The answer. ``reasoning_content`` and ``reasoning`` are equal; they are present if the model reasoned.
          */
         CompletionMessage: {
             /**
@@ -1585,7 +1585,7 @@ export interface components {
         };
         /**
          * CompletionRequest
-         * @description A conversation to be answered. Null is the same as leaving a field out; unknown fields are left alone.
+         * @description A conversation to answer. A null field counts as absent. Unknown fields are ignored.
          * @example {
          *       "messages": [
          *         {
@@ -1599,71 +1599,71 @@ export interface components {
         CompletionRequest: {
             /**
              * Model
-             * @description A model of Ollama, or `agent:NAME`.
+             * @description Model of Ollama, or `agent:NAME`.
              */
             model: string;
             /**
              * Messages
-             * @description The conversation; in a session, what is new of it.
+             * @description The conversation; in a session, its new messages.
              */
             messages: (components["schemas"]["SystemMessage"] | components["schemas"]["UserMessage"] | components["schemas"]["AssistantMessage"] | components["schemas"]["ToolMessage"])[];
             /**
              * Stream
-             * @description Whether the answer comes in chunks.
+             * @description Stream the answer in chunks.
              */
             stream?: boolean | null;
-            /** @description With `include_usage`, a last chunk tells the tokens. */
+            /** @description `include_usage` adds a chunk with token counts. */
             stream_options?: components["schemas"]["StreamOptions"] | null;
-            /** @description `session_id` names the session whose turn this is. */
+            /** @description `session_id` is the session of the turn. */
             metadata?: components["schemas"]["Metadata"] | null;
             /**
              * Tools
-             * @description Tools that the client carries out.
+             * @description Tools that the client runs.
              */
             tools?: components["schemas"]["ClientTool"][] | null;
             /**
              * Tool Choice
-             * @description `required` cannot be enforced, and is as `auto`.
+             * @description `required` is not enforced; it works like `auto`.
              */
             tool_choice?: ("none" | "auto" | "required") | components["schemas"]["NamedTool"] | null;
             /**
              * Response Format
-             * @description Text, any JSON, or JSON by a schema.
+             * @description Text, any JSON object, or JSON that matches a schema.
              */
             response_format?: (components["schemas"]["PlainFormat"] | components["schemas"]["SchemaFormat"]) | null;
             /**
              * Reasoning Effort
-             * @description Whether, or how much, a model that can think does so.
+             * @description Level of reasoning of a model that can think.
              */
             reasoning_effort?: ("none" | "minimal" | "low" | "medium" | "high" | "xhigh" | "max") | null;
             /**
              * Max Tokens
-             * @description Of the answer, what the model thinks included.
+             * @description Most tokens of the answer, reasoning included.
              */
             max_tokens?: number | null;
             /**
              * Max Completion Tokens
-             * @description Goes before `max_tokens`.
+             * @description Overrides `max_tokens`.
              */
             max_completion_tokens?: number | null;
             /**
              * Temperature
-             * @description How far the model strays from the likeliest words.
+             * @description Sampling temperature.
              */
             temperature?: number | null;
             /**
              * Top P
-             * @description Words are chosen from the likeliest that make up this share.
+             * @description Nucleus sampling: cumulative probability of candidates.
              */
             top_p?: number | null;
             /**
              * Frequency Penalty
-             * @description Against words by how often they were said.
+             * @description Penalty for frequent tokens.
              */
             frequency_penalty?: number | null;
             /**
              * Presence Penalty
-             * @description Against words that were said.
+             * @description Penalty for tokens that already occurred.
              */
             presence_penalty?: number | null;
             /**
@@ -1673,34 +1673,34 @@ export interface components {
             seed?: number | null;
             /**
              * Stop
-             * @description Texts before which the answer ends.
+             * @description Stop sequences. The answer ends before them.
              */
             stop?: string | string[] | null;
             /**
              * N
-             * @description 1 alone: there is one answer to a request.
+             * @description Only 1 is supported.
              */
             n?: number | null;
             /**
              * Logprobs
-             * @description False alone.
+             * @description Only `false` is supported.
              */
             logprobs?: boolean | null;
             /**
              * Top Logprobs
-             * @description 0 alone.
+             * @description Only 0 is supported.
              */
             top_logprobs?: number | null;
             /**
              * Logit Bias
-             * @description Empty alone.
+             * @description Only `{}` is supported.
              */
             logit_bias?: {
                 [key: string]: unknown;
             } | null;
             /**
              * Modalities
-             * @description Text alone.
+             * @description Only `text` is supported.
              */
             modalities?: string[] | null;
             /**
@@ -1710,7 +1710,7 @@ export interface components {
             audio?: unknown;
             /**
              * Functions
-             * @description Not supported; `tools` is its successor.
+             * @description Not supported. Use `tools`.
              */
             functions?: unknown;
             /**
@@ -1732,7 +1732,7 @@ export interface components {
         /** @description `content_delta`: A piece of the answer, as Ollama sent it. */
         ContentDeltaEvent: {
             /**
-             * @description The run and the number of the event, which `Last-Event-ID` takes.
+             * @description ID of the run and number of the event. Send it as `Last-Event-ID` to resume.
              * @example 1f0c5e7a9b:42
              */
             id: string;
@@ -1743,16 +1743,16 @@ export interface components {
             event: "content_delta";
             data: components["schemas"]["ContentDelta"];
         };
-        /** @description The model is not sent the whole history: what is left out of it. What is stored stays whole. */
+        /** @description Parts of the history were left out of the prompt, as counted here. The stored session is complete. */
         ContextCompacted: {
             dropped_messages: number;
             trimmed_tool_results: number;
             summary_used: boolean;
         };
-        /** @description `context_compacted`: The model is not sent the whole history: what is left out of it. What is stored stays whole. */
+        /** @description `context_compacted`: Parts of the history were left out of the prompt, as counted here. The stored session is complete. */
         ContextCompactedEvent: {
             /**
-             * @description The run and the number of the event, which `Last-Event-ID` takes.
+             * @description ID of the run and number of the event. Send it as `Last-Event-ID` to resume.
              * @example 1f0c5e7a9b:42
              */
             id: string;
@@ -1765,7 +1765,7 @@ export interface components {
         };
         /**
          * ContextWindow
-         * @description The window the answer was given in, in tokens.
+         * @description Context window of the answer, in tokens.
          */
         ContextWindow: {
             /** Current Window */
@@ -1775,14 +1775,14 @@ export interface components {
             /** Reason */
             reason: string | null;
         };
-        /** @description The stream is complete; nothing follows. */
+        /** @description The stream ended. No event follows. */
         Done: {
             session_id: string;
         };
-        /** @description `done`: The stream is complete; nothing follows. */
+        /** @description `done`: The stream ended. No event follows. */
         DoneEvent: {
             /**
-             * @description The run and the number of the event, which `Last-Event-ID` takes.
+             * @description ID of the run and number of the event. Send it as `Last-Event-ID` to resume.
              * @example 1f0c5e7a9b:42
              */
             id: string;
@@ -1795,7 +1795,7 @@ export interface components {
         };
         /**
          * ErrorBody
-         * @description What went wrong. ``code`` is for programs, ``message`` for people.
+         * @description An error. ``code`` is stable and meant for programs. ``message`` is text for users.
          */
         ErrorBody: {
             /**
@@ -1815,14 +1815,14 @@ export interface components {
         };
         /**
          * ErrorEnvelope
-         * @description The body of every error.
+         * @description Response body of every error.
          */
         ErrorEnvelope: {
             error: components["schemas"]["ErrorBody"];
         };
         /**
          * ExecutionList
-         * @description The last hundred runs, oldest first.
+         * @description The last 100 tool calls, oldest first.
          */
         ExecutionList: {
             /** Executions */
@@ -1831,7 +1831,7 @@ export interface components {
         };
         /**
          * ExecutionStatistics
-         * @description Counts and mean time, in seconds, of some runs.
+         * @description Counts and mean time of tool calls. ``mean_seconds`` is in seconds.
          */
         ExecutionStatistics: {
             /** Total */
@@ -1910,7 +1910,7 @@ export interface components {
         };
         /**
          * Function
-         * @description The function of a call; ``arguments`` are JSON.
+         * @description Function of a tool call. ``arguments`` is JSON text.
          */
         Function: {
             /** Name */
@@ -1923,7 +1923,7 @@ export interface components {
         };
         /**
          * FunctionTool
-         * @description A function of the client's that the model may call; ``parameters`` is a JSON schema.
+         * @description A function of the client that the model may call. ``parameters`` is a JSON schema.
          */
         FunctionTool: {
             /** Name */
@@ -1937,7 +1937,7 @@ export interface components {
         };
         /**
          * Health
-         * @description The server serves, or there would be no answer; Ollama's state is ``ollama_connected`` alone.
+         * @description State of the server. ``status`` is always ``ok``; ``ollama_connected`` is the state of Ollama.
          */
         Health: {
             /**
@@ -1968,7 +1968,7 @@ export interface components {
         };
         /**
          * ImagePart
-         * @description An image, for models that can see.
+         * @description An image, for models with `vision`.
          */
         ImagePart: {
             /**
@@ -1980,7 +1980,7 @@ export interface components {
         };
         /**
          * ImageUrl
-         * @description An image, as a data URL.
+         * @description An image as a data URL.
          */
         ImageUrl: {
             /** Url */
@@ -1988,7 +1988,7 @@ export interface components {
         };
         /**
          * JsonSchema
-         * @description What the answer must look like.
+         * @description Schema of the answer.
          */
         JsonSchema: {
             /**
@@ -2001,7 +2001,7 @@ export interface components {
                 [key: string]: unknown;
             } | null;
         };
-        /** @description The answer is whole and stored. Counts are tokens, as Ollama counted them. */
+        /** @description The answer is complete and stored. `eval_count` and `prompt_eval_count` are Ollama's token counts. */
         MessageComplete: {
             message_id: string;
             model: string;
@@ -2012,10 +2012,10 @@ export interface components {
             };
             done_reason: string | null;
         };
-        /** @description `message_complete`: The answer is whole and stored. Counts are tokens, as Ollama counted them. */
+        /** @description `message_complete`: The answer is complete and stored. `eval_count` and `prompt_eval_count` are Ollama's token counts. */
         MessageCompleteEvent: {
             /**
-             * @description The run and the number of the event, which `Last-Event-ID` takes.
+             * @description ID of the run and number of the event. Send it as `Last-Event-ID` to resume.
              * @example 1f0c5e7a9b:42
              */
             id: string;
@@ -2028,7 +2028,7 @@ export interface components {
         };
         /**
          * MessageEdit
-         * @description A new text for a user message, which keeps its images.
+         * @description New text of a user message. Its images are kept.
          * @example {
          *       "content": "What is the capital of Spain?"
          *     }
@@ -2036,13 +2036,13 @@ export interface components {
         MessageEdit: {
             /**
              * Content
-             * @description The new text.
+             * @description New text of the message.
              */
             content: string;
         };
         /**
          * MessageList
-         * @description The messages of a session; the position in the list is the message's index.
+         * @description Messages of a session. The position in the list is the index of the message, starting at 0.
          */
         MessageList: {
             /** Session Id */
@@ -2052,7 +2052,7 @@ export interface components {
         };
         /**
          * Metadata
-         * @description ``session_id``: the session whose turn this is. The rest is the client's own.
+         * @description ``session_id`` is the session of the turn. Other keys are ignored.
          */
         Metadata: {
             /** Session Id */
@@ -2060,7 +2060,7 @@ export interface components {
         };
         /**
          * Model
-         * @description A model that can chat. ``size_mb`` is in units of 1024 * 1024 bytes, ``context_length`` in tokens.
+         * @description A chat model. ``size_mb`` is in units of 1024 * 1024 bytes, ``context_length`` in tokens.
          */
         Model: {
             /** Name */
@@ -2082,7 +2082,7 @@ export interface components {
         };
         /**
          * ModelList
-         * @description All models that can chat, in Ollama's order.
+         * @description All chat models, in Ollama's order.
          */
         ModelList: {
             /** Models */
@@ -2090,7 +2090,7 @@ export interface components {
         };
         /**
          * NamedFunction
-         * @description A function by name.
+         * @description Name of a function.
          */
         NamedFunction: {
             /** Name */
@@ -2098,7 +2098,7 @@ export interface components {
         };
         /**
          * NamedTool
-         * @description The one tool that the model should call: it is offered no other.
+         * @description The tool that the model should call. No other tool is offered.
          */
         NamedTool: {
             /**
@@ -2110,7 +2110,7 @@ export interface components {
         };
         /**
          * OpenAIError
-         * @description What went wrong. ``code`` is for programs, ``param`` the field that it is about.
+         * @description An error. ``code`` is meant for programs. ``param`` is the invalid field.
          */
         OpenAIError: {
             /** Message */
@@ -2124,14 +2124,14 @@ export interface components {
         };
         /**
          * OpenAIErrorEnvelope
-         * @description The body of every error of these routes.
+         * @description Response body of every error of these routes.
          */
         OpenAIErrorEnvelope: {
             error: components["schemas"]["OpenAIError"];
         };
         /**
          * OpenAIModel
-         * @description Something that can be asked for as ``model``. ``created`` is not known, and 0.
+         * @description A possible value of ``model`` in a request. ``created`` is always 0, because Ollama does not report it.
          */
         OpenAIModel: {
             /** Id */
@@ -2155,7 +2155,7 @@ export interface components {
         };
         /**
          * OpenAIModelList
-         * @description All of them: Ollama's models first, then agents.
+         * @description All models: those of Ollama first, then the agents.
          */
         OpenAIModelList: {
             /**
@@ -2338,7 +2338,7 @@ export interface components {
         };
         /**
          * PendingConfirmation
-         * @description A call that waits for approval; ``agent_name`` is set for calls of an agent.
+         * @description A tool call that waits for approval. ``agent_name`` is set if an agent made the call.
          */
         PendingConfirmation: {
             /** Confirmation Id */
@@ -2356,7 +2356,7 @@ export interface components {
         };
         /**
          * PendingConfirmations
-         * @description All calls of a session that wait, oldest first.
+         * @description All tool calls of a session that wait for approval, oldest first.
          */
         PendingConfirmations: {
             /** Confirmations */
@@ -2364,7 +2364,7 @@ export interface components {
         };
         /**
          * PlainFormat
-         * @description Text, or any JSON object.
+         * @description Plain text, or any JSON object.
          */
         PlainFormat: {
             /**
@@ -2375,18 +2375,18 @@ export interface components {
         };
         /**
          * PromptContent
-         * @description A new text for a prompt file; not blank, under 10,000 characters.
+         * @description New text of a prompt file. It must not be blank and must have fewer than 10,000 characters.
          */
         PromptContent: {
             /**
              * Content
-             * @description The text.
+             * @description Text of the prompt.
              */
             content: string;
         };
         /**
          * PromptEntry
-         * @description A prompt file as the list shows it.
+         * @description Entry of the list of prompt files.
          */
         PromptEntry: {
             /** Filename */
@@ -2398,17 +2398,17 @@ export interface components {
         };
         /**
          * PromptFile
-         * @description A prompt file: a plain name that ends in ``.md`` or ``.txt``, and its text.
+         * @description A prompt file: its name and its text.
          */
         PromptFile: {
             /**
              * Content
-             * @description The text.
+             * @description Text of the prompt.
              */
             content: string;
             /**
              * Filename
-             * @description A plain name that ends in `.md` or `.txt`.
+             * @description File name without a directory. It ends in `.md` or `.txt`.
              * @example helpful.md
              */
             filename: string;
@@ -2423,7 +2423,7 @@ export interface components {
         };
         /**
          * Ready
-         * @description New turns are taken, and what they bring can be stored.
+         * @description The server accepts new turns and can store them.
          */
         Ready: {
             /**
@@ -2435,7 +2435,7 @@ export interface components {
         };
         /**
          * RunStatus
-         * @description The running or latest turn of a session; ``idle`` when there was none lately.
+         * @description The running or most recent turn of a session. ``idle`` means that there was no recent turn.
          */
         RunStatus: {
             /** Run Id */
@@ -2448,7 +2448,7 @@ export interface components {
         };
         /**
          * SchemaFormat
-         * @description JSON of a schema.
+         * @description JSON that matches a schema.
          */
         SchemaFormat: {
             /**
@@ -2462,7 +2462,7 @@ export interface components {
          * Session
          * @description A session without its messages. ``preview`` is the beginning of the first user message.
          *
-         *     ``title`` is the one that was set or else, by itself, of the summary or the first user message.
+         *     ``title`` is the title that was set. Otherwise it is derived from the summary or from the first user message.
          */
         Session: {
             /** Session Id */
@@ -2508,7 +2508,7 @@ export interface components {
         };
         /**
          * SessionCreate
-         * @description A new session. ``system_prompt_source_file`` alone loads that prompt file; with a text it labels it.
+         * @description A new session. ``system_prompt_source_file`` loads a prompt file, or only labels a given ``system_prompt``.
          * @example {
          *       "model": "qwen3:14b"
          *     }
@@ -2516,7 +2516,7 @@ export interface components {
         SessionCreate: {
             /**
              * Title
-             * @description One line; without it the session has one of its own.
+             * @description One line. By default the server derives a title.
              */
             title?: string | null;
             /**
@@ -2540,38 +2540,38 @@ export interface components {
             } | null;
             /**
              * Keep Alive
-             * @description How long Ollama keeps the model in memory: seconds, or a duration such as `5m`.
+             * @description How long Ollama keeps the model loaded: seconds, or a duration such as `5m`.
              */
             keep_alive?: string | number | null;
             /**
              * Think
-             * @description Whether, or how much, models that can think do so.
+             * @description Reasoning of models that can think: on, off or a level.
              */
             think?: boolean | ("low" | "medium" | "high" | "max") | null;
             /**
              * Format
-             * @description The form of answers: `json`, or a JSON schema.
+             * @description Format of answers: `json` or a JSON schema.
              */
             format?: "json" | {
                 [key: string]: unknown;
             } | null;
-            /** @description Which tools the model may call, and which calls are asked about. */
+            /** @description Tools that the model may call, and the calls that need approval. */
             tool_settings?: components["schemas"]["ToolSettingsRequest"] | null;
-            /** @description Which agents the model may call. */
+            /** @description Agents that the model may call. */
             agent_settings?: components["schemas"]["AgentSettingsRequest"] | null;
             /**
              * Model
-             * @description One of Ollama's models that can chat; the tag is optional.
+             * @description Chat model of Ollama. The tag is optional.
              */
             model: string;
             /**
              * System Prompt
-             * @description The system message.
+             * @description Text of the system message.
              */
             system_prompt?: string | null;
             /**
              * System Prompt Source File
-             * @description The prompt file that the system message comes from.
+             * @description Prompt file to load, or label of `system_prompt`.
              */
             system_prompt_source_file?: string | null;
         };
@@ -2579,7 +2579,7 @@ export interface components {
          * SessionDetail
          * @description A session with its messages.
          *
-         *     ``images`` of a user message are ``{"sha256", "media_type"}`` each; their bytes are at ``blobs/{sha256}``.
+         *     Each of the ``images`` of a user message has ``sha256`` and ``media_type``. Its bytes are at ``blobs/{sha256}``.
          */
         SessionDetail: {
             /** Session Id */
@@ -2647,28 +2647,28 @@ export interface components {
         };
         /**
          * SessionFork
-         * @description Which message is the last that the new session shares: its position or its id. Without either, the last one.
+         * @description Last message of the fork, by index or ID. The default is the last message of the session.
          */
         SessionFork: {
             /**
              * Message Index
-             * @description Its position, from 0.
+             * @description Index of the last message to copy, starting at 0.
              */
             message_index?: number | null;
             /**
              * Message Id
-             * @description Its id.
+             * @description ID of the last message to copy.
              */
             message_id?: string | null;
         };
         /**
          * SessionImport
-         * @description Exported sessions, one or many: of this server, or chats of Open WebUI; older ones are bare.
+         * @description One or more exported sessions of this server, or chats of Open WebUI in their newer or older format.
          */
         SessionImport: components["schemas"]["SessionFile"] | components["schemas"]["OpenWebUIChat"] | components["schemas"]["OpenWebUIBareChat"] | (components["schemas"]["SessionFile"] | components["schemas"]["OpenWebUIChat"] | components["schemas"]["OpenWebUIBareChat"])[];
         /**
          * SessionList
-         * @description Sessions, the last changed first.
+         * @description Sessions, the most recently changed first.
          */
         SessionList: {
             /** Sessions */
@@ -2676,7 +2676,7 @@ export interface components {
         };
         /**
          * SessionPatch
-         * @description What to change. An absent field is kept, null clears it, nested objects are replaced whole.
+         * @description Changes of a session. Absent fields are kept, null clears a field, and nested objects are replaced completely.
          * @example {
          *       "title": "Paris"
          *     }
@@ -2684,7 +2684,7 @@ export interface components {
         SessionPatch: {
             /**
              * Title
-             * @description One line; without it the session has one of its own.
+             * @description One line. By default the server derives a title.
              */
             title?: string | null;
             /**
@@ -2708,41 +2708,41 @@ export interface components {
             } | null;
             /**
              * Keep Alive
-             * @description How long Ollama keeps the model in memory: seconds, or a duration such as `5m`.
+             * @description How long Ollama keeps the model loaded: seconds, or a duration such as `5m`.
              */
             keep_alive?: string | number | null;
             /**
              * Think
-             * @description Whether, or how much, models that can think do so.
+             * @description Reasoning of models that can think: on, off or a level.
              */
             think?: boolean | ("low" | "medium" | "high" | "max") | null;
             /**
              * Format
-             * @description The form of answers: `json`, or a JSON schema.
+             * @description Format of answers: `json` or a JSON schema.
              */
             format?: "json" | {
                 [key: string]: unknown;
             } | null;
-            /** @description Which tools the model may call, and which calls are asked about. */
+            /** @description Tools that the model may call, and the calls that need approval. */
             tool_settings?: components["schemas"]["ToolSettingsRequest"] | null;
-            /** @description Which agents the model may call. */
+            /** @description Agents that the model may call. */
             agent_settings?: components["schemas"]["AgentSettingsRequest"] | null;
             /**
              * Model
-             * @description One of Ollama's models that can chat; the tag is optional.
+             * @description Chat model of Ollama. The tag is optional.
              */
             model?: string;
             /**
              * Summary Model
-             * @description The model that summarizes the session.
+             * @description Model that summarizes the session.
              */
             summary_model?: string | null;
-            /** @description A window set by hand; null leaves it to the server again. */
+            /** @description Manual context window. Null restores the automatic window. */
             context_window?: components["schemas"]["WindowOverride"] | null;
         };
         /**
          * SessionStatus
-         * @description Where a session stands.
+         * @description State of a session: its context window, tools, agents and summary.
          */
         SessionStatus: {
             /** Session Id */
@@ -2773,21 +2773,21 @@ export interface components {
         };
         /**
          * SessionsImported
-         * @description The sessions that were made, in the order of the file.
+         * @description The imported sessions, in the order of the file.
          */
         SessionsImported: {
             /** Sessions */
             sessions: components["schemas"]["Session"][];
         };
-        /** @description In place of events that are no longer kept: all text and thinking of the turn up to this event. */
+        /** @description All text and reasoning of the turn up to this event. It replaces events that are no longer stored. */
         Snapshot: {
             content: string;
             thinking: string;
         };
-        /** @description `snapshot`: In place of events that are no longer kept: all text and thinking of the turn up to this event. */
+        /** @description `snapshot`: All text and reasoning of the turn up to this event. It replaces events that are no longer stored. */
         SnapshotEvent: {
             /**
-             * @description The run and the number of the event, which `Last-Event-ID` takes.
+             * @description ID of the run and number of the event. Send it as `Last-Event-ID` to resume.
              * @example 1f0c5e7a9b:42
              */
             id: string;
@@ -2799,24 +2799,28 @@ export interface components {
             data: components["schemas"]["Snapshot"];
         };
         /**
-         * @description What a turn waits for before its next words. `elapsed` is in seconds, since the turn began.
+         * @description The turn waits for the model. `elapsed` is the time since the start of the turn, in seconds.
          *
-         *     `queued`: Ollama answers others first; `loading_model`; `processing_prompt`; `compacting`: the model sums
-         *     up the oldest turns.
+         *     - `queued`: Ollama serves other requests first.
+         *     - `loading_model`: Ollama loads the model.
+         *     - `processing_prompt`: Ollama evaluates the prompt.
+         *     - `compacting`: the model summarizes the oldest turns.
          */
         Status: {
             state: string;
             elapsed: number;
         };
         /**
-         * @description `status`: What a turn waits for before its next words. `elapsed` is in seconds, since the turn began.
+         * @description `status`: The turn waits for the model. `elapsed` is the time since the start of the turn, in seconds.
          *
-         *     `queued`: Ollama answers others first; `loading_model`; `processing_prompt`; `compacting`: the model sums
-         *     up the oldest turns.
+         *     - `queued`: Ollama serves other requests first.
+         *     - `loading_model`: Ollama loads the model.
+         *     - `processing_prompt`: Ollama evaluates the prompt.
+         *     - `compacting`: the model summarizes the oldest turns.
          */
         StatusEvent: {
             /**
-             * @description The run and the number of the event, which `Last-Event-ID` takes.
+             * @description ID of the run and number of the event. Send it as `Last-Event-ID` to resume.
              * @example 1f0c5e7a9b:42
              */
             id: string;
@@ -2829,7 +2833,7 @@ export interface components {
         };
         /**
          * StoredCall
-         * @description A tool call as Ollama writes it.
+         * @description A tool call in Ollama's format.
          */
         StoredCall: {
             /** Id */
@@ -2840,7 +2844,7 @@ export interface components {
         };
         /**
          * StoredFunction
-         * @description What is called, with what. ``index`` is the position among the calls of its message.
+         * @description Function of a tool call. ``index`` is the position among the calls of the message.
          */
         StoredFunction: {
             /** Index */
@@ -2856,7 +2860,7 @@ export interface components {
         };
         /**
          * StoredImage
-         * @description An image of a message; its bytes are at ``blobs/{sha256}``.
+         * @description An image of a message. Its bytes are at ``blobs/{sha256}``.
          */
         StoredImage: {
             /** Sha256 */
@@ -2866,7 +2870,7 @@ export interface components {
         };
         /**
          * StoredMessage
-         * @description A message as it is stored. Its role decides which fields it has besides the first four; there may be others.
+         * @description A stored message. All roles have the first four fields. Other fields depend on the role; more may be added.
          */
         StoredMessage: {
             /**
@@ -2882,102 +2886,102 @@ export interface components {
             timestamp: string;
             /**
              * Source File
-             * @description system: the prompt file that it came from.
+             * @description system: prompt file of the message.
              */
             source_file?: string | null;
             /**
              * Images
-             * @description user: what was shown to the model with it.
+             * @description user: images of the message.
              */
             images?: components["schemas"]["StoredImage"][] | null;
             /**
              * Model
-             * @description assistant: who answered.
+             * @description assistant: model that answered.
              */
             model?: string | null;
             /**
              * Thinking
-             * @description assistant: what the model thought.
+             * @description assistant: reasoning of the model.
              */
             thinking?: string | null;
             /**
              * Tool Calls
-             * @description assistant: what the model called.
+             * @description assistant: tool calls of the model.
              */
             tool_calls?: components["schemas"]["StoredCall"][] | null;
             /**
              * Handed Back
-             * @description assistant: ids of the calls that the client runs.
+             * @description assistant: IDs of the tool calls that the client runs.
              */
             handed_back?: string[] | null;
             /**
              * Eval Count
-             * @description assistant: tokens of the answer.
+             * @description assistant: number of tokens of the answer.
              */
             eval_count?: number | null;
             /**
              * Prompt Eval Count
-             * @description assistant: tokens of the prompt.
+             * @description assistant: number of tokens of the prompt.
              */
             prompt_eval_count?: number | null;
             /**
              * Total Duration
-             * @description assistant: nanoseconds of the whole request, as Ollama tells them.
+             * @description assistant: time of the whole request, in nanoseconds.
              */
             total_duration?: number | null;
             /**
              * Load Duration
-             * @description assistant: nanoseconds that loading the model took.
+             * @description assistant: time to load the model, in nanoseconds.
              */
             load_duration?: number | null;
             /**
              * Prompt Eval Duration
-             * @description assistant: nanoseconds that reading the prompt took.
+             * @description assistant: time to read the prompt, in nanoseconds.
              */
             prompt_eval_duration?: number | null;
             /**
              * Eval Duration
-             * @description assistant: nanoseconds that the answer took.
+             * @description assistant: time to generate the answer, in nanoseconds.
              */
             eval_duration?: number | null;
             /**
              * Done Reason
-             * @description assistant: why it ended, such as `stop` or `length`.
+             * @description assistant: reason of the end, such as `stop` or `length`.
              */
             done_reason?: string | null;
             /**
              * Interrupted
-             * @description assistant and tool: whether it was cut off.
+             * @description assistant and tool: `true` if it was interrupted.
              */
             interrupted?: boolean | null;
             /**
              * Tool Name
-             * @description tool: whose result it is.
+             * @description tool: name of the tool.
              */
             tool_name?: string | null;
             /**
              * Tool Call Id
-             * @description tool: of which call it is the result.
+             * @description tool: ID of the tool call.
              */
             tool_call_id?: string | null;
             /**
              * Success
-             * @description tool: whether it ran to its end.
+             * @description tool: whether the call succeeded.
              */
             success?: boolean | null;
             /**
              * Error Code
-             * @description tool: why not.
+             * @description tool: code of the error.
              */
             error_code?: string | null;
             /**
              * Decided By
-             * @description tool: who let it run, or did not.
+             * @description tool: what approved or denied the call.
              */
             decided_by?: ("policy" | "user" | "timeout") | null;
             /**
              * Arguments
-             * @description tool: what it was called with, where that was changed by who approved.
+             * @description tool: arguments of the call if the approval replaced those of the model.
              */
             arguments?: {
                 [key: string]: unknown;
@@ -2987,7 +2991,7 @@ export interface components {
         };
         /**
          * StreamOptions
-         * @description ``include_usage``: a last chunk tells the tokens.
+         * @description ``include_usage`` adds a last chunk with the token counts.
          */
         StreamOptions: {
             /** Include Usage */
@@ -2995,7 +2999,7 @@ export interface components {
         };
         /**
          * SummarizeRequest
-         * @description Which model shall summarize; it is remembered as the session's ``summary_model``.
+         * @description The model for the summary. It is stored as the session's ``summary_model``.
          * @example {
          *       "model": "qwen3:4b"
          *     }
@@ -3003,13 +3007,13 @@ export interface components {
         SummarizeRequest: {
             /**
              * Model
-             * @description Without it, the session's `summary_model`, or its model.
+             * @description Default: the session's `summary_model`, or its `model`.
              */
             model?: string | null;
         };
         /**
          * SummaryOut
-         * @description A summary and the model that made it; nulls where there is none.
+         * @description A summary and its model. All fields are null if there is no summary.
          */
         SummaryOut: {
             /** Summary */
@@ -3021,7 +3025,7 @@ export interface components {
         };
         /**
          * SystemMessage
-         * @description Instructions.
+         * @description Instructions for the model.
          */
         SystemMessage: {
             /**
@@ -3034,7 +3038,7 @@ export interface components {
         };
         /**
          * SystemPromptUpdate
-         * @description A new system prompt. ``source_file`` alone loads that prompt file; with a text it labels it.
+         * @description A new system prompt. ``source_file`` loads a prompt file, or only labels a given ``content``.
          * @example {
          *       "source_file": "helpful.md"
          *     }
@@ -3042,12 +3046,12 @@ export interface components {
         SystemPromptUpdate: {
             /**
              * Content
-             * @description The system message.
+             * @description Text of the system message.
              */
             content?: string | null;
             /**
              * Source File
-             * @description The prompt file that it comes from.
+             * @description Prompt file to load, or label of `content`.
              */
             source_file?: string | null;
         } | {
@@ -3057,7 +3061,7 @@ export interface components {
         };
         /**
          * TextPart
-         * @description A text.
+         * @description Text of a message.
          */
         TextPart: {
             /**
@@ -3068,14 +3072,14 @@ export interface components {
             /** Text */
             text: string;
         };
-        /** @description A piece of the model's reasoning, for models that think and turns that ask for it. */
+        /** @description A piece of the model's reasoning. It requires a model that can think and a turn that requests it (`think`). */
         ThinkingDelta: {
             content: string;
         };
-        /** @description `thinking_delta`: A piece of the model's reasoning, for models that think and turns that ask for it. */
+        /** @description `thinking_delta`: A piece of the model's reasoning. It requires a model that can think and a turn that requests it (`think`). */
         ThinkingDeltaEvent: {
             /**
-             * @description The run and the number of the event, which `Last-Event-ID` takes.
+             * @description ID of the run and number of the event. Send it as `Last-Event-ID` to resume.
              * @example 1f0c5e7a9b:42
              */
             id: string;
@@ -3088,7 +3092,7 @@ export interface components {
         };
         /**
          * ToolCallExecuted
-         * @description A tool call of the turn and how it ended. ``execution_time`` is in seconds.
+         * @description A tool call of the turn and its result. ``execution_time`` is in seconds.
          */
         ToolCallExecuted: {
             /** Call Index */
@@ -3110,7 +3114,7 @@ export interface components {
             /** Execution Time */
             execution_time: number;
         };
-        /** @description A tool runs now; nobody needs to approve of it. */
+        /** @description A tool call starts. It needs no approval. */
         ToolCalled: {
             tool_name: string;
             arguments: {
@@ -3118,10 +3122,10 @@ export interface components {
             };
             call_index: number;
         };
-        /** @description `tool_call`: A tool runs now; nobody needs to approve of it. */
+        /** @description `tool_call`: A tool call starts. It needs no approval. */
         ToolCalledEvent: {
             /**
-             * @description The run and the number of the event, which `Last-Event-ID` takes.
+             * @description ID of the run and number of the event. Send it as `Last-Event-ID` to resume.
              * @example 1f0c5e7a9b:42
              */
             id: string;
@@ -3132,7 +3136,7 @@ export interface components {
             event: "tool_call";
             data: components["schemas"]["ToolCalled"];
         };
-        /** @description A call waits for approval; `confirm-tool` decides. `agent_name` is set for calls of an agent. */
+        /** @description A call waits for approval. Send a decision to `confirm-tool`. `agent_name` is the calling agent, if any. */
         ToolConfirmationRequired: {
             tool_name: string;
             arguments: {
@@ -3142,10 +3146,10 @@ export interface components {
             confirmation_id: string;
             agent_name: string | null;
         };
-        /** @description `tool_call_confirmation_required`: A call waits for approval; `confirm-tool` decides. `agent_name` is set for calls of an agent. */
+        /** @description `tool_call_confirmation_required`: A call waits for approval. Send a decision to `confirm-tool`. `agent_name` is the calling agent, if any. */
         ToolConfirmationRequiredEvent: {
             /**
-             * @description The run and the number of the event, which `Last-Event-ID` takes.
+             * @description ID of the run and number of the event. Send it as `Last-Event-ID` to resume.
              * @example 1f0c5e7a9b:42
              */
             id: string;
@@ -3156,14 +3160,14 @@ export interface components {
             event: "tool_call_confirmation_required";
             data: components["schemas"]["ToolConfirmationRequired"];
         };
-        /** @description The results of the tools go to the model now. */
+        /** @description The tool results are sent to the model, which continues its answer. */
         ToolContinuationStart: {
             message: string;
         };
-        /** @description `tool_continuation_start`: The results of the tools go to the model now. */
+        /** @description `tool_continuation_start`: The tool results are sent to the model, which continues its answer. */
         ToolContinuationStartEvent: {
             /**
-             * @description The run and the number of the event, which `Last-Event-ID` takes.
+             * @description ID of the run and number of the event. Send it as `Last-Event-ID` to resume.
              * @example 1f0c5e7a9b:42
              */
             id: string;
@@ -3176,7 +3180,7 @@ export interface components {
         };
         /**
          * ToolDecided
-         * @description What was decided.
+         * @description The decision on a tool call.
          */
         ToolDecided: {
             /** Confirmation Id */
@@ -3192,7 +3196,7 @@ export interface components {
         };
         /**
          * ToolDecision
-         * @description Approve or deny a pending call. ``arguments`` replace those of the model; the model is told the ``reason``.
+         * @description Decision on a pending tool call: approve or deny it.
          * @example {
          *       "approved": true,
          *       "confirmation_id": "6f1e2d3c4b5a"
@@ -3201,29 +3205,29 @@ export interface components {
         ToolDecision: {
             /**
              * Confirmation Id
-             * @description The id in the event that asks, or in the list of pending calls.
+             * @description ID of the pending tool call, from its event or from the list.
              */
             confirmation_id: string;
             /**
              * Approved
-             * @description Whether the call runs.
+             * @description `true` runs the call, `false` denies it.
              */
             approved: boolean;
             /**
              * Arguments
-             * @description To be used in place of the model's; they are checked again.
+             * @description New arguments. They replace those of the model.
              */
             arguments?: {
                 [key: string]: unknown;
             } | null;
             /**
              * Reason
-             * @description Told to the model.
+             * @description Reason that the model receives.
              */
             reason?: string | null;
             /**
              * Remember
-             * @description With `session`, an approved tool is not asked about again in this session.
+             * @description `session` approves all later calls of this tool in the session, too.
              * @default once
              * @enum {string}
              */
@@ -3231,7 +3235,7 @@ export interface components {
         };
         /**
          * ToolDetails
-         * @description A tool with its JSON schema, as models get it.
+         * @description A tool with the JSON schema that models receive.
          */
         ToolDetails: {
             /** Name */
@@ -3251,7 +3255,7 @@ export interface components {
         };
         /**
          * ToolExecution
-         * @description A run of a tool. ``execution_time`` is in seconds.
+         * @description A finished tool call. ``execution_time`` is in seconds.
          */
         ToolExecution: {
             /** Tool Name */
@@ -3275,7 +3279,7 @@ export interface components {
         ToolExecutionPolicy: "always_confirm" | "never_confirm" | "confirm_destructive";
         /**
          * ToolList
-         * @description All tools by name, groups of them, and what cannot be used. An MCP server is a group.
+         * @description All tools by name, their groups, and problems. The tools of each MCP server form a group.
          */
         ToolList: {
             /** Tools */
@@ -3291,7 +3295,7 @@ export interface components {
         };
         /**
          * ToolMessage
-         * @description What came of a call.
+         * @description The result of a tool call.
          */
         ToolMessage: {
             /**
@@ -3306,7 +3310,7 @@ export interface components {
         };
         /**
          * ToolParameter
-         * @description A parameter as Python writes its type.
+         * @description A parameter of a tool. ``type`` is a Python type.
          */
         ToolParameter: {
             /** Type */
@@ -3316,7 +3320,7 @@ export interface components {
         };
         /**
          * ToolProblem
-         * @description A tool, a file or an MCP server that cannot be used, and why.
+         * @description A tool, a file or an MCP server that cannot be used. ``message`` is the reason.
          */
         ToolProblem: {
             /** Name */
@@ -3324,7 +3328,7 @@ export interface components {
             /** Message */
             message: string;
         };
-        /** @description How a call of a tool ended. */
+        /** @description The result of a tool call. */
         ToolResult: {
             tool_name: string;
             success: boolean;
@@ -3333,10 +3337,10 @@ export interface components {
             error_code: string | null;
             call_index: number;
         };
-        /** @description `tool_result`: How a call of a tool ended. */
+        /** @description `tool_result`: The result of a tool call. */
         ToolResultEvent: {
             /**
-             * @description The run and the number of the event, which `Last-Event-ID` takes.
+             * @description ID of the run and number of the event. Send it as `Last-Event-ID` to resume.
              * @example 1f0c5e7a9b:42
              */
             id: string;
@@ -3363,7 +3367,7 @@ export interface components {
         };
         /**
          * ToolSettingsRequest
-         * @description Which tools the model may call, and which calls need approval.
+         * @description Tools that the model may call, and the calls that need approval.
          */
         ToolSettingsRequest: {
             /** Tools */
@@ -3374,13 +3378,13 @@ export interface components {
             execution_policy?: components["schemas"]["ToolExecutionPolicy"];
             /**
              * Approved Tools
-             * @description Tools whose calls were approved for the session.
+             * @description Tools that are approved for the whole session.
              */
             approved_tools?: string[] | null;
         };
         /**
          * ToolSummary
-         * @description A tool; ``destructive`` tools are asked about under the policy ``confirm_destructive``.
+         * @description A tool. Under the policy ``confirm_destructive``, calls of ``destructive`` tools need approval.
          */
         ToolSummary: {
             /** Name */
@@ -3394,7 +3398,7 @@ export interface components {
             /** Destructive */
             destructive: boolean;
         };
-        /** @description The turn failed; what was said until then is stored. `done` still follows. */
+        /** @description The turn failed. The answer up to this point is stored. `done` still follows. */
         TurnError: {
             code: string;
             message: string;
@@ -3402,10 +3406,10 @@ export interface components {
                 [key: string]: unknown;
             };
         };
-        /** @description `error`: The turn failed; what was said until then is stored. `done` still follows. */
+        /** @description `error`: The turn failed. The answer up to this point is stored. `done` still follows. */
         TurnErrorEvent: {
             /**
-             * @description The run and the number of the event, which `Last-Event-ID` takes.
+             * @description ID of the run and number of the event. Send it as `Last-Event-ID` to resume.
              * @example 1f0c5e7a9b:42
              */
             id: string;
@@ -3417,32 +3421,34 @@ export interface components {
             data: components["schemas"]["TurnError"];
         };
         /**
-         * @description Something the user should know that does not end the turn.
+         * @description A problem that does not end the turn.
          *
-         *     `THINKING_NOT_SUPPORTED`, `TOOLS_NOT_SUPPORTED`, `IMAGES_NOT_SUPPORTED`: the model cannot, and answers
-         *     without. `IMAGE_NOT_FOUND`: images of the history are not stored any more, and are left out.
-         *     `TOOL_LIMIT_REACHED`: the model called tools for too long, and answers without them now.
-         *     `TOOL_CALLS_LEFT_OUT`: the model made more calls in one answer than the limit; the last ones are left out.
-         *     `ANSWER_CUT`: the answer has reached the end of the context window. `PROMPT_TRUNCATED`: Ollama has cut the
-         *     prompt. `MODEL_NOT_FOUND`: the model of an agent is not there; the session's own answers.
+         *     - `THINKING_NOT_SUPPORTED`, `TOOLS_NOT_SUPPORTED`, `IMAGES_NOT_SUPPORTED`: the model lacks this capability.
+         *     - `IMAGE_NOT_FOUND`: images of the history are no longer stored and were left out.
+         *     - `TOOL_LIMIT_REACHED`: the model reached the limit of tool calls and now answers without tools.
+         *     - `TOOL_CALLS_LEFT_OUT`: one answer had more tool calls than the limit. The last calls were left out.
+         *     - `ANSWER_CUT`: the answer filled the context window and was cut.
+         *     - `PROMPT_TRUNCATED`: Ollama cut the prompt.
+         *     - `MODEL_NOT_FOUND`: Ollama does not have the model of an agent. The session's model answers instead.
          */
         TurnWarning: {
             code: string;
             message: string;
         };
         /**
-         * @description `warning`: Something the user should know that does not end the turn.
+         * @description `warning`: A problem that does not end the turn.
          *
-         *     `THINKING_NOT_SUPPORTED`, `TOOLS_NOT_SUPPORTED`, `IMAGES_NOT_SUPPORTED`: the model cannot, and answers
-         *     without. `IMAGE_NOT_FOUND`: images of the history are not stored any more, and are left out.
-         *     `TOOL_LIMIT_REACHED`: the model called tools for too long, and answers without them now.
-         *     `TOOL_CALLS_LEFT_OUT`: the model made more calls in one answer than the limit; the last ones are left out.
-         *     `ANSWER_CUT`: the answer has reached the end of the context window. `PROMPT_TRUNCATED`: Ollama has cut the
-         *     prompt. `MODEL_NOT_FOUND`: the model of an agent is not there; the session's own answers.
+         *     - `THINKING_NOT_SUPPORTED`, `TOOLS_NOT_SUPPORTED`, `IMAGES_NOT_SUPPORTED`: the model lacks this capability.
+         *     - `IMAGE_NOT_FOUND`: images of the history are no longer stored and were left out.
+         *     - `TOOL_LIMIT_REACHED`: the model reached the limit of tool calls and now answers without tools.
+         *     - `TOOL_CALLS_LEFT_OUT`: one answer had more tool calls than the limit. The last calls were left out.
+         *     - `ANSWER_CUT`: the answer filled the context window and was cut.
+         *     - `PROMPT_TRUNCATED`: Ollama cut the prompt.
+         *     - `MODEL_NOT_FOUND`: Ollama does not have the model of an agent. The session's model answers instead.
          */
         TurnWarningEvent: {
             /**
-             * @description The run and the number of the event, which `Last-Event-ID` takes.
+             * @description ID of the run and number of the event. Send it as `Last-Event-ID` to resume.
              * @example 1f0c5e7a9b:42
              */
             id: string;
@@ -3455,7 +3461,7 @@ export interface components {
         };
         /**
          * Usage
-         * @description Tokens as Ollama counted them, of all requests that the turn took.
+         * @description Ollama's token counts, summed over all requests of the turn.
          */
         Usage: {
             /** Prompt Tokens */
@@ -3467,7 +3473,7 @@ export interface components {
         };
         /**
          * UserMessage
-         * @description What the user says.
+         * @description A message of the user.
          */
         UserMessage: {
             /**
@@ -3480,7 +3486,7 @@ export interface components {
         };
         /**
          * WindowOverride
-         * @description A context window set by hand, in tokens, capped at the model's maximum; null leaves it to the server again.
+         * @description Manual context window in tokens, at most the model's maximum. Null restores the automatic window.
          */
         WindowOverride: {
             /** Current Window */
@@ -3488,7 +3494,7 @@ export interface components {
         };
         /**
          * WindowStatus
-         * @description The context window of a session. Windows and usage are in tokens; ``usage_ratio`` is usage by window.
+         * @description Context window of a session. Windows and usage are in tokens. ``usage_ratio`` is usage divided by window.
          */
         WindowStatus: {
             /** Dynamic Enabled */
@@ -3503,7 +3509,7 @@ export interface components {
             manual_override: boolean;
             /**
              * Manual Override Session Id
-             * @description The session in which the model's window was set by hand.
+             * @description Session that set the manual window of the model.
              */
             manual_override_session_id: string | null;
             /** Usage Tokens */
@@ -3524,7 +3530,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Makes a repeated request listen to the turn that the first one began, also after it has ended. */
+                /** @description Key of this message. A repeated request with this key returns the first turn and starts no other. */
                 "Idempotency-Key"?: string | null;
             };
             path: {
@@ -3619,7 +3625,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3633,11 +3639,11 @@ export interface operations {
     attach: {
         parameters: {
             query?: {
-                /** @description The id of the last event heard, or its number; `Last-Event-ID` goes before it. */
+                /** @description ID or number of the last event received. `Last-Event-ID` takes precedence. */
                 after?: string | null;
             };
             header?: {
-                /** @description The id of the last event heard, as `EventSource` sends it. */
+                /** @description ID of the last event received. `EventSource` sends it. */
                 "Last-Event-ID"?: string | null;
             };
             path: {
@@ -3647,7 +3653,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Events, `done` the last. */
+            /** @description A stream of events. The last event is `done`. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3665,7 +3671,7 @@ export interface operations {
                     "text/event-stream": components["schemas"]["ChatStreamEvent"];
                 };
             };
-            /** @description There is nothing, or nothing more, to hear. */
+            /** @description There are no events after this position. */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -3699,7 +3705,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3714,7 +3720,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Makes a repeated request listen to the turn that the first one began, also after it has ended. */
+                /** @description Key of this message. A repeated request with this key returns the first turn and starts no other. */
                 "Idempotency-Key"?: string | null;
             };
             path: {
@@ -3728,7 +3734,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Events, `done` the last. */
+            /** @description A stream of events. The last event is `done`. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3809,7 +3815,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3858,7 +3864,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3907,7 +3913,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3956,7 +3962,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4036,7 +4042,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4050,11 +4056,11 @@ export interface operations {
     list_sessions: {
         parameters: {
             query?: {
-                /** @description Words that all occur in what is found. */
+                /** @description Words to search for. Title and messages must contain all of them. */
                 q?: string | null;
-                /** @description How many at most; without it, all. */
+                /** @description Maximum number of sessions. Default: all. */
                 limit?: number | null;
-                /** @description How many to leave out at the beginning. */
+                /** @description Number of sessions to skip. */
                 offset?: number;
             };
             header?: never;
@@ -4066,7 +4072,7 @@ export interface operations {
             /** @description Successful Response */
             200: {
                 headers: {
-                    /** @description Sessions on all pages. */
+                    /** @description Number of sessions on all pages. */
                     "X-Total-Count"?: number;
                     [name: string]: unknown;
                 };
@@ -4083,7 +4089,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4161,7 +4167,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4221,7 +4227,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4270,7 +4276,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4326,7 +4332,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4406,7 +4412,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4486,7 +4492,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4500,7 +4506,7 @@ export interface operations {
     export_session: {
         parameters: {
             query?: {
-                /** @description JSON can be imported; Markdown is to be read. */
+                /** @description `json` can be imported. `markdown` is for reading. */
                 format?: "json" | "markdown";
             };
             header?: never;
@@ -4539,7 +4545,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4588,7 +4594,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4611,7 +4617,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The image, as it was sent. */
+            /** @description The image as it was sent. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4651,7 +4657,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4741,7 +4747,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4821,7 +4827,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4895,7 +4901,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4984,7 +4990,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5024,7 +5030,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5064,7 +5070,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5088,7 +5094,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Events, `complete` the last. */
+            /** @description A stream of events. The last event is `complete`. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5140,7 +5146,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5178,7 +5184,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5227,7 +5233,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5256,7 +5262,7 @@ export interface operations {
                     "application/json": components["schemas"]["ToolList"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5285,7 +5291,7 @@ export interface operations {
                     "application/json": components["schemas"]["ExecutionList"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5314,7 +5320,7 @@ export interface operations {
                     "application/json": components["schemas"]["ToolList"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5354,7 +5360,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5383,7 +5389,7 @@ export interface operations {
                     "application/json": components["schemas"]["AgentList"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5412,7 +5418,7 @@ export interface operations {
                     "application/json": components["schemas"]["AgentList"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5441,7 +5447,7 @@ export interface operations {
                     "application/json": components["schemas"]["AgentChatList"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5481,7 +5487,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5530,7 +5536,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5559,7 +5565,7 @@ export interface operations {
                     "application/json": components["schemas"]["PromptList"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5619,7 +5625,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5659,7 +5665,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5721,7 +5727,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5768,7 +5774,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5797,7 +5803,7 @@ export interface operations {
                     "application/json": components["schemas"]["Health"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5826,7 +5832,7 @@ export interface operations {
                     "application/json": components["schemas"]["Alive"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5864,7 +5870,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5893,7 +5899,7 @@ export interface operations {
                     "text/plain": string;
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5931,7 +5937,7 @@ export interface operations {
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5989,7 +5995,7 @@ export interface operations {
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6004,11 +6010,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The session whose turn this is; goes before `metadata.session_id`. */
+                /** @description Session of the turn. It overrides `metadata.session_id`. */
                 "X-Mochi-Session"?: string | null;
-                /** @description Names of tools of this server that the model may call, with commas. */
+                /** @description Tools of this server that the model may call, separated by commas. */
                 "X-Mochi-Tools"?: string | null;
-                /** @description Without a session: which calls run. Others are denied, for nobody can be asked. */
+                /** @description Without a session: policy of the tool calls. Calls that need approval are denied. */
                 "X-Mochi-Tool-Policy"?: components["schemas"]["ToolExecutionPolicy"] | null;
             };
             path?: never;
@@ -6020,7 +6026,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The completion, whole or as chunks. */
+            /** @description The completion, as JSON or in chunks. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -6086,7 +6092,7 @@ export interface operations {
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
-            /** @description Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431. */
+            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
             default: {
                 headers: {
                     [name: string]: unknown;

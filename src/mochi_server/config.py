@@ -1,4 +1,4 @@
-"""All settings: environment variables with the prefix ``MOCHI_``, defaults, and what their values may be."""
+"""Settings: environment variables with the prefix ``MOCHI_``, their defaults and validation."""
 
 import os
 import re
@@ -27,98 +27,97 @@ Port = Annotated[int, Field(ge=0, le=65535)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Timeout = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Directory = Annotated[str, BeforeValidator(lambda value: os.fspath(value) if isinstance(value, os.PathLike) else value)]
-"""A path as text; path objects are taken, too."""
+"""A path as text. Path objects are converted."""
 
 
 class MochiServerSettings(BaseSettings):
-    """What a person may set. Directories are relative to ``data_dir`` unless absolute."""
+    """Settings of a server. Relative directories are below ``data_dir``."""
 
     model_config = SettingsConfigDict(
         env_prefix="MOCHI_", extra="forbid", frozen=True, env_ignore_empty=True, hide_input_in_errors=True
     )
 
-    host: str = Field("127.0.0.1", description="Server bind address.")
-    port: Port = Field(8000, description="Server bind port; 0 takes a free one.")
+    host: str = Field("127.0.0.1", description="Address to listen on.")
+    port: Port = Field(8000, description="Port to listen on. `0` selects a free port.")
     env: Annotated[str, StringConstraints(to_lower=True)] = Field(
-        "", description="`test` starts test mode, as `--test-mode` does."
+        "", description="`test` starts test mode, like `--test-mode`."
     )
 
-    ollama_host: str = Field(
-        "http://localhost:11434", description="Ollama server URL; a bare host means port 11434 there."
-    )
-    ollama_connect_timeout_seconds: Timeout = Field(5, description="How long connecting to Ollama may take.")
+    ollama_host: str = Field("http://localhost:11434", description="URL of Ollama. A host name alone means port 11434.")
+    ollama_connect_timeout_seconds: Timeout = Field(5, description="Timeout for connecting to Ollama.")
     ollama_stall_timeout_seconds: Timeout = Field(
-        600,
-        description="How long an answer may bring no complete line, loading a model and reading the prompt included.",
+        600, description="Longest time without output from Ollama during an answer. It includes loading the model."
     )
 
-    data_dir: Directory = Field(".", description="Base directory for all data.")
+    data_dir: Directory = Field(".", description="Base directory for all relative paths of this table.")
     store_url: str = Field(
         "",
         repr=False,
-        description="`postgresql://…` keeps sessions in that database, which several servers may share; "
-        "unset, they are files.",
+        description="`postgresql://…` stores sessions in this database, which several servers can share. "
+        "Without it, sessions are files.",
     )
     storage_wait_seconds: Seconds = Field(
-        10, description="How long a request waits for a session file that another process locks or is writing."
+        10, description="How long a request waits for session files that another process has locked."
     )
     store_retry_seconds: Seconds = Field(
-        60, description="How long a turn retries to store its answer while the database of `MOCHI_STORE_URL` is away."
+        60, description="How long a turn retries to store its answer while the database is unreachable."
     )
-    workers: int = Field(1, ge=1, le=1000, description="Server processes; more than one need `MOCHI_STORE_URL`.")
+    workers: int = Field(1, ge=1, le=1000, description="Server processes. More than one requires `MOCHI_STORE_URL`.")
     advertise_url: str = Field(
         "",
-        description="URL at which the other servers of `MOCHI_STORE_URL` reach this one; unset, the address that it is "
-        "bound to (the host name if that is every address) and the port.",
+        description="URL at which other servers with the same database reach this server. "
+        "The default is the listening address, or the host name if the server listens on all addresses.",
     )
-    sessions_dir: Directory = Field("chat_sessions", description="Session storage directory.")
-    tools_dir: Directory = Field("tools", description="Tools directory.")
-    agents_dir: Directory = Field("agents", description="Agents directory.")
+    sessions_dir: Directory = Field("chat_sessions", description="Directory of the session files.")
+    tools_dir: Directory = Field("tools", description="Directory of the tools.")
+    agents_dir: Directory = Field("agents", description="Directory of the agents.")
     agent_chats_dir: Directory = Field(
-        "agents/agent_chats", description="Agent chats directory; `agent_chats` in the agents directory if unset."
+        "agents/agent_chats", description="Directory of the agents' sessions. The default follows `MOCHI_AGENTS_DIR`."
     )
-    system_prompts_dir: Directory = Field("system_prompts", description="System prompts directory.")
+    system_prompts_dir: Directory = Field("system_prompts", description="Directory of the system prompt files.")
     planning_prompt_path: Directory = Field(
-        "docs/agents/agent_prompt_planning.md", description="Planning prompt file; a packaged one if absent."
+        "docs/agents/agent_prompt_planning.md", description="Planning prompt file. If absent, a packaged one is used."
     )
     execution_prompt_path: Directory = Field(
-        "docs/agents/agent_prompt_execution.md", description="Execution prompt file; a packaged one if absent."
+        "docs/agents/agent_prompt_execution.md", description="Execution prompt file. If absent, a packaged one is used."
     )
 
-    summarization_enabled: bool = Field(True, description="Enable background summarization.")
-    summarization_interval_seconds: Seconds = Field(3, description="How long a session rests before it is summarized.")
+    summarization_enabled: bool = Field(True, description="Summarize sessions automatically.")
+    summarization_interval_seconds: Seconds = Field(3, description="Idle time before a session is summarized.")
     summary_unsupported_models: CommaSeparated = Field(
-        SUMMARY_UNSUPPORTED_MODELS, description="Models that never summarize by themselves; a name means all its tags."
+        SUMMARY_UNSUPPORTED_MODELS, description="Models without automatic summaries. A name includes all its tags."
     )
     dynamic_context_window_enabled: bool = Field(
-        True, description="Enable the dynamic context window; without it no `num_ctx` is ever sent."
+        True, description="Choose the context window automatically. If `false`, the server never sends `num_ctx`."
     )
 
-    max_tool_iterations: int = Field(50, ge=1, description="Rounds of tool calls in one turn.")
-    max_identical_tool_calls: int = Field(3, ge=1, description="Identical tool calls in a row.")
+    max_tool_iterations: int = Field(50, ge=1, description="Limit of tool-call rounds per turn.")
+    max_identical_tool_calls: int = Field(3, ge=1, description="Limit of identical tool calls in a row.")
     max_tool_calls_per_round: int = Field(
-        128, ge=1, description="Tool calls in one answer of a model; further ones are left out, with a warning."
+        128, ge=1, description="Limit of tool calls in one answer. Further calls are left out, with a warning."
     )
-    tool_timeout_seconds: Timeout = Field(60, description="How long one tool may take.")
-    tool_output_limit_chars: int = Field(20_000, ge=1, description="Characters of a tool's output that a model gets.")
-    tool_confirmation_timeout_seconds: Seconds = Field(300, description="How long an approval is waited for.")
-    max_agent_iterations: int = Field(50, ge=1, description="Rounds of an agent's execution phase.")
+    tool_timeout_seconds: Timeout = Field(60, description="Timeout of a tool call.")
+    tool_output_limit_chars: int = Field(20_000, ge=1, description="Limit of tool output for the model, in characters.")
+    tool_confirmation_timeout_seconds: Seconds = Field(300, description="Approval timeout. Then the call is denied.")
+    max_agent_iterations: int = Field(50, ge=1, description="Limit of tool-call rounds in an agent's execution phase.")
 
-    api_keys: CommaSeparated = Field((), repr=False, description="API keys; a request must carry one of them.")
+    api_keys: CommaSeparated = Field(
+        (), repr=False, description="API keys. Requests must send one. Without keys, only this machine has access."
+    )
     allowed_origins: CommaSeparated = Field(
-        (), description="Origins of web pages that may use the server, besides those of this machine; `*` is all."
+        (), description="Origins of web pages that may use the server, besides those of this machine. `*` allows all."
     )
-    max_body_bytes: int = Field(32 * 1024 * 1024, ge=1, description="Largest request body.")
+    max_body_bytes: int = Field(32 * 1024 * 1024, ge=1, description="Largest request body, in bytes.")
     keep_alive_seconds: int = Field(
-        75, ge=1, description="Seconds that an idle connection stays open; more than those of a proxy in front."
+        75, ge=1, description="Time before an idle connection is closed. It must exceed that of a proxy in front."
     )
-    max_import_sessions: int = Field(10_000, ge=1, description="Most sessions in one imported file.")
-    disconnect_grace_seconds: Seconds = Field(0, description="How long a turn goes on after its last listener left.")
-    shutdown_grace_seconds: Seconds = Field(5, description="How long running turns may go on at shutdown.")
+    max_import_sessions: int = Field(10_000, ge=1, description="Limit of sessions in one imported file.")
+    disconnect_grace_seconds: Seconds = Field(0, description="How long a turn continues without connected clients.")
+    shutdown_grace_seconds: Seconds = Field(5, description="How long running turns may continue at shutdown.")
 
-    log_level: LogLevel = Field("INFO", description="Logging level.")
+    log_level: LogLevel = Field("INFO", description="Log level: `CRITICAL`, `ERROR`, `WARNING`, `INFO` or `DEBUG`.")
     log_format: Annotated[LogFormat, BeforeValidator(lambda value: str(value).lower())] = Field(
-        "text", description="`json` logs an object a line."
+        "text", description="`text`, or `json` for one JSON object per line."
     )
 
     @field_validator("host")
@@ -126,7 +125,7 @@ class MochiServerSettings(BaseSettings):
     def _is_host(cls, value: str) -> str:
         value = value.strip()
         if not re.fullmatch(r"[A-Za-z0-9._:%-]{1,253}", value):
-            raise ValueError("not a host name or address")
+            raise ValueError("not a host name or an IP address")
         return value
 
     @field_validator("ollama_host")
@@ -149,7 +148,7 @@ class MochiServerSettings(BaseSettings):
     @classmethod
     def _share_a_database(cls, value: int, info: ValidationInfo) -> int:
         if value > 1 and not info.data.get("store_url"):
-            raise ValueError("several servers need a database: set MOCHI_STORE_URL=postgresql://…")
+            raise ValueError("more than one process requires a database: set MOCHI_STORE_URL=postgresql://…")
         return value
 
     @field_validator("advertise_url")
@@ -159,7 +158,7 @@ class MochiServerSettings(BaseSettings):
         if value and (not _is_http(value) or re.search(r"[?#@]", value)):
             raise ValueError("not a URL such as http://10.0.0.5:8000, without credentials and query")
         if info.data.get("workers", 1) > 1 and not re.fullmatch(r"(http://[^/]+)?", value):
-            raise ValueError("several workers can only be reached at http://host; each has a port of its own")
+            raise ValueError("with several workers, give http://host without a port: each has a port of its own")
         return value
 
     @field_validator("data_dir")
@@ -173,7 +172,7 @@ class MochiServerSettings(BaseSettings):
     @classmethod
     def _are_keys(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if not all(key.strip() for key in value):
-            raise ValueError("a blank key would let in whoever sends none")
+            raise ValueError("a blank key would admit requests without a key. Remove it")
         return value
 
     @field_validator("allowed_origins")
@@ -198,7 +197,7 @@ class MochiServerSettings(BaseSettings):
         return self.resolved(self.sessions_dir)
 
     def resolved(self, path: str) -> Path:
-        """Return a directory or file of the settings: under ``data_dir`` unless absolute."""
+        """Return the path of a directory or file. Relative paths are below ``data_dir``."""
         return Path(self.data_dir, path)
 
     @property
@@ -212,7 +211,7 @@ class MochiServerSettings(BaseSettings):
 
 
 def without_credentials(url: str) -> str:
-    """A URL, or what was meant to be one, that may be shown to anyone."""
+    """Return a URL, or an invalid one, without its credentials."""
     url = re.sub(r"(password=)[^&]*", rf"\1{MASK}", url)
     return re.sub(r"^(\w+://)?.*@", rf"\1{MASK}@", url, flags=re.DOTALL)
 
@@ -222,5 +221,5 @@ def _is_http(url: str) -> bool:
         parts = urlsplit(url)
         is_host = re.fullmatch(r"[^\s\\/?#@<>\"'`{}|^]+", parts.hostname or "") is not None
         return parts.scheme in ("http", "https") and is_host and parts.port != 0
-    except ValueError:  # which quotes what it could not read, a password perhaps
+    except ValueError:  # its message may contain a password
         return False

@@ -1,6 +1,6 @@
-"""Every error that a client can receive: class, code, HTTP status and cause.
+"""All errors that a client can receive: class, code, HTTP status and cause.
 
-``SessionTaken`` and ``StorageUnavailable`` are special cases of their parents, with the same code and status.
+``SessionTaken`` and ``StorageUnavailable`` share the code and the status of their base classes.
 """
 
 import json
@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 
 
 class MochiError(Exception):
-    """Base of all errors. ``details`` is JSON and goes to the client with the message."""
+    """Base class of all errors. ``details`` is JSON and is sent to the client with the message."""
 
     code: ClassVar[str]
     status: ClassVar[int]
     cause: ClassVar[str]
-    """What has happened, for the reference page."""
+    """What happened, as a sentence for the reference page."""
 
     def __init__(self, message: str, **details: Any) -> None:
         super().__init__(message)
@@ -21,171 +21,175 @@ class MochiError(Exception):
         self.details = details
 
     def body(self) -> bytes:
-        """Return the body of the response, as JSON."""
+        """Return the response body as JSON."""
         envelope = {"error": {"code": self.code, "message": self.message, "details": self.details}}
         return json.dumps(envelope, default=str).encode()
 
 
 class SessionNotFound(MochiError):
-    code, status, cause = "SESSION_NOT_FOUND", 404, "no such session"
+    code, status, cause = "SESSION_NOT_FOUND", 404, "The session does not exist."
 
     def __init__(self, session_id: str) -> None:
         super().__init__(f"Session with ID {session_id!r} not found.", session_id=session_id)
 
 
 class SessionBusy(MochiError):
-    code, status, cause = "SESSION_BUSY", 409, "a turn is running on the session"
+    code, status, cause = "SESSION_BUSY", 409, "Another turn is running on the session."
 
     def __init__(self, session_id: str, run_id: str) -> None:
-        text = f"Session {session_id!r} is answering another message. Wait for it, or stop it."
+        text = f"Session {session_id!r} is busy: a turn is running. Wait, or use POST /api/v1/chat/{session_id}/stop."
         super().__init__(text, session_id=session_id, run_id=run_id)
 
 
 class SessionConflict(MochiError):
-    code, status, cause = "SESSION_CONFLICT", 409, "somebody else changed the session first"
+    code, status, cause = "SESSION_CONFLICT", 409, "Another request changed the session first."
 
     def __init__(self, session_id: str) -> None:
-        super().__init__(f"Session {session_id!r} was changed by somebody else meanwhile.", session_id=session_id)
+        text = f"Another request changed session {session_id!r} meanwhile. Load the session, then try again."
+        super().__init__(text, session_id=session_id)
 
 
 class SessionTaken(SessionConflict):
-    """Another server writes the session, so this one must not write it any more."""
+    """Another server owns the session now, so this server must not write it."""
 
     def __init__(self, session_id: str) -> None:
         super().__init__(session_id)
         self.message = (
-            f"Another server took session {session_id!r} over while this one had no connection to the database. "
+            f"Another server took over session {session_id!r} while this server had no connection to the database. "
             "The rest of the answer is not stored. Load the session, then send the message again."
         )
 
 
 class InvalidMessageIndex(MochiError):
-    code, status, cause = "INVALID_MESSAGE_INDEX", 400, "no message there that can be edited, or forked from"
+    code, status, cause = "INVALID_MESSAGE_INDEX", 400, "The message does not exist or cannot be edited or forked from."
 
     def __init__(self, index: int | str, reason: str) -> None:
-        super().__init__(f"Message {index} cannot be used here: {reason}.", index=index)
+        super().__init__(f"Message {index} cannot be used: {reason}.", index=index)
 
 
 class BlobNotFound(MochiError):
-    code, status, cause = "BLOB_NOT_FOUND", 404, "no message of the session has such an image"
+    code, status, cause = "BLOB_NOT_FOUND", 404, "No message of the session has this image."
 
     def __init__(self, sha256: str) -> None:
-        super().__init__(f"There is no image {sha256!r} here.", sha256=sha256)
+        super().__init__(f"No message of this session has the image {sha256!r}.", sha256=sha256)
 
 
 class EmptyHistory(MochiError):
-    code, status, cause = "EMPTY_HISTORY", 400, "nothing to answer again"
+    code, status, cause = "EMPTY_HISTORY", 400, "The session has no user message to answer again."
 
     def __init__(self, session_id: str) -> None:
-        super().__init__(f"Session {session_id!r} has no user message to answer.", session_id=session_id)
+        text = f"Session {session_id!r} has no user message to answer. Send a `message`."
+        super().__init__(text, session_id=session_id)
 
 
 class NothingToSummarize(MochiError):
-    code, status, cause = "EMPTY_HISTORY", 400, "nothing to summarize"
+    code, status, cause = "EMPTY_HISTORY", 400, "The session has no messages to summarize."
 
     def __init__(self, session_id: str) -> None:
-        super().__init__(f"In session {session_id!r} nothing was said yet.", session_id=session_id)
+        super().__init__(f"Session {session_id!r} has no messages to summarize.", session_id=session_id)
 
 
 class ContextOverflow(MochiError):
-    code, status, cause = "CONTEXT_OVERFLOW", 422, "what must be sent does not fit into the model's window"
+    code, status, cause = "CONTEXT_OVERFLOW", 422, "The prompt does not fit into the model's context window."
 
     def __init__(self, window: int | None, estimate: int) -> None:
+        size = f" of {window} tokens" if window else ""
         text = (
-            "The message, with the tools and what belongs to it, is too long for the model's context window. "
-            "Shorten it, enable fewer tools, or use a model with a longer context."
+            f"The prompt of about {estimate} tokens does not fit into the model's context window{size}. "
+            "Shorten the message, enable fewer tools, or use a model with a longer context."
         )
         super().__init__(text, window=window, estimated_tokens=estimate)
 
 
 class IdempotencyKeyReused(MochiError):
-    code, status, cause = "IDEMPOTENCY_KEY_REUSED", 422, "the key stands for another message of the session"
+    code, status, cause = "IDEMPOTENCY_KEY_REUSED", 422, "The key was used for another message of the session."
 
     def __init__(self, key: str, run_id: str | None = None) -> None:
-        text = f"The idempotency key {key!r} was used for another message of this session. Every message needs its own."
+        text = f"The idempotency key {key!r} was used for another message of this session. Use a new key."
         super().__init__(text, idempotency_key=key, run_id=run_id)
 
 
 class ModelNotFound(MochiError):
-    code, status, cause = "MODEL_NOT_FOUND", 404, "Ollama does not have the model"
+    code, status, cause = "MODEL_NOT_FOUND", 404, "Ollama does not have the model."
 
     def __init__(self, model: str) -> None:
-        text = f"Model {model!r} is not available in Ollama as a chat model. `ollama pull {model}` gets it."
+        text = f"Ollama has no chat model {model!r}. Install it with `ollama pull {model}`."
         super().__init__(text, model=model)
 
 
 class OllamaUnreachable(MochiError):
-    code, status, cause = "OLLAMA_UNREACHABLE", 502, "no connection to Ollama"
+    code, status, cause = "OLLAMA_UNREACHABLE", 502, "The connection to Ollama failed."
 
     def __init__(self, host: str, reason: str) -> None:
-        text = f"Cannot reach Ollama at {host}: {reason}. Is it running? `ollama serve` starts it."
+        text = f"Cannot reach Ollama at {host}: {reason}. Start it with `ollama serve`, or correct MOCHI_OLLAMA_HOST."
         super().__init__(text, ollama_host=host)
 
 
 class OllamaError(MochiError):
-    """``message`` is Ollama's own text where it sent one; ``upstream_status`` its HTTP status, if any."""
+    """``message`` is Ollama's own text if it sent one. ``upstream_status`` is its HTTP status, if any."""
 
-    code, status, cause = "OLLAMA_ERROR", 502, "Ollama answered with an error, or nonsense"
+    code, status, cause = "OLLAMA_ERROR", 502, "Ollama returned an error or an invalid response."
 
 
 class ToolNotFound(MochiError):
-    code, status, cause = "TOOL_NOT_FOUND", 404, "no such tool"
+    code, status, cause = "TOOL_NOT_FOUND", 404, "The tool does not exist."
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"There is no tool named {name!r}.", tool_name=name)
+        super().__init__(f"There is no tool named {name!r}. GET /api/v1/tools lists the tools.", tool_name=name)
 
 
 class ToolExecutionFailed(MochiError):
-    """Inside a turn only: a tool result that is sent to the model, not an answer of a route."""
+    """Error of a tool call. The model receives it as the tool result; no route returns it."""
 
-    code, status, cause = "TOOL_EXECUTION_FAILED", 500, "a tool raised, took too long or got wrong arguments"
+    code, status, cause = "TOOL_EXECUTION_FAILED", 500, "The tool failed, timed out or got invalid arguments."
 
 
 class ToolExecutionDenied(MochiError):
-    """Inside a turn only: a tool result that is sent to the model, not an answer of a route."""
+    """Error of a tool call. The model receives it as the tool result; no route returns it."""
 
-    code, status, cause = "TOOL_EXECUTION_DENIED", 403, "a call was not approved"
+    code, status, cause = "TOOL_EXECUTION_DENIED", 403, "The tool call was not approved."
 
 
 class ConfirmationTimeout(MochiError):
-    code, status, cause = "TOOL_CONFIRMATION_TIMEOUT", 408, "nobody decided about a call in time"
+    code, status, cause = "TOOL_CONFIRMATION_TIMEOUT", 408, "The approval timed out, and the tool call was denied."
 
     def __init__(self, confirmation_id: str) -> None:
-        super().__init__("The call was denied, because nobody decided in time.", confirmation_id=confirmation_id)
+        text = "The tool call was denied: no decision arrived within MOCHI_TOOL_CONFIRMATION_TIMEOUT_SECONDS."
+        super().__init__(text, confirmation_id=confirmation_id)
 
 
 class ConfirmationNotFound(MochiError):
-    code, status, cause = "CONFIRMATION_NOT_FOUND", 404, "no such call waits for approval in the session"
+    code, status, cause = "CONFIRMATION_NOT_FOUND", 404, "No tool call of the session has this confirmation ID."
 
     def __init__(self, confirmation_id: str) -> None:
-        super().__init__(f"No call waits for {confirmation_id!r} here.", confirmation_id=confirmation_id)
+        super().__init__(f"This session has no confirmation {confirmation_id!r}.", confirmation_id=confirmation_id)
 
 
 class ConfirmationResolved(MochiError):
-    code, status, cause = "CONFIRMATION_RESOLVED", 409, "the call was decided about before"
+    code, status, cause = "CONFIRMATION_RESOLVED", 409, "The tool call was already decided."
 
     def __init__(self, confirmation_id: str) -> None:
-        super().__init__("The call was decided about before.", confirmation_id=confirmation_id)
+        super().__init__("This tool call was already decided.", confirmation_id=confirmation_id)
 
 
 class AgentNotFound(MochiError):
-    code, status, cause = "AGENT_NOT_FOUND", 404, "no such agent"
+    code, status, cause = "AGENT_NOT_FOUND", 404, "The agent does not exist."
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"There is no agent named {name!r}.", agent_name=name)
+        super().__init__(f"There is no agent named {name!r}. GET /api/v1/agents lists the agents.", agent_name=name)
 
 
 class AgentInvalid(MochiError):
-    """``reason`` names the file that is wrong, and why."""
+    """``reason`` names the invalid file and the problem."""
 
-    code, status, cause = "AGENT_INVALID", 422, "the agent cannot be used as it is"
+    code, status, cause = "AGENT_INVALID", 422, "The files of the agent are incomplete or invalid."
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(f"Agent {name!r} cannot be used: {reason}", agent_name=name, reason=reason)
 
 
 class PromptNotFound(MochiError):
-    code, status, cause = "PROMPT_NOT_FOUND", 404, "no such system prompt"
+    code, status, cause = "PROMPT_NOT_FOUND", 404, "The system prompt does not exist."
 
     def __init__(self, filename: str | None) -> None:
         what = "The session has no system prompt." if filename is None else f"System prompt {filename!r} not found."
@@ -193,139 +197,142 @@ class PromptNotFound(MochiError):
 
 
 class PromptExists(MochiError):
-    code, status, cause = "PROMPT_EXISTS", 409, "a prompt file of that name exists"
+    code, status, cause = "PROMPT_EXISTS", 409, "A prompt file with this name exists."
 
     def __init__(self, filename: str) -> None:
-        super().__init__(f"System prompt {filename!r} exists already; PUT replaces it.", filename=filename)
+        text = f"System prompt {filename!r} already exists. Replace it with PUT, or choose another name."
+        super().__init__(text, filename=filename)
 
 
 class ValidationFailed(MochiError):
-    code, status, cause = "VALIDATION_ERROR", 422, "the request is not what the route takes"
+    code, status, cause = "VALIDATION_ERROR", 422, "The request is invalid. The message names the field."
 
 
 class InvalidComparison(MochiError):
-    code, status, cause = "VALIDATION_ERROR", 400, "a comparison's request breaks one of its own rules"
+    code, status, cause = "VALIDATION_ERROR", 400, "The request of a comparison is invalid."
 
 
 class StorageFailed(MochiError):
-    code, status, cause = "STORAGE_FAILED", 500, "the sessions cannot be read or written"
+    code, status, cause = "STORAGE_FAILED", 500, "The server cannot read or write the sessions."
 
     def __init__(self, doing: str, error: OSError) -> None:
-        reason = error.strerror or type(error).__name__  # never its text, which names files
+        reason = error.strerror or type(error).__name__  # the text of the error may contain file names
         super().__init__(f"Cannot {doing}: {reason}.", errno=error.errno)
 
 
 class StorageBusy(MochiError):
-    """``reason`` is a sentence. Nothing was changed, so the request can be sent again."""
+    """``reason`` is a sentence. Nothing was changed, so the client can repeat the request."""
 
-    code, status, cause = "STORAGE_BUSY", 503, "another process locks or is writing what is needed"
+    code, status, cause = "STORAGE_BUSY", 503, "Another process or request has locked the session files."
 
     def __init__(self, reason: str) -> None:
-        text = f"{reason} Try again. MOCHI_STORAGE_WAIT_SECONDS sets how long a request waits for that."
+        text = f"{reason} Try again, or let requests wait longer with MOCHI_STORAGE_WAIT_SECONDS."
         super().__init__(text, reason=reason)
 
 
 class StorageUnavailable(StorageFailed):
-    """The database did not answer; the same operation may succeed later."""
+    """The database did not respond. The same operation may succeed later."""
 
 
 class ServerLost(MochiError):
-    """Answer of a server to requests about a turn that another server runs, and the end of such streams."""
+    """The server that runs the turn cannot be reached. Other servers return this error and end its streams with it."""
 
-    code, status, cause = "SERVER_LOST", 504, "another server runs the turn, and is dead or does not answer"
+    code, status, cause = "SERVER_LOST", 504, "The server that runs the turn does not respond."
 
     def __init__(self, session_id: str, *, is_unreachable: bool = False) -> None:
-        unreachable = "cannot be reached by the other servers; its MOCHI_ADVERTISE_URL may be wrong (see the log)"
-        problem = unreachable if is_unreachable else "does not answer"
+        unreachable = "cannot be reached. Check its MOCHI_ADVERTISE_URL and the log"
+        problem = unreachable if is_unreachable else "does not respond"
         super().__init__(
             f"The server that runs the turn of session {session_id!r} {problem}. "
-            "Load the session to see what is stored, and send the request again later.",
+            "Load the session to see the stored messages. Send the request again later.",
             session_id=session_id,
         )
 
 
 class ShuttingDown(MochiError):
-    code, status, cause = "SHUTTING_DOWN", 503, "the server takes no new turns and imports"
+    code, status, cause = "SHUTTING_DOWN", 503, "The server is shutting down and accepts no new turns or imports."
 
     def __init__(self) -> None:
-        super().__init__("The server is shutting down and takes no new turns and no imports.")
+        super().__init__("The server is shutting down and accepts no new turns or imports. Try again later.")
 
 
 class NotReady(MochiError):
-    """``reason`` says what is wrong. It is shown to clients without a key."""
+    """``reason`` is a sentence. Clients without an API key can read it."""
 
-    code, status, cause = "NOT_READY", 503, "the server could not store what it is sent"
+    code, status, cause = "NOT_READY", 503, "The server cannot store sessions now."
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"The server is not ready. {reason}", reason=reason)
 
 
 class Unauthorized(MochiError):
-    code, status, cause = "UNAUTHORIZED", 401, "no API key, or a wrong one"
+    code, status, cause = "UNAUTHORIZED", 401, "The API key is missing or wrong."
 
     def __init__(self, *, keys_exist: bool = True) -> None:
         text = "An API key is required: send `Authorization: Bearer <key>`."
-        hint = " None is set: MOCHI_API_KEYS sets some, and create_app(insecure=True) serves without."
+        hint = " The server has none: set MOCHI_API_KEYS, or serve without keys (`--insecure`, `insecure=True`)."
         super().__init__(text if keys_exist else text + hint)
 
 
 class OriginForbidden(MochiError):
-    code, status, cause = "ORIGIN_FORBIDDEN", 403, "a web page of a foreign origin asks"
+    code, status, cause = "ORIGIN_FORBIDDEN", 403, "The request comes from a web page of another origin."
 
     def __init__(self, origin: str) -> None:
-        text = f"Web pages of {origin!r} may not use this server; MOCHI_ALLOWED_ORIGINS admits them."
+        text = f"Web pages of {origin!r} may not use this server. Add the origin to MOCHI_ALLOWED_ORIGINS."
         super().__init__(text, origin=origin)
 
 
 class HostForbidden(MochiError):
-    code, status, cause = "HOST_FORBIDDEN", 403, "the Host header names somebody else"
+    code, status, cause = "HOST_FORBIDDEN", 403, "The Host header does not name this machine."
 
     def __init__(self, host: str) -> None:
-        super().__init__(f"This server does not answer for the host {host!r}.", host=host)
+        text = f"Host {host!r} is no name of this machine. Use localhost, or add the origin to MOCHI_ALLOWED_ORIGINS."
+        super().__init__(text, host=host)
 
 
 class MalformedRequest(MochiError):
-    code, status, cause = "BAD_REQUEST", 400, "the request's head is not HTTP, or can be read in two ways"
+    code, status, cause = "BAD_REQUEST", 400, "The request line or the headers are invalid or ambiguous."
 
 
 class BodyTooLarge(MochiError):
-    code, status, cause = "BODY_TOO_LARGE", 413, "the request body exceeds the limit"
+    code, status, cause = "BODY_TOO_LARGE", 413, "The request body exceeds the limit."
 
     def __init__(self, limit: int) -> None:
-        super().__init__(f"The request body exceeds {limit} bytes.", limit=limit)
+        super().__init__(f"The request body exceeds {limit} bytes, the limit of MOCHI_MAX_BODY_BYTES.", limit=limit)
 
 
 class HeadersTooLarge(MochiError):
-    code, status, cause = "HEADERS_TOO_LARGE", 431, "the request's head exceeds the limit"
+    code, status, cause = "HEADERS_TOO_LARGE", 431, "The path and headers of the request exceed the limit."
 
     def __init__(self, limit: int) -> None:
-        text = f"The path and headers of the request, or its trailers, exceed {limit} bytes. Send less of them."
+        text = f"The path and headers of the request, or its trailers, exceed {limit} bytes. Shorten them."
         super().__init__(text, limit=limit)
 
 
 class RequestTimedOut(MochiError):
-    code, status, cause = "REQUEST_TIMED_OUT", 408, "the request stopped before it was whole"
+    code, status, cause = "REQUEST_TIMED_OUT", 408, "The rest of the request did not arrive in time."
 
     def __init__(self, seconds: float) -> None:
-        super().__init__(f"Nothing more of the request came for {seconds:g} seconds.", seconds=seconds)
+        text = f"The request timed out after {seconds:g} seconds without data. Send it again."
+        super().__init__(text, seconds=seconds)
 
 
 class RouteNotFound(MochiError):
-    code, status, cause = "NOT_FOUND", 404, "no such path"
+    code, status, cause = "NOT_FOUND", 404, "The path does not exist."
 
     def __init__(self, path: str) -> None:
-        super().__init__(f"There is nothing at {path!r}.", path=path)
+        super().__init__(f"There is no route {path!r}. /openapi.json lists all routes.", path=path)
 
 
 class MethodNotAllowed(MochiError):
-    code, status, cause = "METHOD_NOT_ALLOWED", 405, "the path does not take the method"
+    code, status, cause = "METHOD_NOT_ALLOWED", 405, "The route does not support the method."
 
     def __init__(self, method: str, path: str) -> None:
-        super().__init__(f"{path!r} does not take {method}.", method=method, path=path)
+        super().__init__(f"{path!r} does not support {method}. See the Allow header.", method=method, path=path)
 
 
 class InternalError(MochiError):
-    code, status, cause = "INTERNAL_ERROR", 500, "a defect of the server"
+    code, status, cause = "INTERNAL_ERROR", 500, "An unexpected error occurred in the server."
 
     def __init__(self) -> None:
-        super().__init__("The server met an unexpected error; its log says more.")
+        super().__init__("An unexpected error occurred in the server. See its log.")

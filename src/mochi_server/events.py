@@ -1,6 +1,6 @@
-"""Every event of a chat stream, once. ``type`` is the SSE event name, the fields are its payload.
+"""The events of a chat stream. ``type`` is the SSE event name, and the fields are the payload.
 
-Events that come with every token are neither frozen nor slotted, because that makes them three times as fast.
+The events of single tokens are neither frozen nor slotted, because that makes them three times as fast.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ class ContentDelta:
 
 @dataclass
 class ThinkingDelta:
-    """A piece of the model's reasoning, for models that think and turns that ask for it."""
+    """A piece of the model's reasoning. It requires a model that can think and a turn that requests it (``think``)."""
 
     content: str
     type: ClassVar[str] = "thinking_delta"
@@ -29,7 +29,7 @@ class ThinkingDelta:
 
 @dataclass(frozen=True, slots=True)
 class ToolCalled:
-    """A tool runs now; nobody needs to approve of it."""
+    """A tool call starts. It needs no approval."""
 
     tool_name: str
     arguments: dict[str, Any]
@@ -39,7 +39,7 @@ class ToolCalled:
 
 @dataclass(frozen=True, slots=True)
 class ToolConfirmationRequired:
-    """A call waits for approval; ``confirm-tool`` decides. ``agent_name`` is set for calls of an agent."""
+    """A call waits for approval. Send a decision to ``confirm-tool``. ``agent_name`` is the calling agent, if any."""
 
     tool_name: str
     arguments: dict[str, Any]
@@ -51,7 +51,7 @@ class ToolConfirmationRequired:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """How a call of a tool ended."""
+    """The result of a tool call."""
 
     tool_name: str
     success: bool
@@ -64,7 +64,7 @@ class ToolResult:
 
 @dataclass(frozen=True, slots=True)
 class ToolContinuationStart:
-    """The results of the tools go to the model now."""
+    """The tool results are sent to the model, which continues its answer."""
 
     message: str = "Processing tool results..."
     type: ClassVar[str] = "tool_continuation_start"
@@ -72,7 +72,7 @@ class ToolContinuationStart:
 
 @dataclass(frozen=True, slots=True)
 class AgentStart:
-    """The model has called an agent. ``agent_session_id`` is null where the call names no session it may have."""
+    """The model called an agent. ``agent_session_id`` is null if the agent could not start."""
 
     agent_name: str
     instruction: str
@@ -94,9 +94,9 @@ class AgentPlanning:
 
 @dataclass(frozen=True, slots=True)
 class AgentExecution(AgentPlanning):
-    """A piece of what the agent says while it carries out its plan.
+    """A piece of the agent's answer while it executes its plan.
 
-    An empty one ends what it says before it acts: another answer follows.
+    Empty content ends an answer that only announced the next step. Another answer follows.
     """
 
     type: ClassVar[str] = "agent_execution"
@@ -104,7 +104,7 @@ class AgentExecution(AgentPlanning):
 
 @dataclass(frozen=True, slots=True)
 class AgentToolCalled:
-    """The agent runs one of its tools now; ``call_index`` counts the calls of this run of the agent."""
+    """The agent starts a tool call. ``call_index`` counts the calls of this agent run."""
 
     agent_name: str
     tool_name: str
@@ -117,7 +117,7 @@ class AgentToolCalled:
 
 @dataclass(frozen=True, slots=True)
 class AgentToolResult:
-    """How a call of one of the agent's tools ended."""
+    """The result of a tool call of the agent."""
 
     agent_name: str
     tool_name: str
@@ -133,7 +133,7 @@ class AgentToolResult:
 
 @dataclass(frozen=True, slots=True)
 class AgentComplete:
-    """The agent has ended. ``output`` is whole here; the model that called gets it cut to the limit of tools."""
+    """The agent ended. ``output`` is complete here; the model receives it cut to the output limit of tools."""
 
     agent_name: str
     session_id: str | None
@@ -147,7 +147,7 @@ class AgentComplete:
 
 @dataclass(frozen=True, slots=True)
 class MessageComplete:
-    """The answer is whole and stored. Counts are tokens, as Ollama counted them."""
+    """The answer is complete and stored. ``eval_count`` and ``prompt_eval_count`` are Ollama's token counts."""
 
     message_id: str
     model: str
@@ -160,10 +160,12 @@ class MessageComplete:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What a turn waits for before its next words. ``elapsed`` is in seconds, since the turn began.
+    """The turn waits for the model. ``elapsed`` is the time since the start of the turn, in seconds.
 
-    ``queued``: Ollama answers others first; ``loading_model``; ``processing_prompt``; ``compacting``: the model sums
-    up the oldest turns.
+    - ``queued``: Ollama serves other requests first.
+    - ``loading_model``: Ollama loads the model.
+    - ``processing_prompt``: Ollama evaluates the prompt.
+    - ``compacting``: the model summarizes the oldest turns.
     """
 
     state: str
@@ -173,7 +175,7 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """In place of events that are no longer kept: all text and thinking of the turn up to this event."""
+    """All text and reasoning of the turn up to this event. It replaces events that are no longer stored."""
 
     content: str
     thinking: str
@@ -182,7 +184,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class ContextCompacted:
-    """The model is not sent the whole history: what is left out of it. What is stored stays whole."""
+    """Parts of the history were left out of the prompt, as counted here. The stored session is complete."""
 
     dropped_messages: int
     trimmed_tool_results: int
@@ -192,14 +194,15 @@ class ContextCompacted:
 
 @dataclass(frozen=True, slots=True)
 class TurnWarning:
-    """Something the user should know that does not end the turn.
+    """A problem that does not end the turn.
 
-    ``THINKING_NOT_SUPPORTED``, ``TOOLS_NOT_SUPPORTED``, ``IMAGES_NOT_SUPPORTED``: the model cannot, and answers
-    without. ``IMAGE_NOT_FOUND``: images of the history are not stored any more, and are left out.
-    ``TOOL_LIMIT_REACHED``: the model called tools for too long, and answers without them now.
-    ``TOOL_CALLS_LEFT_OUT``: the model made more calls in one answer than the limit; the last ones are left out.
-    ``ANSWER_CUT``: the answer has reached the end of the context window. ``PROMPT_TRUNCATED``: Ollama has cut the
-    prompt. ``MODEL_NOT_FOUND``: the model of an agent is not there; the session's own answers.
+    - ``THINKING_NOT_SUPPORTED``, ``TOOLS_NOT_SUPPORTED``, ``IMAGES_NOT_SUPPORTED``: the model lacks this capability.
+    - ``IMAGE_NOT_FOUND``: images of the history are no longer stored and were left out.
+    - ``TOOL_LIMIT_REACHED``: the model reached the limit of tool calls and now answers without tools.
+    - ``TOOL_CALLS_LEFT_OUT``: one answer had more tool calls than the limit. The last calls were left out.
+    - ``ANSWER_CUT``: the answer filled the context window and was cut.
+    - ``PROMPT_TRUNCATED``: Ollama cut the prompt.
+    - ``MODEL_NOT_FOUND``: Ollama does not have the model of an agent. The session's model answers instead.
     """
 
     code: str
@@ -209,7 +212,7 @@ class TurnWarning:
 
 @dataclass(frozen=True, slots=True)
 class TurnError:
-    """The turn failed; what was said until then is stored. ``done`` still follows."""
+    """The turn failed. The answer up to this point is stored. ``done`` still follows."""
 
     code: str
     message: str
@@ -218,13 +221,13 @@ class TurnError:
 
     @classmethod
     def of(cls, error: MochiError) -> "TurnError":
-        """The error that ended a turn."""
+        """Return the event for an error that ended a turn."""
         return cls(error.code, error.message, error.details)
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The stream is complete; nothing follows."""
+    """The stream ended. No event follows."""
 
     session_id: str
     type: ClassVar[str] = "done"
@@ -237,4 +240,4 @@ _TurnEvent = MessageComplete | Status | Snapshot | ContextCompacted | TurnWarnin
 ChatEvent = _TextEvent | _ToolEvent | _AgentEvent | _TurnEvent
 
 Publish = Callable[[list[ChatEvent]], None]
-"""Receives a batch of events. It returns at once and never waits for a client."""
+"""Function that receives a batch of events. It returns at once and never waits for a client."""

@@ -1,4 +1,4 @@
-"""The `mochi-stub` command. It reads its arguments first and loads the server only to serve."""
+"""The `mochi-stub` command. It imports the server only after the arguments are parsed."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from typing import NoReturn
 from mochi_stub import daemon
 
 GRACE = 5.0
-"""Seconds that running replies get to end after the first signal; a second signal ends the server at once."""
+"""Seconds for running replies to end after the first signal. A second signal ends the server at once."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Return the exit code: 0, 1 for a failure, 3 for `status` without a server. Wrong arguments exit with 2."""
+    """Run the command. Return 0, 1 for a failure, or 3 for `status` without a server. Invalid arguments exit with 2."""
     given = list(sys.argv[1:] if argv is None else argv)
     if not given or (given[0].startswith("-") and given[0] not in ("-h", "--help", "--version")):
         given.insert(0, "run")
     if given[0] == "--version":
-        from importlib.metadata import version  # only here, because it is slow
+        from importlib.metadata import version  # imported here, because it is slow
 
         print(f"mochi-stub {version('mochi-server')}")
         return 0
@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     command: Callable[[argparse.Namespace], int] = options.command
     try:
         return command(options)
-    except (OSError, ValueError) as error:  # also a mistake in the configuration, or in the URL to record
+    except (OSError, ValueError) as error:  # includes errors in the configuration and in the URL of --record
         if isinstance(error, OSError) and error.filename:
             return _complain(f"{error.strerror}: {error.filename}")
         return _complain(str(error).replace("\n", "; "))
@@ -95,7 +95,7 @@ def _start(options: argparse.Namespace) -> int:
 
 def _stop(options: argparse.Namespace) -> int:
     if ended := daemon.stop(_pid_file(options)):
-        print(f"mochi-stub on {ended.url} has ended")
+        print(f"mochi-stub on {ended.url} has stopped")
         return 0
     return _complain(f"nothing to stop: {_place(options)}")
 
@@ -104,7 +104,7 @@ def _restart(options: argparse.Namespace) -> int:
     from mochi_stub.config import load
 
     if options.config:
-        load(options.config)  # with a mistake in it, the running server is not ended
+        load(options.config)  # an invalid configuration must not stop the running server
     daemon.stop(_pid_file(options))
     return _start(options)
 
@@ -112,7 +112,7 @@ def _restart(options: argparse.Namespace) -> int:
 def _status(options: argparse.Namespace) -> int:
     there = daemon.running(_pid_file(options))
     print(f"mochi-stub on {there.url} (process {there.process})" if there else f"not running: {_place(options)}")
-    return 0 if there else 3  # as service managers expect it
+    return 0 if there else 3  # the exit code that service managers expect
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -122,7 +122,7 @@ def _check(options: argparse.Namespace) -> int:
     for problem in problems:
         print(problem, file=sys.stderr)
     if not problems:
-        print(f"{options.file}: nothing is wrong")
+        print(f"{options.file}: no errors found")
     return 1 if problems else 0
 
 
@@ -137,7 +137,7 @@ def _pid_file(options: argparse.Namespace) -> Path:
 
 
 def _place(options: argparse.Namespace) -> str:
-    return f"no server has {options.pid_file}" if options.pid_file else f"no server was started on port {options.port}"
+    return f"no server with {options.pid_file}" if options.pid_file else f"no server was started on port {options.port}"
 
 
 def _complain(message: str) -> int:
@@ -148,11 +148,11 @@ def _complain(message: str) -> int:
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = _Parser(
         prog="mochi-stub",
-        description="A deterministic LLM server, true to Ollama's wire.",
-        epilog="mochi-stub run --help lists the options of a server: its port, its configuration, its speed ...",
+        description="A deterministic LLM server with the APIs of Ollama, OpenAI, Anthropic and Gemini.",
+        epilog="mochi-stub run --help lists the options of the server.",
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True, title="commands (without one: run)")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True, title="commands (default: run)")
 
     def add(name: str, command: Callable[[argparse.Namespace], int], text: str, *parents: _Parser) -> _Parser:
         description = f"{text[0].upper()}{text[1:]}."
@@ -165,23 +165,23 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         "--port",
         type=_bounded("port", int, 65535),
         default=os.environ.get("PORT") or 11998,
-        help="the server's port, 0 for a free one (default: PORT or 11998)",
+        help="port to listen on; 0 selects a free port (default: $PORT or 11998)",
     )
-    common.add_argument("--pid-file", type=Path, metavar="FILE", help="(default: in the background one for each port)")
+    common.add_argument("--pid-file", type=Path, metavar="FILE", help="process ID file (in background: one per port)")
     serving = _serving_options()
     add("run", _run, "serve in the foreground", common, serving)
-    add("start", _start, "serve in the background; returns when the server answers", common, serving)
-    add("stop", _stop, "end the server in the background", common)
-    add("restart", _restart, "stop, if it runs, and start", common, serving)
-    add("status", _status, "tell whether it runs (exit code 0) or not (3)", common)
-    checking = add("check", _check, "look for mistakes in a configuration")
-    checking.add_argument("file", type=Path, metavar="FILE", help="a config.yaml")
+    add("start", _start, "serve in the background; return when the server responds", common, serving)
+    add("stop", _stop, "stop the server in the background", common)
+    add("restart", _restart, "stop the server if it runs, then start it", common, serving)
+    add("status", _status, "show whether the server runs (exit code 0) or not (exit code 3)", common)
+    checking = add("check", _check, "check a configuration for errors")
+    checking.add_argument("file", type=Path, metavar="FILE", help="configuration to check")
     verifying = add("verify", _verify, "compare a real Ollama with the stub")
-    verifying.add_argument("url", metavar="URL", help="a server like http://127.0.0.1:11434")
-    verifying.add_argument("--model", required=True, metavar="NAME", help="a model that it has")
+    verifying.add_argument("url", metavar="URL", help="URL of Ollama, such as http://127.0.0.1:11434")
+    verifying.add_argument("--model", required=True, metavar="NAME", help="chat model of that server")
     options = parser.parse_args(argv)
     if bool(getattr(options, "record", None)) != bool(getattr(options, "to", None)):
-        parser.error("--record and --to go together")
+        parser.error("--record and --to require each other: give both")
     return options
 
 
@@ -189,34 +189,34 @@ def _serving_options() -> _Parser:
     parser = _Parser(add_help=False)
     add = parser.add_argument
     add("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    add("--config", type=Path, metavar="FILE", help="models and what they answer (default: packaged)")
+    add("--config", type=Path, metavar="FILE", help="configuration of models and replies (default: packaged)")
     speed = _bounded("speed", float, sys.float_info.max)
-    add("--speed", type=speed, default=1.0, help="1: 50 words a second, 2: twice as fast, 0: no waiting (default: 1)")
-    add("--seed", type=int, default=0, help="ids and times come from it (default: %(default)s)")
+    add("--speed", type=speed, default=1.0, help="1: 50 words per second, 2: twice as fast, 0: no delays (default: 1)")
+    add("--seed", type=int, default=0, help="seed of IDs and times (default: %(default)s)")
     number = _bounded("number", int, sys.maxsize)
     for name, default, text in (
-        ("parallel", 1, "requests that a model of Ollama's wire serves at a time; 0: any number"),
-        ("max-loaded-models", 3, "models in memory; 0: any number"),
-        ("max-queue", 512, "requests that may wait for a load"),
-        ("context-length", 0, "num_ctx where none is set; 0: 4096, to which prompts are not cut"),
+        ("parallel", 1, "parallel requests per model on the Ollama API; 0: no limit"),
+        ("max-loaded-models", 3, "models in memory; 0: no limit"),
+        ("max-queue", 512, "requests that may wait for a model to load"),
+        ("context-length", 0, "default num_ctx; 0: 4096, without truncation of prompts"),
     ):
         add(f"--{name}", type=number, default=default, metavar="N", help=f"{text} (default: %(default)s)")
-    add("--record", metavar="URL", help="pass requests on to the server there and write down its replies")
-    add("--to", type=Path, metavar="FOLDER", help="where recordings are written")
+    add("--record", metavar="URL", help="forward requests to this server and record its replies")
+    add("--to", type=Path, metavar="FOLDER", help="folder for the recordings")
     add("--log-level", default="info", choices=("debug", "info", "warning", "error"), help="(default: %(default)s)")
     add("--in-background", action="store_true", help=argparse.SUPPRESS)
     return parser
 
 
 class _Parser(argparse.ArgumentParser):
-    """Parser that prints one line about a mistake, without the usage."""
+    """Parser that prints an error as one line, without the usage."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"mochi-stub: {message}\n")
 
 
 def _bounded(name: str, kind: type[float], highest: float) -> Callable[[str], float]:
-    """Return a reader of numbers from 0 to `highest`; argparse says `invalid NAME value` for others."""
+    """Return a parser of numbers from 0 to `highest`. For others, argparse prints `invalid NAME value`."""
 
     def read(text: str) -> float:
         value = kind(text)

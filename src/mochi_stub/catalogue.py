@@ -45,26 +45,26 @@ class Model:
     that replace those made from the name. `parent` is the model that it was made from, `remote` where it really runs.
 
     Attributes:
-        name: What clients call it.
-        capabilities: What it can do, in the order `/api/show` lists it: `completion`, `tools`, `thinking`, `vision`,
-            `insert`, `embedding`, `audio`, `image`.
-        context_length: How many tokens it was trained for.
-        embedding_length: How many numbers its embeddings have.
-        family: As `/api/show` tells it.
-        parameter_size: As `/api/show` tells it, like `8.0B`.
-        quantization: As `/api/show` tells it.
-        size: In bytes.
-        modified_at: A moment like `2026-01-15T09:00:00Z`, as it is shown.
-        habit: How Ollama came to run it, which decides where tool calls are put: `template` and `builtin` send them on
-            a line of their own, `native` on the last one.
-        chars_per_token: How many characters make a token.
-        parameters: Options as a Modelfile sets them.
-        system: The system prompt of its Modelfile.
-        template: The template of its Modelfile.
-        license: The text of its licence.
+        name: Name of the model.
+        capabilities: Capabilities in the order of `/api/show`: `completion`, `tools`, `thinking`, `vision`, `insert`,
+            `embedding`, `audio`, `image`.
+        context_length: Context length of the model in tokens.
+        embedding_length: Number of values in an embedding.
+        family: Family in `/api/show`.
+        parameter_size: Parameter size in `/api/show`, for example `8.0B`.
+        quantization: Quantization level in `/api/show`.
+        size: Size in bytes.
+        modified_at: Time of the last change, for example `2026-01-15T09:00:00Z`.
+        habit: How Ollama runs the model. `template` and `builtin` send tool calls on a separate line of the stream,
+            `native` on the last line.
+        chars_per_token: Number of characters per token.
+        parameters: Parameters of the Modelfile.
+        system: System prompt of the Modelfile.
+        template: Template of the Modelfile.
+        license: Text of the license.
         least_context: The smallest context that it is loaded with; 4 where it is not given, 2048 for a model that sees.
-        load_time: How many seconds loading takes. 0: none, but a reload is said to have taken 100 ms.
-        out_of_memory_above: With a context of more tokens than this, loading fails for want of memory.
+        load_time: Seconds to load the model. With 0 there is no delay, but a reload reports 100 ms.
+        out_of_memory_above: Tokens of context above which loading fails because of missing memory.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Configuration of models, their triggers and their replies, read from a YAML file and checked."""
+"""Configuration of models, triggers and replies: load a YAML file and validate it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PACKAGED = Path(__file__).parent / "default.yaml"
 
 @dataclass
 class Script:
-    """What one model answers to the exact texts of `triggers`, and by default. `place` is its place in the file."""
+    """Configured replies of a model: one for each exact text of `triggers`, and a default. `place` is for errors."""
 
     name: str
     place: Item
@@ -41,7 +41,7 @@ class Script:
 
 @dataclass(frozen=True)
 class Configured:
-    """A model, how it streams unless a response says otherwise, and its scripts: its own, then the inherited ones."""
+    """A model, its default stream settings, and its scripts: its own first, then the inherited ones."""
 
     model: Model
     manner: Manner
@@ -50,7 +50,7 @@ class Configured:
 
 @dataclass(frozen=True)
 class Config:
-    """The content of a file, each model under its normalised name."""
+    """Content of a configuration file. Models are stored under their normalised names."""
 
     path: Path
     by_name: Mapping[str, Configured]
@@ -62,16 +62,16 @@ class Config:
 
     @cached_property
     def is_whole(self) -> bool:
-        """Whether no answer depends on other files, which may change by themselves."""
+        """Return whether all replies are in this file. Recorded files may change independently."""
         return self.recordings is None and not any(one.scripts[0].files for one in self.by_name.values())
 
     def find(self, model: str) -> Configured | None:
-        """Return the model of that name, in upper or lower case."""
+        """Return the model of a name, ignoring case, or None."""
         return self.by_name.get(key(model))
 
 
 def load(path: Path, data: bytes | None = None) -> Config:
-    """Read the configuration in a file, whose bytes may be given. Raises ConfigError."""
+    """Load a configuration from a file, or from `data` if given. Raises ConfigError."""
     config, problems = _read(path, data)
     if problems:
         raise problems[0]
@@ -79,7 +79,7 @@ def load(path: Path, data: bytes | None = None) -> Config:
 
 
 def check(path: Path) -> list[str]:
-    """Return every mistake in a configuration and the recorded files that it names, one line each."""
+    """Return all errors in a configuration and in the recorded files that it names, one line each."""
     try:
         config, problems = _read(path, None)
     except ConfigError as error:
@@ -92,7 +92,7 @@ def check(path: Path) -> list[str]:
 
 @lru_cache(maxsize=1)
 def packaged() -> Config:
-    """Return the configuration that comes with the package."""
+    """Return the packaged configuration."""
     return load(PACKAGED)
 
 
@@ -102,7 +102,7 @@ def key(model: str) -> str:
 
 
 def _read(path: Path, data: bytes | None) -> tuple[Config, list[ConfigError]]:
-    """Return the readable part of a configuration, and its mistakes. Raises ConfigError if nothing can be read."""
+    """Return the valid part of a configuration, and its errors. Raises ConfigError if nothing can be read."""
     try:
         item = parse(path.read_bytes() if data is None else data, str(path))
     except OSError as error:

@@ -21,16 +21,16 @@ CHARACTERS: dict[Profile, int | None] = {"words": None, "token": 4, "chunky": 40
 
 @dataclass(frozen=True)
 class Manner:
-    """How a reply streams; None: not said.
+    """Stream settings of a reply. None means not set.
 
     Attributes:
-        profile: How large the chunks are. `token`: 4 characters; `chunky`: 40; `words`: five words.
-        tokens_per_second: The whole reply takes (characters / `chars_per_token`) / `tokens_per_second` seconds.
-        jitter: From 0 to 1. A chunk may come early by up to that share of its own time; by how much depends on the
-            message alone.
-        pause: A silence of `seconds` behind so many chunks, as in `{after: 2, seconds: 10}`.
-        fail: An error behind so many chunks, as in `{after: 2, status: 429, message: Slow down, headers: {}}`.
-        cut_after: The stream breaks off behind that many chunks, without its end.
+        profile: Size of the chunks. `token`: 4 characters, `chunky`: 40 characters, `words`: five words.
+        tokens_per_second: Speed. A reply takes (characters / `chars_per_token`) / `tokens_per_second` seconds.
+        jitter: From 0 to 1. A chunk is sent earlier by at most this share of its delay. The amount depends on the
+            message only.
+        pause: A pause of `seconds` after a number of chunks, for example `{after: 2, seconds: 10}`.
+        fail: An error after a number of chunks: `{after: 2, status: 429, message: Slow down, headers: {}}`.
+        cut_after: The stream breaks off after this number of chunks, without its end.
     """
 
     profile: Profile | None = None
@@ -46,28 +46,28 @@ class Manner:
 
 
 KINDS = {
-    "message": "What is given in `content`.",
-    "echo": "The latest user message as it is.",
+    "message": "The text of `content`.",
+    "echo": "The latest user message, unchanged.",
     "mirror": "The request as JSON.",
-    "lorem": "What a model says that nobody has scripted: filler text, then what it was told.",
-    "task": "The JSON that Open WebUI asks its task model for: title, tags, queries, follow-ups, image prompt, "
-    "completion, emoji or function call. Anything else is answered as if nobody had scripted it.",
+    "lorem": "The built-in reply: filler text, followed by the latest user message.",
+    "task": "The JSON that Open WebUI requests for a title, tags, queries, follow-ups, an image prompt, a completion, "
+    "an emoji or a function call. Other requests get the built-in reply.",
 }
 """The types of messages."""
 
 
 @dataclass(frozen=True)
 class Message:
-    """What is given in `content`.
+    """A configured message.
 
     Attributes:
         content: The text, or a list of the pieces in which it is sent.
-        reasoning: What the model thinks first; a text, or a list of pieces.
+        reasoning: Reasoning before the text: a text, or a list of pieces.
         tool_calls: A list of `{name, arguments, id}`.
-        usage: Token counts: `input`, `output` (the total, reasoning in it), `reasoning`, `cache_read`,
-            `cache_creation`. What is not given is counted.
-        finish: Why the reply ends: `stop`, `length` or `content_filter`.
-        think_tags: With `true` the reasoning is part of the text, between `<think>` and `</think>`.
+        usage: Token counts: `input`, `output` (including reasoning), `reasoning`, `cache_read`, `cache_creation`. The
+            stub counts missing values.
+        finish: Finish reason: `stop`, `length` or `content_filter`.
+        think_tags: `true` puts the reasoning into the text, between `<think>` and `</think>`.
     """
 
     kind: str = "message"
@@ -94,13 +94,13 @@ class Vector:
 
 @dataclass(frozen=True)
 class Error:
-    """A failure instead of a reply.
+    """An error instead of a reply.
 
     Attributes:
-        status: The HTTP status, from 400 to 599; 500 where it is not given.
-        message: The text of the error, in the words of the provider's envelope.
-        headers: A mapping of headers, without those that the server sets itself (`connection`, `content-length`,
-            `content-type`, `transfer-encoding`).
+        status: The HTTP status, from 400 to 599. Default: 500.
+        message: The text of the error. It is sent in the error format of the provider.
+        headers: A mapping of headers. The server sets these itself: `connection`, `content-length`, `content-type`,
+            `transfer-encoding`.
     """
 
     failure: Failure
@@ -109,10 +109,10 @@ class Error:
 
 @dataclass(frozen=True)
 class File:
-    """A recorded reply. A file that cannot be used is a failure that says why.
+    """A recorded reply. If the file cannot be used, the reply is an error with the reason.
 
     Attributes:
-        path: The recorded file, counted from the configuration's folder.
+        path: The recorded file, relative to the folder of the configuration.
     """
 
     path: Path

@@ -32,14 +32,14 @@ class NotLoaded(Exception):
 
 @dataclass(frozen=True)
 class Machine:
-    """What the machine allows.
+    """Limits of the simulated machine.
 
     Attributes:
-        parallel: How many requests a model serves at a time; None: any number.
-        max_loaded_models: How many models fit into memory; None: any number.
-        max_queue: How many requests may wait for a load.
-        context_length: The context of models for which none is set; None: 4096, to which prompts are not cut.
-        keep_alive: How many seconds an idle model stays in memory.
+        parallel: Parallel requests per model. None means no limit.
+        max_loaded_models: Models in memory. None means no limit.
+        max_queue: Requests that may wait for a model to load.
+        context_length: Default context in tokens. None means 4096 without truncation of prompts.
+        keep_alive: Seconds that an idle model stays in memory.
     """
 
     parallel: int | None = None

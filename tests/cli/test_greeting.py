@@ -51,8 +51,8 @@ def test_greeting_has_a_line_for_each_problem(tmp_path: Path) -> None:
         said = greeting(command)
         assert command.end() == 0
     assert said[1:-4] == [
-        "  Ollama   Cannot reach Ollama at http://127.0.0.1:9: Connection refused. Is it running? "
-        "`ollama serve` starts it.",
+        "  Ollama   Cannot reach Ollama at http://127.0.0.1:9: Connection refused. "
+        "Start it with `ollama serve`, or correct MOCHI_OLLAMA_HOST.",
         "  Tools    0 in tools",
         "  Agents   0 in agents",
         "  Problem  tools/__init__.py: SyntaxError: '(' was never closed (line 1)",

@@ -9,6 +9,7 @@ from tests.docs_tooling.pages import without_code
 
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)(?: \"[^\"]*\")?\)")
 _HEADING = re.compile(r"^#+ (.+?) *#*$", re.MULTILINE)
+_ANCHOR = re.compile(r'<a id="([^"]+)"></a>')
 _ELSEWHERE = ("http://", "https://", "mailto:")
 
 
@@ -32,8 +33,11 @@ def problem(page: Path, link: str) -> str | None:
 @cache
 def anchors(page: Path) -> set[str]:
     """The anchors that a page has both on the site and where its source is shown."""
-    titles = _HEADING.findall(without_code(page.read_text()))
-    return set(_numbered(map(_on_the_site, titles), "_")) & set(_numbered(map(_in_the_source, titles), "-"))
+    text = without_code(page.read_text())
+    titles = _HEADING.findall(text)
+    return set(_ANCHOR.findall(text)) | set(_numbered(map(_on_the_site, titles), "_")) & set(
+        _numbered(map(_in_the_source, titles), "-")
+    )
 
 
 def _on_the_site(title: str) -> str:

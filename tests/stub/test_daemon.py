@@ -117,7 +117,7 @@ def test_restart_replaces_the_process_and_stop_ends_it(own_folder: Path) -> None
     assert call_command("status", "--port", port).stdout != before
     assert answers(port)
     stopped = call_command("stop", "--port", port)
-    assert (stopped.returncode, stopped.stdout) == (0, f"mochi-stub on http://127.0.0.1:{port} has ended\n")
+    assert (stopped.returncode, stopped.stdout) == (0, f"mochi-stub on http://127.0.0.1:{port} has stopped\n")
     assert not answers(port)
     assert call_command("status", "--port", port).returncode == 3
     assert [file.name for file in own_folder.rglob("*.*")] == [f"{port}.log"]

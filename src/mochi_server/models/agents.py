@@ -1,4 +1,4 @@
-"""Schemas of agents and of the sessions they keep."""
+"""Schemas of agents and of their sessions."""
 
 from typing import Annotated
 
@@ -9,7 +9,7 @@ from mochi_server.models.tools import Shown, ToolProblem, ToolSummary
 
 
 class AgentSummary(Shown):
-    """An agent. An invalid one has an ``error_message`` that names the file and what is wrong with it."""
+    """An agent. If it is invalid, ``error_message`` names the file and the problem."""
 
     name: str
     description: str
@@ -21,7 +21,7 @@ class AgentSummary(Shown):
 
 
 class AgentDetails(AgentSummary):
-    """An agent with its prompt, its tools, and which of its tools cannot be used."""
+    """An agent with its prompt and its tools. ``problems`` lists the tools that cannot be used."""
 
     system_prompt: str
     tool_details: dict[str, ToolSummary] = Field(validation_alias=AliasPath("catalogue", "tools"))
@@ -29,24 +29,24 @@ class AgentDetails(AgentSummary):
 
 
 class AgentList(BaseModel):
-    """All agents by name, invalid ones among them."""
+    """All agents by name, including invalid ones."""
 
     agents: dict[str, AgentSummary]
 
 
 class AgentChat(Session):
-    """A conversation with an agent, without its messages."""
+    """A session of an agent, without its messages."""
 
     agent_name: str | None = None
 
 
 class AgentChatDetail(SessionDetail):
-    """A conversation with an agent."""
+    """A session of an agent, with its messages."""
 
     agent_name: str | None = None
 
 
 class AgentChatList(BaseModel):
-    """Conversations with agents, the last changed first."""
+    """Sessions of agents, the most recently changed first."""
 
     sessions: list[AgentChat]

@@ -1,4 +1,4 @@
-"""Schemas of chat requests and answers."""
+"""Schemas of chat requests and responses."""
 
 from typing import Annotated, Any, Literal
 
@@ -18,18 +18,18 @@ KeyHeader = Annotated[
     Header(
         alias="Idempotency-Key",
         pattern=KEY_PATTERN,
-        description="Makes a repeated request listen to the turn that the first one began, also after it has ended.",
+        description="Key of this message. A repeated request with this key returns the first turn and starts no other.",
     ),
 ]
 AfterQuery = Annotated[
     str | None,
     Query(
         pattern="^([0-9a-f]{1,32}:)?[0-9]{1,18}$",
-        description="The id of the last event heard, or its number; `Last-Event-ID` goes before it.",
+        description="ID or number of the last event received. `Last-Event-ID` takes precedence.",
     ),
 ]
 LastEventIdHeader = Annotated[
-    str | None, Header(alias="Last-Event-ID", description="The id of the last event heard, as `EventSource` sends it.")
+    str | None, Header(alias="Last-Event-ID", description="ID of the last event received. `EventSource` sends it.")
 ]
 
 Images = Annotated[
@@ -39,41 +39,43 @@ Images = Annotated[
 
 
 class ChatRequest(StrictBody):
-    """What to say, and how to answer. Without a message the last user message is answered again."""
+    """A message and its options. Without a message, the last user message is answered again."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"message": "What is the capital of France?"}]})
 
     message: NonBlank | None = Field(
-        default=None, description="What the user says. Without it, the last user message is answered again."
+        default=None, description="Message of the user. Without it, the last user message is answered again."
     )
-    think: ThinkLevel | None = Field(default=None, description="Whether, or how much, a model that can think does so.")
+    think: ThinkLevel | None = Field(
+        default=None, description="Reasoning of models that can think: on, off or a level."
+    )
     options: Options | None = Field(
         default=None,
-        description="Ollama's options, such as `temperature`, `seed` or `num_predict`; they go before the session's.",
+        description="Ollama's options, such as `temperature` or `num_predict`. They override the session's.",
     )
-    format: Format | None = Field(default=None, description="The form of the answer: `json`, or a JSON schema.")
+    format: Format | None = Field(default=None, description="Format of the answer: `json` or a JSON schema.")
     keep_alive: KeepAlive | None = Field(
-        default=None, description="How long Ollama keeps the model in memory: seconds, or a duration such as `5m`."
+        default=None, description="How long Ollama keeps the model loaded: seconds, or a duration such as `5m`."
     )
     images: Images | None = Field(
         default=None,
-        description="For models with `vision`: PNG, JPEG, WebP, GIF or BMP, as base64, which may be a data URL. "
-        "They belong to the message.",
+        description="Images of the message for models with `vision`: PNG, JPEG, WebP, GIF or BMP. "
+        "Send each as base64 or as a data URL.",
     )
     if_busy: Literal["reject", "wait"] = Field(
-        default="reject", description="When the session is answering: 409, or this turn comes after that."
+        default="reject", description="While another turn runs, `reject` returns 409 and `wait` waits for its end."
     )
     on_disconnect: Literal["cancel", "continue"] = Field(
-        default="cancel", description="Whether the turn ends when nobody listens any more."
+        default="cancel", description="`cancel` ends the turn when its last client disconnects. `continue` does not."
     )
     wait_for_confirmation: bool = Field(
         default=False, description="Without streaming: wait for approval of tool calls instead of denying them."
     )
 
     async def turn_request(self, *, streaming: bool) -> TurnRequest:
-        """The request as the engine takes it. Raises ``ValidationFailed`` for what is no image."""
+        """Return the request for the chat engine. Raises ``ValidationFailed`` for an invalid image."""
         if self.images and self.message is None:
-            raise ValidationFailed("images: they need a message that they belong to.", field="images")
+            raise ValidationFailed("images: images require a `message`. Send both in one request.", field="images")
         return TurnRequest(
             message=self.message,
             images=await read_images(self.images or ()),
@@ -85,7 +87,7 @@ class ChatRequest(StrictBody):
 
 
 class ToolCallExecuted(BaseModel):
-    """A tool call of the turn and how it ended. ``execution_time`` is in seconds."""
+    """A tool call of the turn and its result. ``execution_time`` is in seconds."""
 
     call_index: int
     tool_name: str
@@ -98,7 +100,7 @@ class ToolCallExecuted(BaseModel):
 
 
 class ContextWindow(BaseModel):
-    """The window the answer was given in, in tokens."""
+    """Context window of the answer, in tokens."""
 
     current_window: int | None
     usage_tokens: int | None
@@ -106,7 +108,7 @@ class ContextWindow(BaseModel):
 
 
 class ChatResponse(BaseModel):
-    """An answer as it is stored. ``message`` is null when the turn was stopped before the model spoke."""
+    """The stored answer. ``message`` is null if the turn was stopped before the first token."""
 
     session_id: str
     message: MessageOut | None
@@ -124,7 +126,7 @@ class ChatResponse(BaseModel):
 
 
 class RunStatus(BaseModel):
-    """The running or latest turn of a session; ``idle`` when there was none lately."""
+    """The running or most recent turn of a session. ``idle`` means that there was no recent turn."""
 
     run_id: str | None
     state: Literal["idle", "running", "completed", "failed", "stopped", "cancelled"]

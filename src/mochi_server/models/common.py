@@ -1,4 +1,4 @@
-"""Pieces that several schemas share: checked options of Ollama, and the error envelope."""
+"""Types that several schemas share: validated options of Ollama and the error envelope."""
 
 import json
 import re
@@ -17,14 +17,14 @@ _NUMBERS = (
     *("num_keep", "seed", "num_predict", "top_k", "top_p", "min_p", "typical_p", "repeat_last_n", "temperature"),
     *("repeat_penalty", "presence_penalty", "frequency_penalty"),
 )
-"""Options that Ollama takes as numbers only, or null; what else it knows is `stop`."""
+"""Options whose values are numbers or null. The only other option is `stop`."""
 
 _NUMBER = r"([0-9]+(\.[0-9]*)?|\.[0-9]+)"
 _DURATION = rf"[-+]?({_NUMBER}(ns|us|µs|ms|s|m|h))+|[-+]?0"
 _REPORTED = 20
 _SHOWN_CHARS = 100
 SAYS_SOMETHING = {"pattern": r"[^\s\x1c-\x1f\x85]"}
-"""In the document. The check has better words; and what is white space differs between its readers and Python."""
+"""Pattern for the OpenAPI document only. Python validates separately, because definitions of white space differ."""
 _OPTIONS_SCHEMA: JsonDict = {
     "additionalProperties": False,
     "properties": {
@@ -51,8 +51,8 @@ def _problem(name: str, known: Collection[str], kind: str) -> InitErrorDetails:
 def _checked_options(options: dict[str, Any]) -> dict[str, Any]:
     if refused := sorted(RELOADING_OPTIONS & options.keys()):
         raise ValueError(
-            f"{', '.join(refused)} would make Ollama reload the model; the server decides the context window. "
-            "PATCH the session's `context_window` to set it by hand"
+            f"{', '.join(refused)} would make Ollama reload the model. The server sets the context window. "
+            "To change it, PATCH the session's `context_window`"
         )
     reject_unknown(options, (*_NUMBERS, "stop"), kind="option")
     for name in _NUMBERS:
@@ -60,7 +60,7 @@ def _checked_options(options: dict[str, Any]) -> dict[str, Any]:
             raise ValueError(f"{name} must be a number")
     stop = options.get("stop")
     if stop is not None and not (isinstance(stop, list) and all(isinstance(text, str) for text in stop)):
-        raise ValueError("stop must be a list of texts")
+        raise ValueError("stop must be a list of strings")
     return _sendable(options)
 
 
@@ -68,7 +68,7 @@ def _sendable(value: dict[str, Any]) -> dict[str, Any]:
     try:
         json.dumps(value, allow_nan=False)
     except ValueError as error:
-        raise ValueError("holds a number that cannot be sent: it is not finite") from error
+        raise ValueError("contains a number that is not finite") from error
     return value
 
 
@@ -79,9 +79,9 @@ def _duration(value: str | float) -> str | float:
 
 
 class Body(BaseModel):
-    """A request body. What could not be stored or sent on is refused here, for every field at once.
+    """Base of request bodies. It rejects bodies that cannot be stored or sent to Ollama.
 
-    Strict: "yes" is no consent, and 0 no refusal.
+    Types are strict: "yes" is not a boolean, and neither is 0.
     """
 
     model_config = ConfigDict(strict=True)
@@ -92,12 +92,12 @@ class Body(BaseModel):
         try:
             orjson.dumps(data)
         except TypeError as error:
-            raise ValueError(f"the body holds something that cannot be stored: {error}") from error
+            raise ValueError(f"the body contains a value that cannot be stored: {error}") from error
         return data
 
 
 class StrictBody(Body):
-    """Base of request bodies under `/api/v1`: unknown fields are rejected, with the nearest known name."""
+    """Base of request bodies under `/api/v1`. The error for an unknown field names the nearest known field."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -116,7 +116,7 @@ def _not_blank(text: str) -> str:
 
 
 def whole(value: object) -> object:
-    """An integer as JSON sees it: 8192.0 is one, too."""
+    """Convert a float without a fraction, such as 8192.0, to an integer, as in JSON."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -133,7 +133,7 @@ Format = Literal["json"] | Annotated[dict[str, Any], AfterValidator(_sendable)]
 
 
 class ErrorBody(BaseModel):
-    """What went wrong. ``code`` is for programs, ``message`` for people."""
+    """An error. ``code`` is stable and meant for programs. ``message`` is text for users."""
 
     code: str = Field(examples=["SESSION_NOT_FOUND"])
     message: str = Field(examples=["Session with ID 'a1b2c3d4e5' not found."])
@@ -141,6 +141,6 @@ class ErrorBody(BaseModel):
 
 
 class ErrorEnvelope(BaseModel):
-    """The body of every error."""
+    """Response body of every error."""
 
     error: ErrorBody

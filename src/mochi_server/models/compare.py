@@ -1,4 +1,4 @@
-"""Schema of a comparison, with the names of the document that describes it."""
+"""Schema of a comparison of models. Its field names follow an existing API."""
 
 from typing import Annotated, Any, Literal
 
@@ -11,14 +11,14 @@ from mochi_server.ollama.types import ChatMessage
 from mochi_server.services.compare import MAX_MODELS, CompareService, Comparison
 
 _MODEL_IDS = {
-    "description": "Names of models, or their numbers in the list of models, from 1.",
+    "description": "Names of models, or their positions in the list of models, starting at 1.",
     "type": "array",
     "minItems": 1,
     "maxItems": MAX_MODELS,
     "items": {"anyOf": [{"type": "string"}, {"type": "integer", "minimum": 1}]},
 }
 _MESSAGE = {
-    "description": "What each of them is asked.",
+    "description": "Message to each model.",
     "type": "string",
     "maxLength": MAX_MESSAGE_CHARS,
     **SAYS_SOMETHING,
@@ -33,9 +33,9 @@ class HistoryMessage(StrictBody):
 
 
 class CompareRequest(StrictBody):
-    """One prompt for one to three models, named, or numbered in the list of models from 1."""
+    """One prompt for one to three models. A model is a name or a position in the list of models, starting at 1."""
 
-    # Both are required, but their absence has to be answered with 400, in the words of the document.
+    # Both are required, but their absence must return 400 with the messages of that API.
     model_config = ConfigDict(
         json_schema_extra={
             "required": ["modelIds", "message"],
@@ -45,13 +45,13 @@ class CompareRequest(StrictBody):
 
     modelIds: Annotated[Any, WithJsonSchema(_MODEL_IDS)] = None
     message: Annotated[Any, WithJsonSchema(_MESSAGE)] = None
-    systemPrompt: Text | None = Field(None, description="The system message.")
-    chatHistory: list[HistoryMessage] | None = Field(None, description="What was said before.")
-    think: ThinkLevel | None = Field(None, description="Whether, or how much, models that can think do so.")
+    systemPrompt: Text | None = Field(None, description="System message.")
+    chatHistory: list[HistoryMessage] | None = Field(None, description="Earlier messages of the conversation.")
+    think: ThinkLevel | None = Field(None, description="Reasoning of models that can think: on, off or a level.")
     options: Options | None = Field(None, description="Ollama's options, such as `temperature` or `seed`.")
 
     async def comparison(self, service: CompareService) -> Comparison:
-        """The request, checked. Raises ``InvalidComparison`` with the words of the document."""
+        """Return the validated request. Raises ``InvalidComparison`` with the messages of that API."""
         if not isinstance(self.message, str) or not self.message.strip():
             raise InvalidComparison("message is required")
         if len(self.message) > MAX_MESSAGE_CHARS:

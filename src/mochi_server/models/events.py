@@ -1,4 +1,4 @@
-"""Schemas of the events of streams, made from the classes of the events."""
+"""Schemas of stream events, generated from the event classes."""
 
 from dataclasses import dataclass
 from itertools import groupby
@@ -13,16 +13,16 @@ REFERENCE = "#/components/schemas/"
 _Schema = dict[str, Any]
 _ID: _Schema = {
     "type": "string",
-    "description": "The run and the number of the event, which `Last-Event-ID` takes.",
+    "description": "ID of the run and number of the event. Send it as `Last-Event-ID` to resume.",
     "examples": ["1f0c5e7a9b:42"],
 }
 
 
 @dataclass(frozen=True)
 class EventUnion:
-    """The events of one kind of stream, told apart by ``event``. ``name`` and ``prefix`` are of their schemas.
+    """The events of one kind of stream. ``name`` and ``prefix`` belong to the schema names.
 
-    Events with a prefix have no ids: their streams cannot be resumed.
+    Events with a prefix have no IDs, because their streams cannot be resumed.
     """
 
     name: str
@@ -32,7 +32,7 @@ class EventUnion:
     prefix: str = ""
 
     def schemas(self) -> dict[str, _Schema]:
-        """Return the union, its events, and the payload of each, by name."""
+        """Return the schemas of the union, its events and their payloads by name."""
         schemas = {self.prefix + event.__name__: _payload(event) for event in self.events}
         mapping = {}
         for name, events in groupby(self.events, key=lambda event: event.type):
@@ -72,11 +72,11 @@ def _payload(event: Any) -> _Schema:
 
 
 CHAT_EVENTS = EventUnion(
-    "ChatStreamEvent", "An event of a turn. `data` is JSON; others may be added.", get_args(ChatEvent), last="done"
+    "ChatStreamEvent", "Event of a turn. `data` is JSON. New events may be added.", get_args(ChatEvent), last="done"
 )
 COMPARE_EVENTS = EventUnion(
     "CompareStreamEvent",
-    "An event of a comparison. `data` is JSON.",
+    "Event of a comparison. `data` is JSON.",
     get_args(CompareEvent),
     last="complete",
     prefix="Compare",

@@ -6,7 +6,7 @@ from pydantic import BaseModel
 
 
 class Health(BaseModel):
-    """The server serves, or there would be no answer; Ollama's state is ``ollama_connected`` alone."""
+    """State of the server. ``status`` is always ``ok``; ``ollama_connected`` is the state of Ollama."""
 
     status: Literal["ok"] = "ok"
     ollama_connected: bool
@@ -15,12 +15,12 @@ class Health(BaseModel):
 
 
 class Alive(BaseModel):
-    """The process serves."""
+    """The process responds."""
 
     status: Literal["alive"] = "alive"
 
 
 class Ready(BaseModel):
-    """New turns are taken, and what they bring can be stored."""
+    """The server accepts new turns and can store them."""
 
     status: Literal["ready"] = "ready"

@@ -1,4 +1,4 @@
-"""The schema of stored messages. It is shown and not enforced: whatever a file holds is handed out as it is."""
+"""Schema of stored messages. It is documented but not enforced: responses contain the stored messages unchanged."""
 
 from typing import Annotated, Any, Literal
 
@@ -8,7 +8,7 @@ from mochi_server.sessions.types import Role
 
 
 class StoredFunction(BaseModel):
-    """What is called, with what. ``index`` is the position among the calls of its message."""
+    """Function of a tool call. ``index`` is the position among the calls of the message."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -18,7 +18,7 @@ class StoredFunction(BaseModel):
 
 
 class StoredCall(BaseModel):
-    """A tool call as Ollama writes it."""
+    """A tool call in Ollama's format."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -27,14 +27,14 @@ class StoredCall(BaseModel):
 
 
 class StoredImage(BaseModel):
-    """An image of a message; its bytes are at ``blobs/{sha256}``."""
+    """An image of a message. Its bytes are at ``blobs/{sha256}``."""
 
     sha256: str
     media_type: str
 
 
 class StoredMessage(BaseModel):
-    """A message as it is stored. Its role decides which fields it has besides the first four; there may be others."""
+    """A stored message. All roles have the first four fields. Other fields depend on the role; more may be added."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -42,35 +42,33 @@ class StoredMessage(BaseModel):
     content: str
     message_id: str
     timestamp: str
-    source_file: str | None = Field(None, description="system: the prompt file that it came from.")
-    images: list[StoredImage] | None = Field(None, description="user: what was shown to the model with it.")
-    model: str | None = Field(None, description="assistant: who answered.")
-    thinking: str | None = Field(None, description="assistant: what the model thought.")
-    tool_calls: list[StoredCall] | None = Field(None, description="assistant: what the model called.")
-    handed_back: list[str] | None = Field(None, description="assistant: ids of the calls that the client runs.")
-    eval_count: int | None = Field(None, description="assistant: tokens of the answer.")
-    prompt_eval_count: int | None = Field(None, description="assistant: tokens of the prompt.")
-    total_duration: int | None = Field(
-        None, description="assistant: nanoseconds of the whole request, as Ollama tells them."
-    )
-    load_duration: int | None = Field(None, description="assistant: nanoseconds that loading the model took.")
-    prompt_eval_duration: int | None = Field(None, description="assistant: nanoseconds that reading the prompt took.")
-    eval_duration: int | None = Field(None, description="assistant: nanoseconds that the answer took.")
-    done_reason: str | None = Field(None, description="assistant: why it ended, such as `stop` or `length`.")
-    interrupted: bool | None = Field(None, description="assistant and tool: whether it was cut off.")
-    tool_name: str | None = Field(None, description="tool: whose result it is.")
-    tool_call_id: str | None = Field(None, description="tool: of which call it is the result.")
-    success: bool | None = Field(None, description="tool: whether it ran to its end.")
-    error_code: str | None = Field(None, description="tool: why not.")
+    source_file: str | None = Field(None, description="system: prompt file of the message.")
+    images: list[StoredImage] | None = Field(None, description="user: images of the message.")
+    model: str | None = Field(None, description="assistant: model that answered.")
+    thinking: str | None = Field(None, description="assistant: reasoning of the model.")
+    tool_calls: list[StoredCall] | None = Field(None, description="assistant: tool calls of the model.")
+    handed_back: list[str] | None = Field(None, description="assistant: IDs of the tool calls that the client runs.")
+    eval_count: int | None = Field(None, description="assistant: number of tokens of the answer.")
+    prompt_eval_count: int | None = Field(None, description="assistant: number of tokens of the prompt.")
+    total_duration: int | None = Field(None, description="assistant: time of the whole request, in nanoseconds.")
+    load_duration: int | None = Field(None, description="assistant: time to load the model, in nanoseconds.")
+    prompt_eval_duration: int | None = Field(None, description="assistant: time to read the prompt, in nanoseconds.")
+    eval_duration: int | None = Field(None, description="assistant: time to generate the answer, in nanoseconds.")
+    done_reason: str | None = Field(None, description="assistant: reason of the end, such as `stop` or `length`.")
+    interrupted: bool | None = Field(None, description="assistant and tool: `true` if it was interrupted.")
+    tool_name: str | None = Field(None, description="tool: name of the tool.")
+    tool_call_id: str | None = Field(None, description="tool: ID of the tool call.")
+    success: bool | None = Field(None, description="tool: whether the call succeeded.")
+    error_code: str | None = Field(None, description="tool: code of the error.")
     decided_by: Literal["policy", "user", "timeout"] | None = Field(
-        None, description="tool: who let it run, or did not."
+        None, description="tool: what approved or denied the call."
     )
     arguments: dict[str, Any] | None = Field(
-        None, description="tool: what it was called with, where that was changed by who approved."
+        None, description="tool: arguments of the call if the approval replaced those of the model."
     )
 
 
 SHOWN = {"title": StoredMessage.__name__}
-"""Stands for the schema until the document is whole: what is handed out as it is has none of its own."""
+"""Placeholder that the OpenAPI document replaces by the schema. The response model itself validates nothing."""
 
 MessageOut = Annotated[dict[str, Any], WithJsonSchema(SHOWN)]

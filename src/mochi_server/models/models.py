@@ -4,7 +4,7 @@ from pydantic import BaseModel
 
 
 class Model(BaseModel):
-    """A model that can chat. ``size_mb`` is in units of 1024 * 1024 bytes, ``context_length`` in tokens."""
+    """A chat model. ``size_mb`` is in units of 1024 * 1024 bytes, ``context_length`` in tokens."""
 
     name: str
     size_mb: float
@@ -17,6 +17,6 @@ class Model(BaseModel):
 
 
 class ModelList(BaseModel):
-    """All models that can chat, in Ollama's order."""
+    """All chat models, in Ollama's order."""
 
     models: list[Model]

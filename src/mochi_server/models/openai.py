@@ -1,7 +1,6 @@
-"""Schemas of requests of OpenAI's API, as far as this server speaks it.
+"""Schemas of requests of OpenAI's API, as far as this server supports it.
 
-Fields that it does not know are left alone, those of OpenAI's that would change the answer and cannot be honoured are
-refused.
+Unknown fields are ignored. Known fields that would change the answer and are not supported are rejected.
 """
 
 from typing import Annotated, Any, Literal
@@ -22,16 +21,16 @@ from mochi_server.sessions.images import Image
 from mochi_server.sessions.types import ToolExecutionPolicy
 
 _THINK: dict[str | None, bool | str] = {"none": False, "minimal": "low", "xhigh": "max"}
-"""Levels of reasoning that Ollama has under other names."""
+"""Reasoning levels with other names in Ollama."""
 
 
 def _only(*values: Any) -> AfterValidator:
-    """A field that this server takes with these values alone, besides null."""
+    """Return a validator that accepts these values and null only."""
     allowed = f"must be {orjson.dumps(values[0]).decode()}, or left out" if values else "must be left out"
 
     def check(value: Any) -> Any:
         if value is not None and value not in values:
-            raise ValueError(f"{allowed}: this server supports nothing else")
+            raise ValueError(f"{allowed}: this server supports no other value")
         return value
 
     return AfterValidator(check)
@@ -41,18 +40,18 @@ _Unsupported = Annotated[Any, _only(), Field(description="Not supported.")]
 
 
 class MochiHeaders(BaseModel):
-    """What this server is told beside OpenAI's request."""
+    """Request headers that OpenAI's API does not have."""
 
     session: str | None = Field(
-        None, alias="X-Mochi-Session", description="The session whose turn this is; goes before `metadata.session_id`."
+        None, alias="X-Mochi-Session", description="Session of the turn. It overrides `metadata.session_id`."
     )
     tools: str | None = Field(
-        None, alias="X-Mochi-Tools", description="Names of tools of this server that the model may call, with commas."
+        None, alias="X-Mochi-Tools", description="Tools of this server that the model may call, separated by commas."
     )
     policy: ToolExecutionPolicy | None = Field(
         None,
         alias="X-Mochi-Tool-Policy",
-        description="Without a session: which calls run. Others are denied, for nobody can be asked.",
+        description="Without a session: policy of the tool calls. Calls that need approval are denied.",
     )
 
 
@@ -60,7 +59,7 @@ HeadersParam = Annotated[MochiHeaders, Header()]
 
 
 class FunctionTool(Body):
-    """A function of the client's that the model may call; ``parameters`` is a JSON schema."""
+    """A function of the client that the model may call. ``parameters`` is a JSON schema."""
 
     name: Annotated[str, Field(min_length=1)]
     description: str | None = None
@@ -68,7 +67,7 @@ class FunctionTool(Body):
 
 
 class ClientTool(Body):
-    """A tool that the client carries out."""
+    """A tool that the client runs."""
 
     type: Literal["function"]
     function: FunctionTool
@@ -80,98 +79,92 @@ class ClientTool(Body):
 
 
 class NamedFunction(Body):
-    """A function by name."""
+    """Name of a function."""
 
     name: str
 
 
 class NamedTool(Body):
-    """The one tool that the model should call: it is offered no other."""
+    """The tool that the model should call. No other tool is offered."""
 
     type: Literal["function"]
     function: NamedFunction
 
 
 class JsonSchema(Body):
-    """What the answer must look like."""
+    """Schema of the answer."""
 
     name: str = "answer"
     json_schema: dict[str, Any] | None = Field(default=None, alias="schema")
 
 
 class PlainFormat(Body):
-    """Text, or any JSON object."""
+    """Plain text, or any JSON object."""
 
     type: Literal["text", "json_object"]
 
 
 class SchemaFormat(Body):
-    """JSON of a schema."""
+    """JSON that matches a schema."""
 
     type: Literal["json_schema"]
     json_schema: JsonSchema
 
 
 class StreamOptions(Body):
-    """``include_usage``: a last chunk tells the tokens."""
+    """``include_usage`` adds a last chunk with the token counts."""
 
     include_usage: bool | None = None
 
 
 class Metadata(Body):
-    """``session_id``: the session whose turn this is. The rest is the client's own."""
+    """``session_id`` is the session of the turn. Other keys are ignored."""
 
     session_id: str | None = None
 
 
 class CompletionRequest(Body):
-    """A conversation to be answered. Null is the same as leaving a field out; unknown fields are left alone."""
+    """A conversation to answer. A null field counts as absent. Unknown fields are ignored."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"model": "qwen3:14b", "messages": [{"role": "user", "content": "Hello!"}]}]}
     )
 
-    model: str = Field(min_length=1, description="A model of Ollama, or `agent:NAME`.")
-    messages: Some[AnyMessage] = Field(min_length=1, description="The conversation; in a session, what is new of it.")
-    stream: bool | None = Field(None, description="Whether the answer comes in chunks.")
-    stream_options: StreamOptions | None = Field(
-        None, description="With `include_usage`, a last chunk tells the tokens."
-    )
-    metadata: Metadata | None = Field(None, description="`session_id` names the session whose turn this is.")
-    tools: Some[ClientTool] | None = Field(None, description="Tools that the client carries out.")
+    model: str = Field(min_length=1, description="Model of Ollama, or `agent:NAME`.")
+    messages: Some[AnyMessage] = Field(min_length=1, description="The conversation; in a session, its new messages.")
+    stream: bool | None = Field(None, description="Stream the answer in chunks.")
+    stream_options: StreamOptions | None = Field(None, description="`include_usage` adds a chunk with token counts.")
+    metadata: Metadata | None = Field(None, description="`session_id` is the session of the turn.")
+    tools: Some[ClientTool] | None = Field(None, description="Tools that the client runs.")
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = Field(
-        None, description="`required` cannot be enforced, and is as `auto`."
+        None, description="`required` is not enforced; it works like `auto`."
     )
     response_format: Annotated[PlainFormat | SchemaFormat, Field(discriminator="type")] | None = Field(
-        None, description="Text, any JSON, or JSON by a schema."
+        None, description="Text, any JSON object, or JSON that matches a schema."
     )
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = Field(
-        None, description="Whether, or how much, a model that can think does so."
+        None, description="Level of reasoning of a model that can think."
     )
-    max_tokens: int | None = Field(None, ge=1, description="Of the answer, what the model thinks included.")
-    max_completion_tokens: int | None = Field(None, ge=1, description="Goes before `max_tokens`.")
-    temperature: float | None = Field(
-        None, ge=0, le=2, description="How far the model strays from the likeliest words."
-    )
-    top_p: float | None = Field(
-        None, ge=0, le=1, description="Words are chosen from the likeliest that make up this share."
-    )
-    frequency_penalty: float | None = Field(None, ge=-2, le=2, description="Against words by how often they were said.")
-    presence_penalty: float | None = Field(None, ge=-2, le=2, description="Against words that were said.")
+    max_tokens: int | None = Field(None, ge=1, description="Most tokens of the answer, reasoning included.")
+    max_completion_tokens: int | None = Field(None, ge=1, description="Overrides `max_tokens`.")
+    temperature: float | None = Field(None, ge=0, le=2, description="Sampling temperature.")
+    top_p: float | None = Field(None, ge=0, le=1, description="Nucleus sampling: cumulative probability of candidates.")
+    frequency_penalty: float | None = Field(None, ge=-2, le=2, description="Penalty for frequent tokens.")
+    presence_penalty: float | None = Field(None, ge=-2, le=2, description="Penalty for tokens that already occurred.")
     seed: int | None = Field(None, ge=-(2**63), lt=2**63, description="The same seed and request give the same answer.")
-    stop: str | Some[str] | None = Field(None, description="Texts before which the answer ends.")
-    n: Annotated[int | None, _only(1)] = Field(None, description="1 alone: there is one answer to a request.")
-    logprobs: Annotated[bool | None, _only(False)] = Field(None, description="False alone.")
-    top_logprobs: Annotated[int | None, _only(0)] = Field(None, description="0 alone.")
-    logit_bias: Annotated[dict[str, Any] | None, _only({})] = Field(None, description="Empty alone.")
-    modalities: Annotated[list[str] | None, _only(["text"])] = Field(None, description="Text alone.")
+    stop: str | Some[str] | None = Field(None, description="Stop sequences. The answer ends before them.")
+    n: Annotated[int | None, _only(1)] = Field(None, description="Only 1 is supported.")
+    logprobs: Annotated[bool | None, _only(False)] = Field(None, description="Only `false` is supported.")
+    top_logprobs: Annotated[int | None, _only(0)] = Field(None, description="Only 0 is supported.")
+    logit_bias: Annotated[dict[str, Any] | None, _only({})] = Field(None, description="Only `{}` is supported.")
+    modalities: Annotated[list[str] | None, _only(["text"])] = Field(None, description="Only `text` is supported.")
     audio: _Unsupported = None
-    functions: _Unsupported = Field(None, description="Not supported; `tools` is its successor.")
+    functions: _Unsupported = Field(None, description="Not supported. Use `tools`.")
     function_call: _Unsupported = None
     web_search_options: _Unsupported = None
 
     async def ask(self, headers: MochiHeaders) -> Ask:
-        """The request with its headers, as turns are made of it. Raises ``ValidationFailed``, ``SessionNotFound``."""
+        """Return the input of the completion. Raises ``ValidationFailed`` and ``SessionNotFound``."""
         session_id = self.metadata.session_id if headers.session is None and self.metadata else headers.session
         if session_id == "":
             raise SessionNotFound("")
@@ -202,7 +195,7 @@ class CompletionRequest(Body):
             if not urls:
                 continue
             if len(urls) > MAX_IMAGES:
-                raise invalid(param, f"a message may hold {MAX_IMAGES} images, and this one holds {len(urls)}")
+                raise invalid(param, f"a message may have {MAX_IMAGES} images, and this one has {len(urls)}")
             try:
                 images[index] = await read_images(urls)
             except ValidationFailed as error:
@@ -229,5 +222,5 @@ class CompletionRequest(Body):
             name = self.tool_choice.function.name
             tools = [tool for tool in tools if tool.function.name == name]
             if not tools:
-                raise invalid("tool_choice", f"there is no tool {name!r} in the request")
+                raise invalid("tool_choice", f"the tool {name!r} is not in `tools`")
         return [tool.schema_for_ollama() for tool in tools]

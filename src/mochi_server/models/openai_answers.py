@@ -1,4 +1,4 @@
-"""Schemas of what OpenAI's API answers."""
+"""Response schemas of OpenAI's API."""
 
 from typing import Any, Literal
 
@@ -8,7 +8,7 @@ from mochi_server.models.chat import ToolCallExecuted
 
 
 class OpenAIModel(BaseModel):
-    """Something that can be asked for as ``model``. ``created`` is not known, and 0."""
+    """A possible value of ``model`` in a request. ``created`` is always 0, because Ollama does not report it."""
 
     id: str
     object: Literal["model"] = "model"
@@ -17,21 +17,21 @@ class OpenAIModel(BaseModel):
 
 
 class OpenAIModelList(BaseModel):
-    """All of them: Ollama's models first, then agents."""
+    """All models: those of Ollama first, then the agents."""
 
     object: Literal["list"] = "list"
     data: list[OpenAIModel]
 
 
 class CalledFunction(BaseModel):
-    """The function of a call; ``arguments`` are JSON."""
+    """Function of a tool call. ``arguments`` is JSON text."""
 
     name: str
     arguments: str
 
 
 class CalledTool(BaseModel):
-    """A call that the client carries out."""
+    """A tool call for the client to run."""
 
     id: str
     type: Literal["function"]
@@ -39,7 +39,7 @@ class CalledTool(BaseModel):
 
 
 class CompletionMessage(BaseModel):
-    """The answer. ``reasoning_content`` and ``reasoning`` are the same, and there when the model has thought."""
+    """The answer. ``reasoning_content`` and ``reasoning`` are equal; they are present if the model reasoned."""
 
     role: Literal["assistant"]
     content: str | None
@@ -50,7 +50,7 @@ class CompletionMessage(BaseModel):
 
 
 class Choice(BaseModel):
-    """The only one."""
+    """The answer of a completion. There is only one."""
 
     index: int
     message: CompletionMessage
@@ -59,7 +59,7 @@ class Choice(BaseModel):
 
 
 class Usage(BaseModel):
-    """Tokens as Ollama counted them, of all requests that the turn took."""
+    """Ollama's token counts, summed over all requests of the turn."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -67,7 +67,7 @@ class Usage(BaseModel):
 
 
 class Besides(BaseModel):
-    """What OpenAI's API has no place for: the window, what tools of this server did, and what the user should know."""
+    """Results beyond OpenAI's API: the context window, the tool calls of this server, and warnings as ``notices``."""
 
     context_window: dict[str, Any]
     tool_calls_executed: list[ToolCallExecuted]
@@ -75,7 +75,7 @@ class Besides(BaseModel):
 
 
 class Completion(BaseModel):
-    """An answer, whole."""
+    """A complete answer."""
 
     id: str
     object: Literal["chat.completion"]
@@ -87,7 +87,7 @@ class Completion(BaseModel):
 
 
 class OpenAIError(BaseModel):
-    """What went wrong. ``code`` is for programs, ``param`` the field that it is about."""
+    """An error. ``code`` is meant for programs. ``param`` is the invalid field."""
 
     message: str
     type: str
@@ -96,6 +96,6 @@ class OpenAIError(BaseModel):
 
 
 class OpenAIErrorEnvelope(BaseModel):
-    """The body of every error of these routes."""
+    """Response body of every error of these routes."""
 
     error: OpenAIError

@@ -1,4 +1,4 @@
-"""Schemas of the messages of OpenAI's API, and what they are as stored messages."""
+"""Message schemas of OpenAI's API and their conversion to stored messages."""
 
 import re
 from typing import Annotated, Literal, TypeVar
@@ -20,25 +20,25 @@ _DATA_URL = re.compile(r"data:image/[\w.+-]+;base64,", re.IGNORECASE)
 
 def _image(url: str) -> str:
     if not _DATA_URL.match(url):
-        raise ValueError("must be an image as a data URL, in base64: this server fetches nothing from elsewhere")
+        raise ValueError("must be a base64 data URL of an image: this server does not download images")
     return url
 
 
 class TextPart(Body):
-    """A text."""
+    """Text of a message."""
 
     type: Literal["text"]
     text: Text
 
 
 class ImageUrl(Body):
-    """An image, as a data URL."""
+    """An image as a data URL."""
 
     url: Annotated[str, AfterValidator(_image), Field(json_schema_extra={"pattern": "^data:image/"})]
 
 
 class ImagePart(Body):
-    """An image, for models that can see."""
+    """An image, for models with `vision`."""
 
     type: Literal["image_url"]
     image_url: ImageUrl
@@ -62,7 +62,7 @@ def _text(content: "str | list[TextPart] | list[TextPart | ImagePart] | None") -
 
 
 class SystemMessage(Body):
-    """Instructions."""
+    """Instructions for the model."""
 
     role: Literal["system", "developer"]
     content: TextContent
@@ -72,7 +72,7 @@ class SystemMessage(Body):
 
 
 class UserMessage(Body):
-    """What the user says."""
+    """A message of the user."""
 
     role: Literal["user"]
     content: Content
@@ -82,14 +82,14 @@ class UserMessage(Body):
 
 
 class Function(Body):
-    """The function of a call; ``arguments`` are JSON."""
+    """Function of a tool call. ``arguments`` is JSON text."""
 
     name: str
     arguments: str = "{}"
 
 
 class Call(Body):
-    """A call that the model made."""
+    """A tool call of the model."""
 
     id: str
     type: Literal["function"] = "function"
@@ -97,7 +97,7 @@ class Call(Body):
 
 
 class AssistantMessage(Body):
-    """What the model said."""
+    """A message of the model."""
 
     role: Literal["assistant"]
     content: TextContent | None = None
@@ -116,7 +116,7 @@ class AssistantMessage(Body):
 
 
 class ToolMessage(Body):
-    """What came of a call."""
+    """The result of a tool call."""
 
     role: Literal["tool"]
     content: TextContent

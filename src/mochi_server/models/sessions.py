@@ -1,4 +1,4 @@
-"""Schemas of sessions. A session is one flat object everywhere; only the detail has messages."""
+"""Schemas of sessions. A session is a flat object. Only ``SessionDetail`` has messages."""
 
 import re
 from typing import Annotated, Any
@@ -21,12 +21,12 @@ ModelName = Annotated[
 ]
 
 
-_LAX = ConfigDict(strict=False)  # so that the names of policies are accepted
+_LAX = ConfigDict(strict=False)  # accepts policy names as strings
 
 
 def _title(text: str) -> str:
     if not re.fullmatch(_TITLE, text):
-        raise ValueError("must be one line with something to read, without control characters")
+        raise ValueError("must be one line that is not blank and has no control characters")
     return text.strip()
 
 
@@ -41,15 +41,15 @@ Title = Annotated[
 
 
 class ToolSettingsRequest(ToolSettings, StrictBody):
-    """Which tools the model may call, and which calls need approval."""
+    """Tools that the model may call, and the calls that need approval."""
 
     model_config = _LAX
 
-    approved_tools: Names | None = Field(None, description="Tools whose calls were approved for the session.")
+    approved_tools: Names | None = Field(None, description="Tools that are approved for the whole session.")
 
 
 class AgentSettingsRequest(AgentSettings, StrictBody):
-    """Which agents the model may call."""
+    """Agents that the model may call."""
 
     model_config = _LAX
 
@@ -58,28 +58,28 @@ _STORED: dict[str, type[BaseModel]] = {
     "tool_settings": ToolSettings,
     "agent_settings": AgentSettings,
 }
-"""Settings of a session as they are stored: with unknown keys, but only those keys that a request has."""
+"""Classes of stored settings. They keep unknown keys; a request sets only the keys that it contains."""
 
 
 class SessionDefaults(StrictBody):
-    """What the session's chat requests use unless they say otherwise."""
+    """Defaults for the chat requests of a session."""
 
-    title: Title | None = Field(None, description="One line; without it the session has one of its own.")
+    title: Title | None = Field(None, description="One line. By default the server derives a title.")
     options: common.Options | None = Field(
         None, description="Ollama's options, such as `temperature`, `seed` or `num_predict`."
     )
     keep_alive: common.KeepAlive | None = Field(
-        None, description="How long Ollama keeps the model in memory: seconds, or a duration such as `5m`."
+        None, description="How long Ollama keeps the model loaded: seconds, or a duration such as `5m`."
     )
-    think: common.ThinkLevel | None = Field(None, description="Whether, or how much, models that can think do so.")
-    format: common.Format | None = Field(None, description="The form of answers: `json`, or a JSON schema.")
+    think: common.ThinkLevel | None = Field(None, description="Reasoning of models that can think: on, off or a level.")
+    format: common.Format | None = Field(None, description="Format of answers: `json` or a JSON schema.")
     tool_settings: ToolSettingsRequest | None = Field(
-        None, description="Which tools the model may call, and which calls are asked about."
+        None, description="Tools that the model may call, and the calls that need approval."
     )
-    agent_settings: AgentSettingsRequest | None = Field(None, description="Which agents the model may call.")
+    agent_settings: AgentSettingsRequest | None = Field(None, description="Agents that the model may call.")
 
     def given(self) -> dict[str, Any]:
-        """Return the fields that the request has, by name, as sessions store them."""
+        """Return the fields of the request by name, in the form in which sessions store them."""
         given = {name: getattr(self, name) for name in self.model_fields_set}
         for name, kind in _STORED.items():
             if (settings := given.get(name)) is not None:
@@ -88,42 +88,38 @@ class SessionDefaults(StrictBody):
 
 
 class SessionCreate(SessionDefaults):
-    """A new session. ``system_prompt_source_file`` alone loads that prompt file; with a text it labels it."""
+    """A new session. ``system_prompt_source_file`` loads a prompt file, or only labels a given ``system_prompt``."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"model": "qwen3:14b"}]})
 
-    model: ModelName = Field(description="One of Ollama's models that can chat; the tag is optional.")
-    system_prompt: Text | None = Field(None, description="The system message.")
-    system_prompt_source_file: str | None = Field(
-        None, description="The prompt file that the system message comes from."
-    )
+    model: ModelName = Field(description="Chat model of Ollama. The tag is optional.")
+    system_prompt: Text | None = Field(None, description="Text of the system message.")
+    system_prompt_source_file: str | None = Field(None, description="Prompt file to load, or label of `system_prompt`.")
 
     def options_of_session(self) -> SessionCreationOptions:
-        """The request as the sessions' service takes it."""
+        """Return the request as options for the session service."""
         return SessionCreationOptions(**{name: value for name, value in self.given().items() if value is not None})
 
 
 class WindowOverride(StrictBody):
-    """A context window set by hand, in tokens, capped at the model's maximum; null leaves it to the server again."""
+    """Manual context window in tokens, at most the model's maximum. Null restores the automatic window."""
 
     current_window: Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(common.whole)]
 
 
 class SessionPatch(SessionDefaults):
-    """What to change. An absent field is kept, null clears it, nested objects are replaced whole."""
+    """Changes of a session. Absent fields are kept, null clears a field, and nested objects are replaced completely."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"title": "Paris", "think": None}]})
 
-    model: ModelName | SkipJsonSchema[None] = Field(
-        None, description="One of Ollama's models that can chat; the tag is optional."
-    )
-    summary_model: ModelName | None = Field(None, description="The model that summarizes the session.")
+    model: ModelName | SkipJsonSchema[None] = Field(None, description="Chat model of Ollama. The tag is optional.")
+    summary_model: ModelName | None = Field(None, description="Model that summarizes the session.")
     context_window: WindowOverride | None = Field(
-        None, description="A window set by hand; null leaves it to the server again."
+        None, description="Manual context window. Null restores the automatic window."
     )
 
     def changes(self) -> dict[str, Any]:
-        """The fields that were given, by name."""
+        """Return the fields of the request by name."""
         given = self.given()
         if self.context_window is not None:
             given["context_window"] = self.context_window.model_dump()
@@ -131,15 +127,15 @@ class SessionPatch(SessionDefaults):
 
 
 class MessageEdit(StrictBody):
-    """A new text for a user message, which keeps its images."""
+    """New text of a user message. Its images are kept."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"content": "What is the capital of Spain?"}]})
 
-    content: NonBlank = Field(description="The new text.")
+    content: NonBlank = Field(description="New text of the message.")
 
 
 class SystemPromptUpdate(StrictBody):
-    """A new system prompt. ``source_file`` alone loads that prompt file; with a text it labels it."""
+    """A new system prompt. ``source_file`` loads a prompt file, or only labels a given ``content``."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -150,14 +146,14 @@ class SystemPromptUpdate(StrictBody):
         }
     )
 
-    content: NonBlank | None = Field(None, description="The system message.")
-    source_file: str | None = Field(None, description="The prompt file that it comes from.")
+    content: NonBlank | None = Field(None, description="Text of the system message.")
+    source_file: str | None = Field(None, description="Prompt file to load, or label of `content`.")
 
 
 class Session(BaseModel):
     """A session without its messages. ``preview`` is the beginning of the first user message.
 
-    ``title`` is the one that was set or else, by itself, of the summary or the first user message.
+    ``title`` is the title that was set. Otherwise it is derived from the summary or from the first user message.
     """
 
     session_id: str
@@ -186,7 +182,7 @@ class Session(BaseModel):
 class SessionDetail(Session):
     """A session with its messages.
 
-    ``images`` of a user message are ``{"sha256", "media_type"}`` each; their bytes are at ``blobs/{sha256}``.
+    Each of the ``images`` of a user message has ``sha256`` and ``media_type``. Its bytes are at ``blobs/{sha256}``.
     """
 
     messages: list[MessageOut]
@@ -197,28 +193,28 @@ class SessionDetail(Session):
 
 
 class SessionList(BaseModel):
-    """Sessions, the last changed first."""
+    """Sessions, the most recently changed first."""
 
     sessions: list[Session]
 
 
 class MessageList(BaseModel):
-    """The messages of a session; the position in the list is the message's index."""
+    """Messages of a session. The position in the list is the index of the message, starting at 0."""
 
     session_id: str
     messages: list[MessageOut]
 
 
 class SummarizeRequest(StrictBody):
-    """Which model shall summarize; it is remembered as the session's ``summary_model``."""
+    """The model for the summary. It is stored as the session's ``summary_model``."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"model": "qwen3:4b"}]})
 
-    model: ModelName | None = Field(None, description="Without it, the session's `summary_model`, or its model.")
+    model: ModelName | None = Field(None, description="Default: the session's `summary_model`, or its `model`.")
 
 
 class SummaryOut(BaseModel):
-    """A summary and the model that made it; nulls where there is none."""
+    """A summary and its model. All fields are null if there is no summary."""
 
     summary: str | None
     topics: list[str] | None
@@ -226,7 +222,7 @@ class SummaryOut(BaseModel):
 
     @classmethod
     def stored(cls, session: ChatSession) -> "SummaryOut":
-        """The summary a session has."""
+        """Return the summary of a session."""
         metadata = session.metadata
         if not metadata.summary:
             return cls(summary=None, topics=None, model_used=None)
@@ -239,16 +235,14 @@ class SummaryOut(BaseModel):
 
 
 class WindowStatus(BaseModel):
-    """The context window of a session. Windows and usage are in tokens; ``usage_ratio`` is usage by window."""
+    """Context window of a session. Windows and usage are in tokens. ``usage_ratio`` is usage divided by window."""
 
     dynamic_enabled: bool
     current_window: int | None
     model_max_context: int | None
     last_adjustment_reason: str | None
     manual_override: bool
-    manual_override_session_id: str | None = Field(
-        description="The session in which the model's window was set by hand."
-    )
+    manual_override_session_id: str | None = Field(description="Session that set the manual window of the model.")
     usage_tokens: int | None
     usage_ratio: float | None
 
@@ -270,7 +264,7 @@ class WindowStatus(BaseModel):
 
 
 class SessionStatus(BaseModel):
-    """Where a session stands."""
+    """State of a session: its context window, tools, agents and summary."""
 
     session_id: str
     model: str

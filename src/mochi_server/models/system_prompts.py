@@ -7,25 +7,25 @@ from mochi_server.models.common import SAYS_SOMETHING, StrictBody
 
 
 class PromptContent(StrictBody):
-    """A new text for a prompt file; not blank, under 10,000 characters."""
+    """New text of a prompt file. It must not be blank and must have fewer than 10,000 characters."""
 
     content: str = Field(
-        description="The text.", json_schema_extra={**SAYS_SOMETHING, "maxLength": MAX_PROMPT_CHARS - 1}
+        description="Text of the prompt.", json_schema_extra={**SAYS_SOMETHING, "maxLength": MAX_PROMPT_CHARS - 1}
     )
 
 
 class PromptFile(PromptContent):
-    """A prompt file: a plain name that ends in ``.md`` or ``.txt``, and its text."""
+    """A prompt file: its name and its text."""
 
     filename: str = Field(
         json_schema_extra={"pattern": r"\.(md|txt)$", "maxLength": 200},
         examples=["helpful.md"],
-        description="A plain name that ends in `.md` or `.txt`.",
+        description="File name without a directory. It ends in `.md` or `.txt`.",
     )
 
 
 class PromptEntry(BaseModel):
-    """A prompt file as the list shows it."""
+    """Entry of the list of prompt files."""
 
     filename: str
     preview: str

@@ -1,4 +1,4 @@
-"""Schemas of tools, and of decisions about their calls."""
+"""Schemas of tools and of approvals."""
 
 from typing import Annotated, Any, Literal
 
@@ -9,20 +9,20 @@ from mochi_server.tools.schema import ToolSchema
 
 
 class Shown(BaseModel):
-    """Base of schemas that are read from the attributes of a service's objects."""
+    """Base of schemas that are created from the attributes of an object."""
 
     model_config = ConfigDict(from_attributes=True)
 
 
 class ToolParameter(BaseModel):
-    """A parameter as Python writes its type."""
+    """A parameter of a tool. ``type`` is a Python type."""
 
     type: str
     description: str
 
 
 class ToolSummary(Shown):
-    """A tool; ``destructive`` tools are asked about under the policy ``confirm_destructive``."""
+    """A tool. Under the policy ``confirm_destructive``, calls of ``destructive`` tools need approval."""
 
     name: str
     description: str = Field(validation_alias=AliasPath("schema", "description"))
@@ -31,20 +31,20 @@ class ToolSummary(Shown):
 
 
 class ToolDetails(ToolSummary):
-    """A tool with its JSON schema, as models get it."""
+    """A tool with the JSON schema that models receive."""
 
     schema_: Annotated[dict[str, Any], BeforeValidator(ToolSchema.definition)] = Field(alias="schema")
 
 
 class ToolProblem(Shown):
-    """A tool, a file or an MCP server that cannot be used, and why."""
+    """A tool, a file or an MCP server that cannot be used. ``message`` is the reason."""
 
     name: str
     message: str
 
 
 class ToolList(BaseModel):
-    """All tools by name, groups of them, and what cannot be used. An MCP server is a group."""
+    """All tools by name, their groups, and problems. The tools of each MCP server form a group."""
 
     tools: dict[str, ToolSummary]
     groups: dict[str, list[str]]
@@ -52,7 +52,7 @@ class ToolList(BaseModel):
 
 
 class ToolExecution(BaseModel):
-    """A run of a tool. ``execution_time`` is in seconds."""
+    """A finished tool call. ``execution_time`` is in seconds."""
 
     tool_name: str
     success: bool
@@ -63,7 +63,7 @@ class ToolExecution(BaseModel):
 
 
 class ExecutionStatistics(BaseModel):
-    """Counts and mean time, in seconds, of some runs."""
+    """Counts and mean time of tool calls. ``mean_seconds`` is in seconds."""
 
     total: int
     succeeded: int
@@ -72,36 +72,34 @@ class ExecutionStatistics(BaseModel):
 
 
 class AllExecutionStatistics(ExecutionStatistics):
-    """Over all remembered runs, and by tool."""
+    """Statistics of all listed tool calls, and of each tool."""
 
     by_tool: dict[str, ExecutionStatistics]
 
 
 class ExecutionList(BaseModel):
-    """The last hundred runs, oldest first."""
+    """The last 100 tool calls, oldest first."""
 
     executions: list[ToolExecution]
     statistics: AllExecutionStatistics
 
 
 class ToolDecision(StrictBody):
-    """Approve or deny a pending call. ``arguments`` replace those of the model; the model is told the ``reason``."""
+    """Decision on a pending tool call: approve or deny it."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"confirmation_id": "6f1e2d3c4b5a", "approved": True}]})
 
-    confirmation_id: str = Field(description="The id in the event that asks, or in the list of pending calls.")
-    approved: bool = Field(description="Whether the call runs.")
-    arguments: dict[str, Any] | None = Field(
-        None, description="To be used in place of the model's; they are checked again."
-    )
-    reason: str | None = Field(None, max_length=10_000, description="Told to the model.")
+    confirmation_id: str = Field(description="ID of the pending tool call, from its event or from the list.")
+    approved: bool = Field(description="`true` runs the call, `false` denies it.")
+    arguments: dict[str, Any] | None = Field(None, description="New arguments. They replace those of the model.")
+    reason: str | None = Field(None, max_length=10_000, description="Reason that the model receives.")
     remember: Literal["once", "session"] = Field(
-        "once", description="With `session`, an approved tool is not asked about again in this session."
+        "once", description="`session` approves all later calls of this tool in the session, too."
     )
 
 
 class ToolDecided(BaseModel):
-    """What was decided."""
+    """The decision on a tool call."""
 
     confirmation_id: str
     approved: bool
@@ -110,7 +108,7 @@ class ToolDecided(BaseModel):
 
 
 class PendingConfirmation(Shown):
-    """A call that waits for approval; ``agent_name`` is set for calls of an agent."""
+    """A tool call that waits for approval. ``agent_name`` is set if an agent made the call."""
 
     confirmation_id: str
     tool_name: str = Field(validation_alias=AliasPath("call", "name"))
@@ -120,6 +118,6 @@ class PendingConfirmation(Shown):
 
 
 class PendingConfirmations(BaseModel):
-    """All calls of a session that wait, oldest first."""
+    """All tool calls of a session that wait for approval, oldest first."""
 
     confirmations: list[PendingConfirmation]

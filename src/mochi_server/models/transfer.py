@@ -1,4 +1,4 @@
-"""Schemas of what leaves the server and what comes in: forks, exports, imports."""
+"""Schemas of forks, exports and imports."""
 
 from typing import Annotated, Any, Literal
 
@@ -14,7 +14,7 @@ ExportFormat = Literal["json", "markdown"]
 
 
 class SessionFork(StrictBody):
-    """Which message is the last that the new session shares: its position or its id. Without either, the last one."""
+    """Last message of the fork, by index or ID. The default is the last message of the session."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -26,14 +26,14 @@ class SessionFork(StrictBody):
     )
 
     message_index: Annotated[int, BeforeValidator(whole)] | None = Field(
-        default=None, description="Its position, from 0."
+        default=None, description="Index of the last message to copy, starting at 0."
     )
-    message_id: str | None = Field(default=None, description="Its id.")
+    message_id: str | None = Field(default=None, description="ID of the last message to copy.")
 
     @model_validator(mode="after")
     def _names_one(self) -> "SessionFork":
         if self.message_index is not None and self.message_id is not None:
-            raise ValueError("give message_index or message_id, not both")
+            raise ValueError("send message_index or message_id, not both")
         return self
 
 
@@ -45,14 +45,14 @@ class SessionImport(
         | Annotated[list[SessionFile | OpenWebUIChat | OpenWebUIBareChat], Field(min_length=1)]
     ]
 ):
-    """Exported sessions, one or many: of this server, or chats of Open WebUI; older ones are bare."""
+    """One or more exported sessions of this server, or chats of Open WebUI in their newer or older format."""
 
     @classmethod
     def schemas(cls) -> dict[str, Any]:
-        """The schemas of the document that it is made of."""
+        """Return the schemas for the OpenAPI document, by name."""
         made = cls.model_json_schema(ref_template=REFERENCE + "{model}")
         return {**made.pop("$defs"), cls.__name__: made}
 
 
 class SessionsImported(SessionList):
-    """The sessions that were made, in the order of the file."""
+    """The imported sessions, in the order of the file."""

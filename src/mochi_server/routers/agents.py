@@ -1,4 +1,4 @@
-"""/agents"""
+"""Routes under `/agents`."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ router = Router(prefix="/agents", tags=["agents"])
 
 @router.get("", response_model=AgentList)
 async def list_agents(agents: AgentsDep) -> dict[str, Any]:
-    """List the agents, and what is wrong with those that cannot be used."""
+    """List the agents. Invalid agents have an error message."""
     return {"agents": await agents.agents()}
 
 
@@ -27,7 +27,7 @@ async def reload_agents(agents: AgentsDep) -> dict[str, Any]:
 
 @router.get("/chats", response_model=AgentChatList)
 async def list_agent_chats(chats: AgentChatsDep) -> dict[str, Any]:
-    """List the sessions of agents, the last changed first."""
+    """List the sessions of agents, the most recently changed first."""
     return {"sessions": (await chats.list(SessionQuery())).entries}
 
 
@@ -39,5 +39,5 @@ async def get_agent_chat(session_id: str, chats: AgentChatsDep) -> SessionDetail
 
 @router.get("/{agent_name}", response_model=AgentDetails, responses=responses(AgentNotFound, AgentInvalid))
 async def get_agent(agent_name: str, agents: AgentsDep) -> AgentDefinition:
-    """Get one agent with its prompt and its tools."""
+    """Get an agent with its prompt and its tools."""
     return await agents.get(agent_name)

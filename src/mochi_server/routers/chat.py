@@ -1,4 +1,4 @@
-"""/chat"""
+"""Routes under `/chat`."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ _STREAM = streams(
     'id: 1f0c5e7a9b:1\nevent: content_delta\ndata: {"content":"Paris","role":"assistant"}\n\n'
     'id: 1f0c5e7a9b:2\nevent: done\ndata: {"session_id":"a1b2c3d4e5"}\n\n',
 )
-_NOTHING_MORE: dict[int | str, dict[str, Any]] = {204: {"description": "There is nothing, or nothing more, to hear."}}
+_NOTHING_MORE: dict[int | str, dict[str, Any]] = {204: {"description": "There are no events after this position."}}
 _SESSION = (errors.SessionNotFound, errors.ServerLost)
 _REFUSES = (
     *(errors.IdempotencyKeyReused, errors.SessionNotFound, errors.ModelNotFound, errors.SessionBusy),
@@ -33,7 +33,7 @@ _REFUSES = (
 async def chat(
     session_id: str, request: Request, runs: RunsDep, body: ChatRequest | None = None, key: KeyHeader = None
 ) -> ChatResponse:
-    """Send a message and get the whole answer."""
+    """Send a message and get the complete answer."""
     turn = await (body or ChatRequest()).turn_request(streaming=False)
     run = await until_disconnect(request, runs.start(session_id, turn, key=key))
     with runs.listening(run):
@@ -60,20 +60,20 @@ async def stream_chat(
 async def attach(
     session_id: str, runs: RunsDep, after: AfterQuery = None, last_event_id: LastEventIdHeader = None
 ) -> Response:
-    """Listen to the running turn, or to one that ended lately, from the beginning or from an event on."""
+    """Resume a stream: get the events of the running or most recent turn, from the beginning or after an event."""
     position = Position.of(after, last_event_id)
     return attached(runs, await runs.find(session_id, position.run_id), position)
 
 
 @router.post("/stop", responses=responses(*_SESSION))
 async def stop_chat(session_id: str, runs: RunsDep) -> RunStatus:
-    """Stop the running turn and keep what was said; nothing happens when none is running."""
+    """Stop the running turn and store its partial answer. Without a running turn, nothing happens."""
     return RunStatus.of(await runs.stop(session_id))
 
 
 @router.get("/run", responses=responses(*_SESSION))
 async def get_run(session_id: str, runs: RunsDep) -> RunStatus:
-    """Get the running or latest turn."""
+    """Get the state of the running or most recent turn."""
     return RunStatus.of(await runs.find(session_id))
 
 

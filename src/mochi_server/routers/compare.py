@@ -1,4 +1,4 @@
-"""/models/test"""
+"""Route `/models/test`, which compares models."""
 
 from fastapi import APIRouter, Response
 
@@ -21,5 +21,5 @@ _RESPONSES = _STREAM | responses(InvalidComparison, ValidationFailed, *OLLAMA_ER
 @router.post("/models/test", response_class=Response, responses=_RESPONSES)
 @router.post("/models/test/", response_class=Response, include_in_schema=False)
 async def compare_models(body: CompareRequest, compare: CompareDep) -> EventsResponse:
-    """Put one prompt to up to three models, one after the other; nothing is stored."""
+    """Compare up to three models: send one prompt to each in turn. Nothing is stored."""
     return EventsResponse(compare.run(await body.comparison(compare)))

@@ -1,4 +1,4 @@
-"""Work that lasts only as long as the client is connected."""
+"""Cancellation of the work for a request when its client disconnects."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class ClientGone(Exception):
-    """The client closed the connection; no response is read any more."""
+    """The client closed the connection and reads no response."""
 
 
 async def until_disconnect(request: Request | Receive, work: Awaitable[T]) -> T:
@@ -21,10 +21,10 @@ async def until_disconnect(request: Request | Receive, work: Awaitable[T]) -> T:
 
     def cancel(watching: "asyncio.Future[None]") -> None:
         if not watching.cancelled():
-            watching.exception()  # a broken connection is a closed one
+            watching.exception()  # retrieve it: a broken connection counts as closed
             working.cancel()
 
-    working = asyncio.ensure_future(work)  # a task of its own: each event then resumes few frames
+    working = asyncio.ensure_future(work)  # a separate task resumes fewer frames for each event
     watching = asyncio.ensure_future(_disconnect(request.receive if isinstance(request, Request) else request))
     watching.add_done_callback(cancel)
     try:
@@ -38,19 +38,19 @@ async def until_disconnect(request: Request | Receive, work: Awaitable[T]) -> T:
 
 
 class BodyReleasingRoute(APIRoute):
-    """Route that frees the body of a request when its handler returns, although the response may last for minutes."""
+    """Route that frees the request body when its handler returns. The response may last for minutes."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handler = super().get_route_handler()
 
         async def handle(request: Request) -> Response:
-            return await handler(Request(request.scope, request.receive))  # a copy reads, and keeps, the body
+            return await handler(Request(request.scope, request.receive))  # the copy reads and holds the body
 
         return handle
 
 
 async def whole_body(request: Request) -> bytes:
-    """Return the bytes of a body. Raises ``ClientGone`` when the client disconnects before its end."""
+    """Return the bytes of a request body. Raises ``ClientGone`` if the client disconnects before its end."""
     try:
         return await request.body()
     except ClientDisconnect as error:

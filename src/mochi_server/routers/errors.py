@@ -1,4 +1,4 @@
-"""How errors become responses, and how the document describes them."""
+"""Exception handlers, and the error responses of the OpenAPI document."""
 
 import inspect
 from collections.abc import Sequence
@@ -30,14 +30,14 @@ _ANY_ROUTE = (
     *(errors.Unauthorized, errors.OriginForbidden, errors.HostForbidden, errors.BodyTooLarge),
     *(errors.HeadersTooLarge, errors.MalformedRequest, errors.RequestTimedOut, errors.InternalError),
 )
-_ANY_ERROR = "Any other error, among them what is refused before a route is asked: 401, 403, 408, 413, 431."
+_ANY_ERROR = "Any other error, including those before routing: 400, 401, 403, 408, 413, 431."
 _SAMPLES: dict[Any, Any] = {int: 1000, int | str: 3, int | None: 8192, float: 60, OSError: OSError(28, "Disk full")}
 _ERRORS_SHOWN = 20
 _METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 
 
 def responses(*kinds: type[MochiError], prefix: str = API_PREFIX) -> Responses:
-    """Return the `responses` of a route that can end in these errors, with an example of each."""
+    """Return the `responses` of a route with these errors, with an example of each."""
     by_status: dict[int, list[bytes]] = {}
     for kind in kinds:
         status, body = worded(sample(kind), prefix)
@@ -46,13 +46,13 @@ def responses(*kinds: type[MochiError], prefix: str = API_PREFIX) -> Responses:
 
 
 def any_error(prefix: str = API_PREFIX) -> Responses:
-    """Return the `responses` of every route below a prefix."""
+    """Return the `responses` that all routes below a prefix share."""
     bodies = [worded(sample(error), prefix)[1] for error in _ANY_ROUTE]
     return {"default": _described(bodies, prefix) | {"description": _ANY_ERROR}}
 
 
 def sample(error: type[MochiError]) -> MochiError:
-    """Return an error for the document, made of placeholders."""
+    """Return an example of an error, with placeholders as arguments."""
     required = [each for each in inspect.signature(error).parameters.values() if each.default is each.empty]
     return error(**{p.name: _SAMPLES.get(p.annotation, f"<{p.name}>") for p in required if p.kind != p.VAR_KEYWORD})
 
@@ -63,13 +63,13 @@ def _described(bodies: Sequence[bytes], prefix: str) -> dict[str, Any]:
     examples = {value["error"]["code"]: {"value": value} for value in values}
     return {
         "description": ", ".join(f"`{code}`" for code in examples),
-        # Named, for FastAPI would build a validator for each of some hundred models given here; the document knows it.
+        # A reference, because FastAPI would build a validator for each of about a hundred models given here.
         "content": {"application/json": {"examples": examples, "schema": {"$ref": REFERENCE + envelope.__name__}}},
     }
 
 
 def add_handlers(app: FastAPI) -> None:
-    """Send every error of the app in one envelope."""
+    """Register the handlers that send every error of the app in one envelope."""
     for kind in (MochiError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, _on_error)
     app.add_exception_handler(ClientGone, _on_client_gone)
@@ -100,7 +100,7 @@ def _translated(request: Request, error: Exception) -> MochiError:
 
 
 def _methods(request: Request) -> list[str]:
-    """Return the methods of a path. The router names those of one route only, also if several share the path."""
+    """Return the methods of a path. The router reports those of one route, even if several share the path."""
     routes, scope = request.app.routes, request.scope
     return [name for name in _METHODS if any(r.matches({**scope, "method": name})[0] is Match.FULL for r in routes)]
 
@@ -120,7 +120,7 @@ def _validation_error(error: RequestValidationError) -> ValidationFailed:
 
 
 def _place(problem: dict[str, Any], body: Any) -> list[str | int]:
-    """Where in the request something is wrong: pydantic's path, without its names for the kinds a field may be of."""
+    """Return the path of an invalid field: pydantic's path without the names of union members."""
     part, *steps = problem["loc"]
     if part != "body" or problem["type"] == "json_invalid":
         return [part, *steps]

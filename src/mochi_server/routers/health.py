@@ -1,4 +1,4 @@
-"""/health and /metrics"""
+"""Routes under `/health`, and `/metrics`."""
 
 from fastapi import APIRouter, Response
 
@@ -12,7 +12,7 @@ from mochi_server.routers.errors import Responses, responses
 router = APIRouter(tags=["health"])
 
 WITHOUT_KEY = frozenset(f"{prefix}/health/{question}" for prefix in ("", API_PREFIX) for question in ("live", "ready"))
-"""Paths for those who watch over the process and know no key. They tell nothing but what is asked."""
+"""Paths for orchestrators, which have no API key. The responses contain the state only."""
 
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 _METRICS: Responses = {200: {"description": "Metrics.", "content": {"text/plain": {"schema": {"type": "string"}}}}}
@@ -20,24 +20,24 @@ _METRICS: Responses = {200: {"description": "Metrics.", "content": {"text/plain"
 
 @router.get("/health")
 async def get_health(client: ClientDep) -> Health:
-    """Whether the server serves, and whether Ollama answers it."""
+    """Check the server and its connection to Ollama."""
     return Health(ollama_connected=await client.is_reachable(), ollama_host=client.endpoint.url, version=__version__)
 
 
 @router.get("/health/live")
 async def get_live() -> Alive:
-    """Whether the process serves; who gets no answer may start it anew. Needs no key."""
+    """Check that the process responds (liveness). Restart it if it does not. Requires no API key."""
     return Alive()
 
 
 @router.get("/health/ready", responses=responses(ShuttingDown, NotReady))
 async def get_ready(services: ServicesDep) -> Ready:
-    """Whether new turns are taken and can be stored; 503 says why they are not. Needs no key, and no Ollama."""
+    """Check that new turns are accepted and can be stored (readiness). Requires neither an API key nor Ollama."""
     await services.check_ready()
     return Ready()
 
 
 @router.get("/metrics", response_class=Response, responses=_METRICS)
 async def get_metrics(services: ServicesDep) -> Response:
-    """What the server counts of itself, in Prometheus' text format; also at `/metrics` alone."""
+    """Get the metrics in the text format of Prometheus. They are also at `/metrics`."""
     return Response(services.metrics.text(), headers={"Content-Type": _TEXT})

@@ -1,4 +1,4 @@
-"""/models"""
+"""Routes under `/models`."""
 
 from mochi_server.dependencies import ClientDep, Router
 from mochi_server.models.models import Model, ModelList
@@ -10,11 +10,11 @@ router = Router(prefix="/models", tags=["models"])
 
 @router.get("", response_model=ModelList, responses=responses(*OLLAMA_ERRORS))
 async def list_models(client: ClientDep) -> dict[str, list[ModelInfo]]:
-    """List the models that can chat."""
+    """List the chat models."""
     return {"models": await client.list_models()}
 
 
 @router.get("/{model_name:path}", response_model=Model, responses=responses(*MODEL_ERRORS))
 async def get_model(model_name: str, client: ClientDep) -> ModelInfo:
-    """Get one model; names may hold slashes and colons, the tag is optional."""
+    """Get a chat model. Its name may contain slashes and colons. The tag is optional."""
     return await client.find_model(model_name)

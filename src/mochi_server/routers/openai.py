@@ -14,12 +14,12 @@ from mochi_server.routers.sse import RunResponse
 
 _CHUNKS = {
     "type": "object",
-    "description": "`data` is a chunk of the completion, an error, or `[DONE]`, the last.",
+    "description": "`data` is a chunk of the completion, an error or, at the end, `[DONE]`.",
     "required": ["data"],
     "properties": {"data": {"type": "string"}},
 }
 _COMPLETION: Responses = {
-    200: {"description": "The completion, whole or as chunks.", "content": {"text/event-stream": {"schema": _CHUNKS}}}
+    200: {"description": "The completion, as JSON or in chunks.", "content": {"text/event-stream": {"schema": _CHUNKS}}}
 }
 _ERRORS = (
     *(errors.ValidationFailed, errors.ContextOverflow, errors.AgentInvalid, *MODEL_ERRORS),
@@ -34,13 +34,13 @@ router = APIRouter(
 
 @router.get("/models", responses=responses(*OLLAMA_ERRORS, prefix=OPENAI_PREFIX))
 async def list_openai_models(completions: CompletionsDep) -> OpenAIModelList:
-    """List what can be asked for: models that can chat, and agents as `agent:NAME`."""
+    """List the chat models, and the agents as `agent:NAME`."""
     return OpenAIModelList(data=[OpenAIModel(id=name) for name in await completions.models()])
 
 
 @router.get("/models/{model_name:path}", responses=responses(*MODEL_ERRORS, errors.AgentInvalid, prefix=OPENAI_PREFIX))
 async def get_openai_model(model_name: str, completions: CompletionsDep) -> OpenAIModel:
-    """Whether a model or an agent can be asked for."""
+    """Get a model or an agent. An unknown name returns 404."""
     await completions.check_model(model_name)
     return OpenAIModel(id=model_name)
 
@@ -53,7 +53,7 @@ async def get_openai_model(model_name: str, completions: CompletionsDep) -> Open
 async def create_chat_completion(
     request: Request, body: CompletionRequest, completions: CompletionsDep, headers: HeadersParam
 ) -> Response:
-    """Answer a conversation, whole or streamed: without a session nothing is stored."""
+    """Answer a conversation, as a whole or as a stream. Without a session, nothing is stored."""
     begun = await until_disconnect(request, completions.start(await body.ask(headers)))
     if body.stream and begun.run.model_failure is None:
         wants_usage = bool(body.stream_options and body.stream_options.include_usage)

@@ -1,4 +1,4 @@
-"""/sessions"""
+"""Routes under `/sessions`."""
 
 from typing import Annotated
 
@@ -20,15 +20,17 @@ from mochi_server.sessions.types import SessionQuery
 
 router = Router(prefix="/sessions", tags=["sessions"])
 
-SearchQuery = Annotated[str | None, Query(max_length=1000, description="Words that all occur in what is found.")]
-LimitQuery = Annotated[int | None, Query(ge=1, le=10_000, description="How many at most; without it, all.")]
-FormatQuery = Annotated[ExportFormat, Query(description="JSON can be imported; Markdown is to be read.")]
-OffsetQuery = Annotated[int, Query(ge=0, le=2**31 - 1, description="How many to leave out at the beginning.")]
+SearchQuery = Annotated[
+    str | None, Query(max_length=1000, description="Words to search for. Title and messages must contain all of them.")
+]
+LimitQuery = Annotated[int | None, Query(ge=1, le=10_000, description="Maximum number of sessions. Default: all.")]
+FormatQuery = Annotated[ExportFormat, Query(description="`json` can be imported. `markdown` is for reading.")]
+OffsetQuery = Annotated[int, Query(ge=0, le=2**31 - 1, description="Number of sessions to skip.")]
 
 _CHANGES = (SessionNotFound, errors.SessionBusy, ValidationFailed, *STORAGE_ERRORS)
 _IMPORT = {"application/json": {"schema": {"$ref": "#/components/schemas/SessionImport"}}}
 _PAGE: Responses = {
-    200: {"headers": {TOTAL_HEADER: {"description": "Sessions on all pages.", "schema": {"type": "integer"}}}}
+    200: {"headers": {TOTAL_HEADER: {"description": "Number of sessions on all pages.", "schema": {"type": "integer"}}}}
 }
 
 _KINDS: dict[ExportFormat, tuple[str, str]] = {
@@ -38,7 +40,7 @@ _KINDS: dict[ExportFormat, tuple[str, str]] = {
 _IMAGE_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Content-Security-Policy": "default-src 'none'; sandbox",
-    # An image has the name of its content and never changes; shared caches must not send it to other users.
+    # The name of an image is its hash, so it never changes. Shared caches must not send it to other users.
     "Cache-Control": "private, max-age=31536000, immutable",
 }
 _EXPORTED: Responses = {
@@ -52,7 +54,7 @@ _EXPORTED: Responses = {
 }
 _IMAGE: Responses = {
     200: {
-        "description": "The image, as it was sent.",
+        "description": "The image as it was sent.",
         "content": {media_type: {"schema": {"type": "string", "format": "binary"}} for media_type in MEDIA_TYPES},
     }
 }
@@ -62,7 +64,7 @@ _IMAGE: Responses = {
 async def list_sessions(
     store: StoreDep, q: SearchQuery = None, limit: LimitQuery = None, offset: OffsetQuery = 0
 ) -> Response:
-    """List sessions, the last changed first: all, or those whose title and messages hold every word of `q`."""
+    """List or search sessions, the most recently changed first."""
     page = await store.list(SessionQuery(limit, offset, q))
     return Response(page.encoded, headers={TOTAL_HEADER: str(page.total)}, media_type="application/json")
 
@@ -81,7 +83,7 @@ async def create_session(body: schemas.SessionCreate, sessions: SessionsDep) -> 
     responses=responses(ValidationFailed, *STORAGE_ERRORS, errors.ShuttingDown),
 )
 async def import_sessions(request: Request, transfers: TransfersDep) -> Response:
-    """Store the sessions of an exported file, of this server or of Open WebUI, under new ids: all of them or none."""
+    """Import a file that this server or Open WebUI exported. Sessions get new IDs. An invalid file stores nothing."""
     imported = await transfers.import_sessions(await whole_body(request))
     return Response(imported.encoded, 201, media_type="application/json")
 
@@ -94,16 +96,16 @@ async def get_session(session_id: str, store: StoreDep) -> SessionDetail:
 
 @router.patch("/{session_id}", responses=responses(SessionNotFound, *MODEL_ERRORS, ValidationFailed, *STORAGE_ERRORS))
 async def patch_session(session_id: str, body: schemas.SessionPatch, sessions: SessionsDep) -> Session:
-    """Change a session's settings; also while it is answering."""
+    """Change the settings of a session, also during a turn."""
     return Session.of(await sessions.patch(session_id, body.changes()))
 
 
 @router.delete("/{session_id}", status_code=204, responses=responses(SessionNotFound, *STORAGE_ERRORS))
 async def delete_session(session_id: str, sessions: SessionsDep, runs: RunsDep) -> None:
-    """Delete a session; a running turn is stopped first."""
+    """Delete a session. A running turn is stopped first."""
     await runs.abandon(session_id)
     await sessions.delete(session_id)
-    await runs.abandon(session_id)  # one that had waited for the first
+    await runs.abandon(session_id)  # a turn that waited for the first one
 
 
 @router.post(
@@ -112,7 +114,7 @@ async def delete_session(session_id: str, sessions: SessionsDep, runs: RunsDep) 
     responses=responses(SessionNotFound, InvalidMessageIndex, ValidationFailed, *STORAGE_ERRORS),
 )
 async def fork_session(session_id: str, transfers: TransfersDep, body: SessionFork | None = None) -> SessionDetail:
-    """Begin a new session with the messages up to one of this session, which stays as it is."""
+    """Fork a session: create a new session with its messages up to a given one. The original does not change."""
     where = body or SessionFork()
     return SessionDetail.of(await transfers.fork(session_id, where.message_index, where.message_id))
 
@@ -121,7 +123,7 @@ async def fork_session(session_id: str, transfers: TransfersDep, body: SessionFo
     "/{session_id}/export", response_class=Response, responses=_EXPORTED | responses(SessionNotFound, ValidationFailed)
 )
 async def export_session(session_id: str, transfers: TransfersDep, format: FormatQuery = "json") -> Response:
-    """Get a session as a file: JSON, which can be imported, its images with it, or Markdown, to be read."""
+    """Export a session as a file: JSON with all images for an import, or Markdown for reading."""
     media_type, suffix = _KINDS[format]
     disposition = f'attachment; filename="{session_id}.{suffix}"'
     headers = {"Content-Type": media_type, "Content-Disposition": disposition}
@@ -141,7 +143,7 @@ async def list_messages(session_id: str, store: StoreDep) -> schemas.MessageList
     responses=_IMAGE | responses(SessionNotFound, errors.BlobNotFound, *STORAGE_ERRORS),
 )
 async def get_blob(session_id: str, sha256: str, sessions: SessionsDep) -> Response:
-    """Get an image that a message of the session names."""
+    """Get an image of a message by its SHA-256."""
     image = await sessions.image(session_id, sha256)
     name = f"{image.sha256}.{image.media_type.partition('/')[2]}"
     headers = _IMAGE_HEADERS | {"Content-Disposition": f'inline; filename="{name}"'}
@@ -152,7 +154,7 @@ async def get_blob(session_id: str, sha256: str, sessions: SessionsDep) -> Respo
 async def edit_message(
     session_id: str, message_index: int, body: schemas.MessageEdit, sessions: SessionsDep
 ) -> SessionDetail:
-    """Edit a user message; the messages after it are removed."""
+    """Edit a user message. All messages after it are removed."""
     return SessionDetail.of(await sessions.edit_message(session_id, message_index, body.content))
 
 
@@ -182,11 +184,11 @@ async def summarize_session(
 
 @router.get("/{session_id}/summary", responses=responses(SessionNotFound))
 async def get_summary(session_id: str, store: StoreDep) -> schemas.SummaryOut:
-    """Get the summary of a session; nulls while there is none."""
+    """Get the summary of a session. Without a summary, the fields are null."""
     return schemas.SummaryOut.stored(await store.load(session_id))
 
 
 @router.get("/{session_id}/status", responses=responses(SessionNotFound))
 async def get_status(session_id: str, sessions: SessionsDep) -> schemas.SessionStatus:
-    """Get where a session stands, its context window included."""
+    """Get the state of a session, including its context window."""
     return schemas.SessionStatus.of(await sessions.state(session_id))

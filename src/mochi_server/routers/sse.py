@@ -1,4 +1,4 @@
-"""Events as server-sent events. The only file that knows that wire."""
+"""Responses that stream events as server-sent events."""
 
 import asyncio
 import re
@@ -28,26 +28,26 @@ PING_SECONDS = 10
 _ID = re.compile(rb"^id: (\w+:\d+)$", re.MULTILINE)
 _PING = b": ping\n\n"
 _HEADERS = {"Cache-Control": "no-store", "Connection": "keep-alive", "X-Accel-Buffering": "no"}
-"""So that neither caches nor proxies hold back what is sent."""
+"""Headers that keep caches and proxies from buffering the stream."""
 
 
 def streams(events: EventUnion, example: str) -> dict[int | str, dict[str, Any]]:
-    """The ``responses`` of a route that streams: the schema is that of each event."""
+    """Return the ``responses`` of a route that streams. The schema describes one event."""
     content = {"text/event-stream": {"schema": {"$ref": REFERENCE + events.name}, "example": example}}
-    return {200: {"description": f"Events, `{events.last}` the last.", "content": content}}
+    return {200: {"description": f"A stream of events. The last event is `{events.last}`.", "content": content}}
 
 
 class EventsResponse(EventSourceResponse):
-    """Events as they come, from a generator that is closed when the client leaves."""
+    """A stream of events from a generator. The generator is closed when the client disconnects."""
 
     def __init__(self, events: AsyncGenerator[CompareEvent, None]) -> None:
         super().__init__(_written(events), ping=PING_SECONDS, sep="\n")
 
 
 class _EventStream(Response):
-    """A stream that is sent for as long as the client stays.
+    """Base of streams that end when the client disconnects.
 
-    A loop of our own, because it runs with every token, and an open stream has to be small.
+    The send loop is written by hand, because it runs for every token and an open stream must use little memory.
     """
 
     media_type = "text/event-stream"
@@ -63,14 +63,14 @@ class _EventStream(Response):
             await until_disconnect(receive, self.send_events(send))
 
     async def send_events(self, send: Send) -> None:
-        """Send the events, after a start that has been sent."""
+        """Send the events. The start of the response has already been sent."""
         raise NotImplementedError
 
 
 class RunResponse(_EventStream):
     """The events of a run after a position.
 
-    With ``chunks`` they are those of a completion: without names or ids, as clients of OpenAI's API read them.
+    With ``chunks``, the events are those of OpenAI's API: they have neither names nor IDs.
     """
 
     def __init__(self, runs: RunRegistry, run: Run, after: int = 0, chunks: Chunks | None = None) -> None:
@@ -107,7 +107,7 @@ class RunResponse(_EventStream):
 
 
 class WaitingResponse(_EventStream):
-    """A stream that begins before its run does, because that waits for the session: comments, then the events."""
+    """A stream that starts before its run, which waits for the session. It sends comments first, then the events."""
 
     def __init__(self, runs: RunRegistry, session_id: str, starting: "asyncio.Future[Run]") -> None:
         super().__init__(runs)
@@ -141,7 +141,7 @@ def _body(data: bytes, *, more: bool = True) -> Message:
 async def begun_in_time(
     request: Request, runs: RunRegistry, session_id: str, start: Coroutine[Any, Any, Run]
 ) -> Response:
-    """The events of a run that begins. One that waits for its session for long is answered before it has begun."""
+    """Return the stream of a new run. If the run waits long for its session, the stream starts before the run."""
     starting = asyncio.ensure_future(start)
     try:
         await until_disconnect(request, asyncio.wait([starting], timeout=PING_SECONDS))
@@ -154,7 +154,7 @@ async def begun_in_time(
 
 
 async def _give_up(runs: RunRegistry, starting: "asyncio.Future[Run]") -> None:
-    """Give up a run that no client waits for: it does not begin, or it ends as a run without listeners does."""
+    """Cancel the start of a run whose client disconnected. A started run ends like a run without subscribers."""
     starting.cancel()
     (run,) = await asyncio.gather(starting, return_exceptions=True)
     if isinstance(run, Run):
@@ -164,16 +164,16 @@ async def _give_up(runs: RunRegistry, starting: "asyncio.Future[Run]") -> None:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Up to where a client has heard: the number of an event, and its run where the client knows it."""
+    """Position of a client in a stream: the number of the last event and, if the client sent it, the run ID."""
 
     number: int = 0
     run_id: str | None = None
 
     @classmethod
     def of(cls, after: str | None, last_event_id: str | None) -> "Position":
-        """From an id as events carry it, or a number alone. What is neither means the beginning.
+        """Return the position of an event ID or an event number. Invalid values mean the beginning.
 
-        An ``EventSource`` that comes back says where it is by the header, and repeats the query that it began with.
+        The header overrides the query: a reconnecting ``EventSource`` updates the header and repeats its first query.
         """
         for heard in (last_event_id or "", after or ""):
             run_id, _, number = heard.rpartition(":")
@@ -182,12 +182,12 @@ class Position:
         return cls()
 
     def within(self, run: Run) -> int:
-        """The position in a run, maybe another one than the client knows; nobody has heard what is yet to come."""
+        """Return the position in ``run``: 0 if the client's position is in another run, at most the last event."""
         return min(self.number, run.log.last) if self.run_id in (None, run.run_id) else 0
 
 
 def attached(runs: RunRegistry, run: Run | None, position: Position) -> Response:
-    """The rest of a run; 204, with which an ``EventSource`` stops asking, when there is none."""
+    """Return the rest of a run as a stream, or 204 without further events. 204 stops an ``EventSource``."""
     if run is None or (not run.running and position.within(run) >= run.log.last):
         return Response(status_code=204)
     return RunResponse(runs, run, position.within(run))
@@ -204,13 +204,13 @@ def _frame(event: ChatEvent | CompareEvent) -> bytes:
 
 
 def last_id(data: bytes) -> bytes:
-    """The id of the last of some whole events, as it was sent; empty when none has one."""
+    """Return the ID of the last complete event with an ID, or empty bytes."""
     ids: list[bytes] = _ID.findall(data)
     return ids[-1] if ids else b""
 
 
 def broken_off(session_id: str, error: MochiError, after: bytes) -> bytes:
-    """What ends a stream of a run that can be heard no longer, behind the event of that id."""
+    """Return the events that end a broken stream after the event with the ID ``after``: ``error`` and ``done``."""
     run_id, _, number = after.rpartition(b":")
     frames = [_frame(event) for event in (TurnError.of(error), Done(session_id))]
     return b"".join(

@@ -1,4 +1,4 @@
-"""/system-prompts"""
+"""Routes under `/system-prompts`."""
 
 from mochi_server.dependencies import PromptsDep, Router
 from mochi_server.errors import PromptExists, PromptNotFound, StorageFailed, ValidationFailed

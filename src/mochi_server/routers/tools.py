@@ -1,4 +1,4 @@
-"""/tools"""
+"""Routes under `/tools`."""
 
 from typing import Any
 
@@ -13,23 +13,23 @@ router = Router(prefix="/tools", tags=["tools"])
 
 @router.get("", response_model=ToolList)
 async def list_tools(tools: ToolsDep) -> ToolCatalogue:
-    """List the tools, their groups, and what in the directory cannot be used."""
+    """List the tools, their groups, and the problems of tools that cannot be used."""
     return await tools.catalogue()
 
 
 @router.get("/executions", response_model=ExecutionList)
 async def list_executions(execution: ExecutionDep) -> dict[str, Any]:
-    """List the last hundred runs of tools, with statistics."""
+    """List the last 100 tool calls, with statistics."""
     return {"executions": execution.history(), "statistics": execution.statistics()}
 
 
 @router.post("/reload", response_model=ToolList)
 async def reload_tools(tools: ToolsDep) -> ToolCatalogue:
-    """Read the tools directory again, and connect to its MCP servers anew."""
+    """Read the tools directory again and reconnect to its MCP servers."""
     return await tools.reload()
 
 
 @router.get("/{tool_name}", response_model=ToolDetails, responses=responses(ToolNotFound))
 async def get_tool(tool_name: str, tools: ToolsDep) -> Tool:
-    """Get one tool with its JSON schema."""
+    """Get a tool with its JSON schema."""
     return (await tools.catalogue()).get(tool_name)

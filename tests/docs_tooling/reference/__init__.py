@@ -1,6 +1,6 @@
 """Generated reference pages: `uv run python -m tests.docs_tooling.reference` writes them, a unit test compares them.
 
-Every route, setting, event, error and configuration key has a heading, so that links can name it.
+Every route, setting, event, error and configuration key has an anchor for links.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""Write the pages."""
+"""Write the reference pages."""
 
 from tests.docs_tooling.reference import FOLDER, pages
 

@@ -1,4 +1,4 @@
-"""``docs/reference/errors.md``"""
+"""Generator of `docs/reference/errors.md`."""
 
 from collections.abc import Iterator
 
@@ -6,15 +6,30 @@ from mochi_server import errors
 from tests.docs_tooling.reference.markdown import page
 
 INTRODUCTION = """
-Every error has the same body:
+Look up an error code that your client received. Every error response has the same body:
 
 ```json
-{"error": {"code": "TOOL_NOT_FOUND", "message": "There is no tool named 'dance'.", "details": {"tool_name": "dance"}}}
+{
+  "error": {
+    "code": "TOOL_NOT_FOUND",
+    "message": "There is no tool named 'dance'. GET /api/v1/tools lists the tools.",
+    "details": {"tool_name": "dance"}
+  }
+}
 ```
 
-Decide by `code`. `message` is for a person and may change. In a stream the same three fields are the payload of an
-[`error`](events.md#error) event. Some codes never are the answer of a route: they say how a tool's call ended, in
-`error_code` of a [`tool_result`](events.md#tool_result).
+- `code` is stable. Use it in programs.
+- `message` says what happened and what to do. It is meant for users, and its text may change.
+- `details` has the same facts as data, for example the name of the tool.
+
+In a stream, the payload of an [`error`](events.md#error) event has the same three fields. The routes under `/v1` return
+[errors in OpenAI's format](../how-to/openai-clients.md) instead.
+
+No route returns [`TOOL_EXECUTION_FAILED`](#tool_execution_failed) and
+[`TOOL_EXECUTION_DENIED`](#tool_execution_denied). They describe a failed [tool call](../glossary.md#tool-call), in the
+`error_code` of a [`tool_result`](events.md#tool_result) event.
+
+Each section below has the HTTP status, the cause and the class in `mochi_server.errors`.
 """
 
 
@@ -23,7 +38,7 @@ def errors_page() -> str:
 
 
 def codes() -> list[str]:
-    """Every code, once."""
+    """Return every code once, sorted."""
     return sorted({error.code for error in errors.MochiError.__subclasses__()})
 
 
@@ -32,7 +47,7 @@ def _section(code: str) -> str:
 
 
 def _ways(code: str) -> Iterator[str]:
-    """The classes with that code; they differ in status."""
+    """Describe each class with this code."""
     for error in errors.MochiError.__subclasses__():
         if error.code == code:
-            yield f"- Status {int(error.status)}: {error.cause}. `{error.__name__}`"
+            yield f"- HTTP {int(error.status)}: {error.cause} Class: `{error.__name__}`"

@@ -1,4 +1,4 @@
-"""``docs/reference/events.md``"""
+"""Generator of `docs/reference/events.md`."""
 
 from dataclasses import MISSING, Field, fields
 from typing import Any, get_args
@@ -7,7 +7,7 @@ from mochi_server import events
 from tests.docs_tooling.reference.markdown import page, prose, table
 
 INTRODUCTION = """
-A streamed answer is a list of server-sent events. On the wire one looks like this:
+Look up an event of a streamed answer and the fields of its payload. A stream consists of server-sent events:
 
 ```text
 id: 1f0c5e7a9b:1
@@ -15,8 +15,14 @@ event: content_delta
 data: {"content":"Hello","role":"assistant"}
 ```
 
-The `id` names the run and counts its events from 1. `data` is the payload, an object of JSON. A stream ends with
-[`done`](#done), also after an [`error`](#error). Ignore events and fields that you do not know: more may come.
+- `id` consists of the ID of the [run](../glossary.md#run) and the number of the event. The first event has number 1.
+- `event` is the name of the [event](../glossary.md#event).
+- `data` is the payload, a JSON object.
+
+The last event of a stream is always [`done`](#done), also after an [`error`](#error). Ignore unknown events and fields,
+because later versions may add some.
+
+To continue after a lost connection, see [Resume a stream](../how-to/resume-a-stream.md).
 """
 
 
@@ -25,7 +31,7 @@ def events_page() -> str:
 
 
 def all_events() -> tuple[Any, ...]:
-    """Every class of event."""
+    """Return all event classes."""
     return get_args(events.ChatEvent)
 
 
@@ -44,7 +50,7 @@ def _row(field: Field[Any]) -> tuple[str, str, str]:
 
 
 def _spelled(kind: Any) -> str:
-    names = {str: "string", int: "integer", float: "number", bool: "true or false", type(None): "null"}
+    names = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
     if kind in names:
         return names[kind]
     parts = get_args(kind)

@@ -1,4 +1,4 @@
-"""``docs/reference/routes.md``"""
+"""Generator of `docs/reference/routes.md`."""
 
 import re
 from collections.abc import Iterator
@@ -10,14 +10,17 @@ from tests.docs_tooling.reference.errors import codes
 from tests.docs_tooling.reference.markdown import page, table
 
 INTRODUCTION = """
-Bodies are JSON and are sent with
-`Content-Type: application/json`. What each field means is in the OpenAPI document: `/openapi.json` of a running server
-is for programs, `/docs` for reading and trying.
+Look up a route: its parameters, the fields of its body and its responses.
 
-Any route may also refuse a request before it is looked at: see [`UNAUTHORIZED`](errors.md#unauthorized),
+Send bodies as JSON, with `Content-Type: application/json`. Each response has an HTTP status and either the schema of
+its body, such as `ChatResponse`, or [error codes](errors.md). The schemas are in the OpenAPI document of a running
+server: `/openapi.json` is for programs, and `/docs` is for reading and trying.
+
+Every route can also return these errors: [`UNAUTHORIZED`](errors.md#unauthorized),
 [`ORIGIN_FORBIDDEN`](errors.md#origin_forbidden), [`HOST_FORBIDDEN`](errors.md#host_forbidden),
-[`BODY_TOO_LARGE`](errors.md#body_too_large), [`HEADERS_TOO_LARGE`](errors.md#headers_too_large) and
-[`REQUEST_TIMED_OUT`](errors.md#request_timed_out).
+[`BODY_TOO_LARGE`](errors.md#body_too_large), [`HEADERS_TOO_LARGE`](errors.md#headers_too_large),
+[`BAD_REQUEST`](errors.md#bad_request), [`REQUEST_TIMED_OUT`](errors.md#request_timed_out) and
+[`INTERNAL_ERROR`](errors.md#internal_error).
 """
 
 
@@ -33,7 +36,7 @@ def document() -> dict[str, Any]:
 
 
 def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Method, path and description of every route."""
+    """Yield method, path and OpenAPI operation of every route."""
     for path, item in document["paths"].items():
         for method, operation in item.items():
             yield method.upper(), path, operation
@@ -43,18 +46,18 @@ def _section(document: dict[str, Any], method: str, path: str, operation: dict[s
     parts = [f"## `{method} {path}`", operation.get("description") or operation["summary"]]
     parts += _parameters(operation)
     parts += _body(document, operation)
-    parts.append("\n".join(f"- {status}: {text}" for status, text in _answers(operation)))
+    parts += ["Responses:", "\n".join(f"- {status}: {text}" for status, text in _answers(operation))]
     return "\n\n".join(parts)
 
 
 def _parameters(operation: dict[str, Any]) -> list[str]:
     given = [one for one in operation.get("parameters", []) if one["in"] != "path"]
     rows = [(f"`{one['name']}`", one["in"], one.get("description", "")) for one in given]
-    return [table(["parameter", "in", "what it does"], rows)] if rows else []
+    return [table(["parameter", "in", "meaning"], rows)] if rows else []
 
 
 def _body(document: dict[str, Any], operation: dict[str, Any]) -> list[str]:
-    """The fields of the body, with what is said about them."""
+    """Return the table of the fields of the body."""
     content = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
     found = re.search(r"#/components/schemas/(\w+)", str(content))
     if not found:
@@ -65,11 +68,11 @@ def _body(document: dict[str, Any], operation: dict[str, Any]) -> list[str]:
         (f"`{name}`", _type(field), "yes" if name in required else "", field.get("description", ""))
         for name, field in schema.get("properties", {}).items()
     ]
-    return [table(["field of the body", "type", "required", "what it does"], rows)] if rows else []
+    return [table(["field of the body", "type", "required", "meaning"], rows)] if rows else []
 
 
 def _type(field: dict[str, Any]) -> str:
-    """The type of a field in a word or two."""
+    """Return the type of a field in one or two words."""
     if "$ref" in field:
         return "object"
     if "enum" in field or "const" in field:
@@ -85,15 +88,17 @@ def _answers(operation: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for status, response in sorted(operation["responses"].items()):
         if status == "default":
             continue
-        named = [code for code in codes() if f"`{code}`" in response["description"]]
-        text = ", ".join(f"[`{code}`](errors.md#{code.lower()})" for code in named)
-        yield status, text or _kind(response)
+        named = re.fullmatch(r"(`\w+`(, )?)+", response["description"])
+        yield status, re.sub(r"`(\w+)`", _linked, named[0]) if named else _kind(response)
+
+
+def _linked(code: re.Match[str]) -> str:
+    """Link a code to its error. Some codes of OpenAI's API have no page."""
+    return f"[{code[0]}](errors.md#{code[1].lower()})" if code[1].upper() in codes() else code[0]
 
 
 def _kind(response: dict[str, Any]) -> str:
     found = re.search(r"#/components/schemas/(\w+)", str(response.get("content", {}).get("application/json", "")))
     if "text/event-stream" in response.get("content", {}):
-        return f"`{found[1]}`, or server-sent events" if found else "server-sent events"
-    if found and found[1] == "OpenAIErrorEnvelope":
-        return str(response["description"])
+        return f"`{found[1]}`, or a stream of server-sent events" if found else "a stream of server-sent events"
     return f"`{found[1]}`" if found else str(response["description"]).replace("Successful Response", "no body")

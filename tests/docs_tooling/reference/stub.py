@@ -1,4 +1,4 @@
-"""``docs/reference/stub.md``"""
+"""Generator of `docs/reference/stub.md`."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import fields
@@ -11,8 +11,8 @@ from mochi_stub.responses import KINDS, Error, File, Manner, Message, Response, 
 from tests.docs_tooling.reference.markdown import page, prose
 
 INTRODUCTION = """
-Every key of a `config.yaml` for [mochi-stub](../stub/index.md). How they work together is in
-[its guide](../stub/configuration.md).
+Look up a key of a `config.yaml` for [mochi-stub](../stub/index.md). The [guide](../stub/configuration.md) explains how
+the keys work together. This file uses some of them:
 
 ```yaml
 models:
@@ -22,21 +22,21 @@ models:
     - _default: {type: echo, tokens_per_second: 20}
 ```
 
-`mochi-stub check config.yaml` names every mistake with its line.
+`mochi-stub check config.yaml` prints each error with its line.
 """
 
 TOP = {
-    "models": "A mapping: the name of each model, and a list of its entries. Names that begin with `_` are in no list; "
-    "they are there to be inherited from.",
-    "recordings": "A folder of recorded files, counted from the configuration's folder. They answer the requests that "
-    "they were recorded for.",
+    "models": "A mapping from the name of each model to a list of its entries. Models whose names begin with `_` are "
+    "not listed. Use them as parents for `_inherit`.",
+    "recordings": "A folder of recorded files, relative to the folder of the configuration. A request that equals a "
+    "recorded request gets the recorded response.",
 }
 ENTRIES = {
-    "any text": "A trigger. When the latest user message is exactly this text, what stands behind it is the answer: a "
-    "text, or a mapping with a [`type`](#types-of-response).",
-    "_inherit": "The name of another model. What it has counts where this one has nothing.",
-    "_default": "The answer where no trigger fits.",
-    "_model": "What the model is, and how it streams: see [below](#what-a-model-is).",
+    "any text": "A trigger. If the latest user message is exactly this text, the value is the reply. The value is a "
+    "text or a mapping with a [`type`](#types-of-response).",
+    "_inherit": "The name of another model. Its entries apply where this model has none.",
+    "_default": "The reply if no trigger matches.",
+    "_model": "[Properties of the model](#describe-a-model) and defaults for [streaming](#stream-a-reply).",
 }
 RESPONSES: dict[str, type[Response]] = {"embedding": Vector, "error": Error, "file": File}
 
@@ -46,7 +46,7 @@ def stub_page() -> str:
 
 
 def keys() -> Iterator[str]:
-    """Everything that has a heading."""
+    """Yield everything that has a heading."""
     yield from (*TOP, *ENTRIES, *(f"type: {name}" for name in TYPES), *_attributes(Message), *MODEL, *STREAM)
     yield from (f"Machine.{field.name}" for field in fields(Machine))
 
@@ -61,16 +61,22 @@ def _groups() -> Iterator[str]:
         yield f"### `type: {name}`\n\n{KINDS.get(name) or _summary(RESPONSES[name])}"
         if name in RESPONSES:
             yield "\n".join(f"- `{key}`: {text}" for key, text in _attributes(RESPONSES[name]).items())
-    yield "## What is said\n\nFor `message`, `echo`, `mirror`, `lorem` and `task`; `content` for `message` only."
+    yield (
+        "## Content of a reply\n\nThese keys belong to `message`, `echo`, `mirror`, `lorem` and `task`. Only `message` "
+        "has `content`."
+    )
     yield from _described(_attributes(Message))
-    yield "## How it streams\n\nFor every type but `error` and `embedding`. In `_model` it is for all of its replies."
+    yield (
+        "## Stream a reply\n\nThese keys belong to all types except `error` and `embedding`. In `_model` they are "
+        "defaults."
+    )
     yield from _described({name: _attributes(Manner)[name] for name in STREAM})
-    yield "## What a model is\n\nAll of it is optional and inherited. A model that declares nothing can do all."
+    yield "## Describe a model\n\nThese keys of `_model` are optional and inherited."
     default = declared("", {}, 0)
     yield from _described({name: f"{text}{_default(default, name)}" for name, text in _model().items()})
     yield (
-        "## The machine\n\nNot in the file: arguments of `Machine` in Python, and flags of the command (`--max-queue` "
-        "for `max_queue`)."
+        "## Limits of the machine\n\nThese are not keys of the file. They are arguments of `Machine` in Python and "
+        "options of the command, for example `--max-queue` for `max_queue`."
     )
     machine = _attributes(Machine).items()
     yield from _described({f"Machine.{name}": f"{text}{_default(Machine(), name)}" for name, text in machine})
