@@ -10,17 +10,17 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
 from mochi_server import __version__
-from mochi_server.access import HEADER, RequestLog
-from mochi_server.addresses import is_loopback
 from mochi_server.config import MochiServerSettings
 from mochi_server.constants import API_PREFIX, TOTAL_HEADER
-from mochi_server.docs import add_docs
-from mochi_server.limits import BodyLimit, Guard, head_check, json_check
+from mochi_server.container import build_services
 from mochi_server.routers import ALIASED, API, openai
-from mochi_server.routers.errors import add_handlers, any_error
 from mochi_server.routers.health import WITHOUT_KEY
-from mochi_server.security import LOCAL_ORIGINS, host_check, key_check, origin_check
-from mochi_server.wiring import build_services
+from mochi_server.util.net import is_loopback
+from mochi_server.web.access_control import LOCAL_ORIGINS, host_check, key_check, origin_check
+from mochi_server.web.api_docs import add_docs
+from mochi_server.web.exception_handlers import add_handlers, any_error
+from mochi_server.web.request_limits import BodyLimit, Guard, head_check, json_check
+from mochi_server.web.request_log import HEADER, RequestLog
 
 
 def create_app(settings: MochiServerSettings | None = None, *, insecure: bool = False, **overrides: Any) -> FastAPI:
@@ -73,7 +73,7 @@ class _App(FastAPI):
     """With our document, and the request log around everything, the answer to an unexpected error included."""
 
     def openapi(self) -> dict[str, Any]:
-        from mochi_server.openapi import document  # noqa: PLC0415 - its schemas take time to build
+        from mochi_server.web.openapi import document  # noqa: PLC0415 - its schemas take time to build
 
         self.openapi_schema = self.openapi_schema or document(self)
         return self.openapi_schema

@@ -7,20 +7,20 @@ from fastapi import APIRouter, Depends, Request
 from starlette.routing import Match
 from starlette.types import Scope
 
-from mochi_server.agents.library import AgentLibrary
-from mochi_server.chat.confirmation import ConfirmationBroker
-from mochi_server.chat.runs import RunRegistry
+from mochi_server.agents.registry import AgentLibrary
+from mochi_server.chat.approvals import ConfirmationBroker
+from mochi_server.chat.run_registry import RunRegistry
+from mochi_server.container import Services
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.openai.completions import Completions
 from mochi_server.services.compare import CompareService
+from mochi_server.services.import_export import TransferService
 from mochi_server.services.sessions import SessionService
 from mochi_server.services.summarization import SummarizationService
 from mochi_server.services.system_prompts import SystemPromptService
-from mochi_server.services.transfer import TransferService
 from mochi_server.sessions.store import SessionStore
 from mochi_server.tools.execution import ToolExecutionService
-from mochi_server.tools.library import ToolLibrary
-from mochi_server.wiring import Services
+from mochi_server.tools.registry import ToolLibrary
 
 
 class Router(APIRouter):

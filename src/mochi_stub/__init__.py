@@ -9,9 +9,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mochi_stub.catalogue import DEFAULT_MODELS, Model, Remote
-    from mochi_stub.document import ConfigError
+    from mochi_stub.config.yaml_source import ConfigError
     from mochi_stub.journal import Exchange
+    from mochi_stub.models.catalogue import DEFAULT_MODELS, Model, Remote
+    from mochi_stub.models.scheduler import Machine
     from mochi_stub.prompt import Message, Prompt, ToolCall
     from mochi_stub.reply import (
         Choice,
@@ -28,13 +29,17 @@ if TYPE_CHECKING:
         ToolCalls,
         Usage,
     )
-    from mochi_stub.scheduler import Machine
     from mochi_stub.server import StubServer
 
 _MODULES = {
-    **dict.fromkeys(("DEFAULT_MODELS", "Model", "Remote"), "catalogue"),
+    **dict.fromkeys(("DEFAULT_MODELS", "Model", "Remote"), "models.catalogue"),
     **dict.fromkeys(("Message", "Prompt", "ToolCall"), "prompt"),
-    **{"ConfigError": "document", "Exchange": "journal", "Machine": "scheduler", "StubServer": "server"},
+    **{
+        "ConfigError": "config.yaml_source",
+        "Exchange": "journal",
+        "Machine": "models.scheduler",
+        "StubServer": "server",
+    },
 }
 """The modules of the names that are not in `reply`."""
 

@@ -11,15 +11,15 @@ from collections.abc import Callable, Hashable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
-from mochi_stub.answer import Answer, Encoder, Generation, Request, Result, Scheduled, Stub
-from mochi_stub.chunks import Piece, interrupted, paced, pieces, planned_end
-from mochi_stub.connection import ResponseWriter
+from mochi_stub.http.connection import ResponseWriter
+from mochi_stub.http.http_result import Answer, Encoder, Generation, Request, Result, Scheduled, Stub
+from mochi_stub.http.response_cache import Memory, Remembered, Said
 from mochi_stub.journal import Journal, Outcome, Record
-from mochi_stub.remembered import Memory, Remembered, Said
-from mochi_stub.replay import verbatim
+from mochi_stub.models.scheduler import Lease, NotLoaded
+from mochi_stub.recording.replay import verbatim
+from mochi_stub.replies.chunks import Piece, interrupted, paced, pieces, planned_end
 from mochi_stub.reply import Cut, Failure
-from mochi_stub.scheduler import Lease, NotLoaded
-from mochi_stub.wires import preflight, route
+from mochi_stub.wire.routes import preflight, route
 
 logger = logging.getLogger("mochi_stub")
 

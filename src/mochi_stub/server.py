@@ -12,19 +12,19 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from mochi_stub.answer import Stub
 from mochi_stub.app import App
-from mochi_stub.catalogue import DEFAULT_MODELS, Model
-from mochi_stub.config import Config, packaged
-from mochi_stub.connection import Application, Connection
+from mochi_stub.config.loader import Config, packaged
+from mochi_stub.config.model_registry import Library, live_config
+from mochi_stub.http.connection import Application, Connection
+from mochi_stub.http.http_result import Stub
+from mochi_stub.http.response_cache import Remembered
 from mochi_stub.journal import Exchange, Journal
-from mochi_stub.library import Library, live_config
+from mochi_stub.models.catalogue import DEFAULT_MODELS, Model
+from mochi_stub.models.scheduler import Machine, Scheduler
 from mochi_stub.prompt import Prompt
-from mochi_stub.remembered import Remembered
-from mochi_stub.replay import replayed
+from mochi_stub.recording.replay import replayed
+from mochi_stub.replies.resolver import resolver
 from mochi_stub.reply import Reply
-from mochi_stub.resolve import resolver
-from mochi_stub.scheduler import Machine, Scheduler
 
 loops: ModuleType
 try:
@@ -33,7 +33,7 @@ except ImportError:  # on Windows
     loops = asyncio
 
 if TYPE_CHECKING:
-    from mochi_stub.recorder import Recorder
+    from mochi_stub.recording.recorder import Recorder
 
 Resolve = Callable[[Prompt], "Reply | str | None"]
 
@@ -44,8 +44,8 @@ class StubServer:
     `config` names a file of models and their replies; without it and without `models` the default models are served.
     `resolve` scripts the replies; if it returns None, the configuration or the default behaviour replies. The same
     `seed` and request give the same bytes. A `speed` of 2 halves all waiting, 0 removes it. `machine` sets the limits
-    of Ollama's scheduler; by default no request waits for another. A `record` (see `mochi_stub.recorder.record`)
-    passes every request on to a real server and records its responses.
+    of Ollama's scheduler; by default no request waits for another. A `record` (see
+    `mochi_stub.recording.recorder.record`) passes every request on to a real server and records its responses.
 
         with StubServer(speed=0) as stub:
             ollama.Client(stub.url).chat("mochi", messages=[...])

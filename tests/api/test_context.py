@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from mochi_stub import StubServer
-from mochi_stub.catalogue import Model
 from mochi_stub.journal import Exchange
+from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import Prompt
 from mochi_stub.reply import Reply, Text, Usage
 from tests.support.api import Api, Event, error_of

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mochi_server.protocol import Connection
+from mochi_server.web.http_protocol import Connection
 from tests.faults.rude_clients import RudeClient, request
 from tests.support.holding import Holding
 from tests.support.server import RunningServer

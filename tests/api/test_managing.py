@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from mochi_server.sessions import disk
+from mochi_server.storage.files import atomic_files
 from mochi_stub import StubServer
 from tests.support.api import Api, error_of
 from tests.support.instructions import calls, instruct, words
@@ -449,7 +449,7 @@ def test_import_checks_size_and_content_type(api: Api) -> None:
 
 @pytest.mark.one_process("it is about files")
 def test_failed_import_is_rolled_back(api: Api, server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    write, written = disk.write_new, []
+    write, written = atomic_files.write_new, []
     before = set(files_of(server))
 
     def failing(path: Path, data: bytes, *, durably: bool) -> Any:
@@ -458,7 +458,7 @@ def test_failed_import_is_rolled_back(api: Api, server: RunningServer, monkeypat
             raise OSError(28, "No space left on device")
         return write(path, data, durably=durably)
 
-    monkeypatch.setattr(disk, "write_new", failing)
+    monkeypatch.setattr(atomic_files, "write_new", failing)
     assert error_of(_import(api, orjson.dumps([GOOD] * 4))) == (500, "STORAGE_FAILED")
     assert len(written) == 3
     assert set(files_of(server)) == before

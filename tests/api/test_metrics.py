@@ -6,9 +6,9 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from mochi_server.services.metrics import Metrics
+from mochi_server.telemetry.metrics import Metrics
 from mochi_stub import StubServer
-from mochi_stub.catalogue import Model
+from mochi_stub.models.catalogue import Model
 from tests.support.api import Api, error_of
 from tests.support.holding import Holding
 from tests.support.instructions import instruct, words

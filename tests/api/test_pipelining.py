@@ -10,7 +10,7 @@ import httpx
 import pytest
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from mochi_server.protocol import Connection
+from mochi_server.web.http_protocol import Connection
 from tests.faults.rude_clients import RudeClient
 from tests.faults.rude_clients import request as post
 from tests.sessions.processes import DEADLINE

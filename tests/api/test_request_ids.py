@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from mochi_server.logs import REQUEST_ID
+from mochi_server.telemetry.logging import REQUEST_ID
 from mochi_stub import StubServer
 from tests.support.api import Api, error_of
 from tests.support.instructions import instruct, words
@@ -62,7 +62,7 @@ def logged_by(name: str) -> Iterator[Lines]:
 
 @pytest.fixture
 def lines() -> Iterator[Lines]:
-    with logged_by("mochi_server.access") as lines:
+    with logged_by("mochi_server.web.request_log") as lines:
         yield lines
 
 
@@ -193,7 +193,7 @@ def test_tool_runs_with_request_id_of_its_request(private_api: Api, tmp_path: Pa
     write_tools(
         tmp_path,
         """
-        from mochi_server.logs import REQUEST_ID
+        from mochi_server.telemetry.logging import REQUEST_ID
 
         def which() -> str:
             "Say which request this is."

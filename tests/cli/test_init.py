@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mochi_server.scaffold import FOLDERS, scaffold
+from mochi_server.cli.init import FOLDERS, scaffold
 from tests.faults.media import small_disk
 from tests.support.process import Command, run
 

@@ -8,7 +8,7 @@ import pytest
 from fastapi import FastAPI
 
 from mochi_server import MochiServerSettings
-from mochi_server.serve import uvicorn_config
+from mochi_server.cli.server import uvicorn_config
 from tests.faults.rude_clients import RudeClient
 from tests.support.process import Command, run
 

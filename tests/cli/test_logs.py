@@ -91,9 +91,9 @@ def test_json_log_has_one_object_a_line_with_tracebacks(tmp_path: Path, stub: St
 
 def test_text_log_escapes_text_that_imitates_a_line(tmp_path: Path, stub: StubServer) -> None:
     with serving(tmp_path, MOCHI_OLLAMA_HOST=stub.url) as (command, api):
-        call_tool(api, "tell", "this\n2026-01-01 00:00:00,000 INFO mochi_server.access: GET /forged")
+        call_tool(api, "tell", "this\n2026-01-01 00:00:00,000 INFO mochi_server.web.request_log: GET /forged")
         api.http.get("/health")
-    lines = [line for line in command.output if "mochi_server.access" in line]
+    lines = [line for line in command.output if "mochi_server.web.request_log" in line]
     assert any("GET /api/v1/health 200 " in line and line.endswith(" ms 127.0.0.1 [mine]\n") for line in lines)
     assert any(r"it is this\n2026" in line for line in command.output)
 

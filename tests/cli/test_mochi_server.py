@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from mochi_server import __version__
-from mochi_server.serve import listen
+from mochi_server.cli.server import listen
 from mochi_stub import StubServer
 from tests.support.api import error_of
 from tests.support.instructions import instruct, words

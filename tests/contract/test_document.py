@@ -11,10 +11,10 @@ import pytest
 
 from mochi_server.errors import MochiError
 from mochi_server.events import ChatEvent
-from mochi_server.openapi import TAGS
-from mochi_server.routers.errors import sample
 from mochi_server.services.compare import CompareEvent
 from mochi_server.sessions.types import Message
+from mochi_server.web.exception_handlers import sample
+from mochi_server.web.openapi import TAGS
 from tests.support.api import Api, Event
 from tests.support.instructions import calls, instruct, words
 from tests.support.process import run

@@ -2,7 +2,7 @@
 
 import re
 
-from mochi_server.services.metrics import Metrics
+from mochi_server.telemetry.metrics import Metrics
 from tests.docs_tooling.pages import ROOT
 
 PATH = ROOT / "docs" / "how-to" / "run-in-production.md"

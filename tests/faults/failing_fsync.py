@@ -56,6 +56,6 @@ if __name__ == "__main__":
         sys.exit(77)
     if sys.argv[1:] == ["--probe"]:
         sys.exit(0)
-    from mochi_server.__main__ import main
+    from mochi_server.cli.main import main
 
     sys.exit(main(sys.argv[1:]))

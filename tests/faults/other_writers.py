@@ -62,7 +62,7 @@ def serve_beside(say: Connection, directory: Path) -> None:
     lines: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]  # as its maker allows
-    logging.getLogger("mochi_server.sessions").addHandler(handler)
+    logging.getLogger("mochi_server.storage").addHandler(handler)
 
     async def opened(store: FileSessionStore) -> None:
         await store.open()

@@ -120,7 +120,7 @@ def patient(ollama: BreakingOllama, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def _break(name: str) -> Any:
-    expensive = name == "a line without end"  # tests/unit/test_stream.py has the limit in the first tier
+    expensive = name == "a line without end"  # tests/unit/test_ollama_lines.py has the limit in the first tier
     return pytest.param(*BREAKS[name], id=name, marks=pytest.mark.slow if expensive else ())
 
 

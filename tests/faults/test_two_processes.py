@@ -7,7 +7,7 @@ import pytest
 
 from mochi_server.errors import SessionConflict
 from mochi_server.sessions import FileSessionStore, SessionCreationOptions, SessionManager
-from mochi_server.sessions.presence import Presence
+from mochi_server.storage.files.process_registry import Presence
 from tests.faults.other_writers import (
     edit_the_first,
     leave_an_answer_unfinished,

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from mochi_server.mcp import server as one_server
-from mochi_server.mcp import servers as all_servers
+from mochi_server.mcp import manager as all_servers
+from mochi_server.mcp import server_task as one_server
 from mochi_stub import StubServer
 from tests.api.test_tools import Asked
 from tests.support.api import Api

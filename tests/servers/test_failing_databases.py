@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from mochi_server.errors import StorageFailed
-from mochi_server.postgres.database import Database
+from mochi_server.storage.postgres.pool import Database
 from tests.servers.conftest import Start
 from tests.support import postgres
 from tests.support.api import Api, error_of, text_of

@@ -6,10 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from mochi_server.postgres.database import Database
-from mochi_server.postgres.migrating import migrate
-from mochi_server.postgres.process import Process
-from mochi_server.postgres.store import PostgresSessionStore
 from mochi_server.sessions import (
     FileSessionStore,
     MemorySessionStore,
@@ -17,6 +13,10 @@ from mochi_server.sessions import (
     SessionManager,
     SessionStore,
 )
+from mochi_server.storage.postgres.migrations import migrate
+from mochi_server.storage.postgres.pool import Database
+from mochi_server.storage.postgres.process_locks import Process
+from mochi_server.storage.postgres.store import PostgresSessionStore
 
 
 @asynccontextmanager

@@ -19,7 +19,14 @@ DEADLINE = 30.0
 
 _context: Any = multiprocessing.get_context("spawn" if sys.platform == "win32" else "forkserver")
 _context.set_forkserver_preload(
-    ["asyncio", "anyio.to_thread", "anyio._backends._asyncio", "pytest", "mochi_server.sessions"]
+    [
+        "asyncio",
+        "anyio.to_thread",
+        "anyio._backends._asyncio",
+        "pytest",
+        "mochi_server.storage.files.store",
+        "mochi_server.storage.files.manager",
+    ]
 )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mochi_server.sessions import ChatSession, SessionManager, ToolExecutionPolicy
-from mochi_server.sessions.encoding import decode_file, encode_file
+from mochi_server.sessions.serialization import decode_file, encode_file
 from tests.sessions.samples import contents, file_of, new_session, said
 
 ID = "a1b2c3d4e5"

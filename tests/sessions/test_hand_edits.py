@@ -9,8 +9,8 @@ import pytest
 
 from mochi_server.errors import SessionNotFound, StorageBusy
 from mochi_server.sessions import FileSessionStore, SessionManager, SessionQuery
-from mochi_server.sessions import index as session_index
-from mochi_server.sessions.folder import EDIT_SECONDS
+from mochi_server.storage.files import session_index
+from mochi_server.storage.files.session_files import EDIT_SECONDS
 from tests.sessions.samples import file_of, said, stored_session
 
 

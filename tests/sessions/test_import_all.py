@@ -10,8 +10,8 @@ import pytest
 
 from mochi_server.errors import ShuttingDown, StorageFailed
 from mochi_server.sessions import ChatSession, FileSessionStore, Image, SessionQuery, SessionStore
-from mochi_server.sessions.directory import SessionDirectory
 from mochi_server.sessions.store import NewSession
+from mochi_server.storage.files.backend import SessionDirectory
 from tests.sessions.processes import child
 from tests.sessions.samples import new_session, said
 from tests.support.images import PNG

@@ -12,8 +12,8 @@ from mochi_server.sessions import (
     SessionManager,
     SessionStore,
 )
+from mochi_server.sessions.crash_recovery import with_results
 from mochi_server.sessions.history import History
-from mochi_server.sessions.unfinished import with_results
 from tests.sessions.conftest import postgres_store
 from tests.sessions.samples import answered, file_of, said, stored_session
 

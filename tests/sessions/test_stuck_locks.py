@@ -9,9 +9,9 @@ import anyio
 import pytest
 
 from mochi_server.errors import StorageBusy
-from mochi_server.posix import alone_with
 from mochi_server.sessions import FileSessionStore, Image, SessionQuery
-from mochi_server.sessions.locks import SLOTS
+from mochi_server.storage.files.locks import SLOTS
+from mochi_server.util.platform import alone_with
 from mochi_stub import StubServer
 from tests.sessions.samples import new_session, said
 from tests.support.api import Api, error_of

@@ -16,7 +16,7 @@ from math import ceil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from mochi_server.chat.shelf import MAX_KEPT_BYTES
+from mochi_server.chat.run_cache import MAX_KEPT_BYTES
 from tests.benchmarks.processes import python
 from tests.soak.load import Job, Result
 from tests.soak.stage import FAST, PACED, allow_descriptors, mochi, said, stub

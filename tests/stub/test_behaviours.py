@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mochi_stub import Message, Pace, Pause, Prompt, Reply, StubServer, Text
-from mochi_stub.chunks import Piece, paced, pieces, planned_end
-from mochi_stub.config import packaged
-from mochi_stub.lorem import lorem
-from mochi_stub.resolve import resolve
-from mochi_stub.unscripted import task_answer
+from mochi_stub.config.loader import packaged
+from mochi_stub.replies.chunks import Piece, paced, pieces, planned_end
+from mochi_stub.replies.default_reply import task_answer
+from mochi_stub.replies.lorem import lorem
+from mochi_stub.replies.resolver import resolve
 from tests.stub.requests import contents, send_message, send_request
 from tests.stub.validity import problems
 from tests.support.lazy import LazyModule

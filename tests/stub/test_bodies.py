@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mochi_stub import StubServer
-from mochi_stub.wire.ollama.gosyntax import loads
+from mochi_stub.wire.ollama.go_syntax import loads
 from mochi_stub.wire.provider_pipeline import Refused
 from tests.stub.requests import send_request
 

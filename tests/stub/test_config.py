@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mochi_stub import StubServer
-from mochi_stub.config import ConfigError, check, load
+from mochi_stub.config.loader import ConfigError, check, load
 from tests.stub.requests import send_message, send_request
 
 DATA = Path(__file__).parent / "data"

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from mochi_stub import StubServer, document
-from mochi_stub.config import ConfigError, check, load
+from mochi_stub import StubServer
+from mochi_stub.config import yaml_source
+from mochi_stub.config.loader import ConfigError, check, load
 from tests.stub.requests import send_message, send_request
 
 ENTRY = "models:\n  a:\n    - _default: "
@@ -93,9 +94,9 @@ def test_file_that_is_not_text_is_reported(tmp_path: Path) -> None:
     assert "expected YAML" in check(file)[0]
 
 
-@pytest.mark.parametrize("limit", [20_000, pytest.param(document.MAX_VALUES, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("limit", [20_000, pytest.param(yaml_source.MAX_VALUES, marks=pytest.mark.slow)])
 def test_nested_anchors_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
-    monkeypatch.setattr(document, "MAX_VALUES", limit)
+    monkeypatch.setattr(yaml_source, "MAX_VALUES", limit)
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
     file = tmp_path / "config.yaml"

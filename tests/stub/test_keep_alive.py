@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from mochi_stub import Gate, Model, Reply, StubServer, Text
-from mochi_stub.catalogue import effective_context
-from mochi_stub.scheduler import Lease, Need, Scheduler
+from mochi_stub.models.catalogue import effective_context
+from mochi_stub.models.scheduler import Lease, Need, Scheduler
 from tests.stub.requests import open_stream, send_message, send_request
 
 A, B = Model("a", context_length=8192), Model("b", parameters={"num_ctx": 2048})

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from mochi_stub import Failure, Pause, Reasoning, Reply, StubServer, Text, ToolCall, Usage
-from mochi_stub.chunks import planned_end
-from mochi_stub.recordings import reply_of
+from mochi_stub.recording.files import reply_of
+from mochi_stub.replies.chunks import planned_end
 from tests.stub.requests import send_message, send_request
 
 DATA = Path(__file__).parent / "data"

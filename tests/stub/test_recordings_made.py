@@ -15,10 +15,10 @@ import pytest
 import yaml
 
 from mochi_stub import Gate, Pause, Reply, StubServer, Text
-from mochi_stub.config import check
-from mochi_stub.recorder import Received, record
-from mochi_stub.recordings import asked
-from mochi_stub.replay import nearest
+from mochi_stub.config.loader import check
+from mochi_stub.recording.files import asked
+from mochi_stub.recording.recorder import Received, record
+from mochi_stub.recording.replay import nearest
 from tests.stub.requests import RawResponse, open_stream, send_message, send_request
 from tests.support.lazy import LazyModule
 

@@ -14,7 +14,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from mochi_stub import Gate, Machine, Model, Prompt, Reply, StubServer, Text
-from mochi_stub.scheduler import Need, Scheduler
+from mochi_stub.models.scheduler import Need, Scheduler
 from tests.stub.requests import send_message, send_request
 
 BUSY = {"error": "server busy, please try again.  maximum pending requests exceeded"}

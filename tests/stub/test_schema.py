@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mochi_stub.schema import instance
+from mochi_stub.replies.schema_sample import instance
 from tests.stub.validity import problems
 
 NODE = {

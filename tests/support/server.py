@@ -15,7 +15,7 @@ from fastapi import FastAPI
 
 from mochi_server.app import create_app
 from mochi_server.config import MochiServerSettings
-from mochi_server.protocol import Connection
+from mochi_server.web.http_protocol import Connection
 from tests.support.api import Api
 from tests.support.cluster import Cluster
 

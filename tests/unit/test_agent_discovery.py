@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mochi_server.agents import AgentDiscoveryService
-from mochi_server.agents.library import AgentLibrary
+from mochi_server.agents.registry import AgentLibrary
 from mochi_server.agents.skill import BadSkill, parse_skill
 from mochi_server.errors import AgentInvalid, AgentNotFound
 from tests.support.agents import SAMPLES, write_agent

@@ -12,7 +12,7 @@ import uvloop
 
 from mochi_server.errors import OllamaError
 from mochi_server.ollama.async_client import AsyncOllamaClient
-from mochi_server.ollama.requests import chat_payload
+from mochi_server.ollama.payloads import chat_payload
 from tests.support.raw_ollama import RawOllama, line
 
 ROUNDS = 10

@@ -21,7 +21,7 @@ STATEMENTS = [
     "from mochi_server.ollama import AsyncOllamaClient, AsyncInstructorOllamaClient",
     "from mochi_server.services import SystemPromptService, WindowRegistry",
     "from mochi_server.agents import AgentDiscoveryService, AgentExecutionService",
-    "from mochi_server.wiring import build_services",
+    "from mochi_server.container import build_services",
     "from mochi_server.client import AsyncMochiClient, MochiClient",
 ]
 LOADED = """

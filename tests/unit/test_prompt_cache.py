@@ -10,7 +10,7 @@ import pytest
 from mochi_server.chat.prompt_cache import PromptSize, shows_images
 from mochi_server.chat.prompt_fitting import TRIMMED_CHARS, Checkpoint, Prompt
 from mochi_server.chat.prompt_messages import wire_messages
-from mochi_server.ollama.requests import chat_payload
+from mochi_server.ollama.payloads import chat_payload
 from mochi_server.ollama.types import Encoded
 from mochi_server.sessions import Message
 from mochi_server.sessions.history import History

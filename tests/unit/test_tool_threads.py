@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 from anyio.lowlevel import checkpoint
 
-from mochi_server.services.metrics import Metrics
+from mochi_server.telemetry.metrics import Metrics
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.execution import MAX_THREADS, THREADS, ToolExecutionResult, ToolExecutionService
 from mochi_server.tools.schema import make_schema

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from mochi_server.config import MochiServerSettings
+from mochi_server.container import Services, build_services
 from mochi_server.errors import StorageFailed
 from mochi_server.services.context_window import WindowRegistry
 from mochi_server.services.sessions import SessionService
 from mochi_server.sessions import ChatSession, MemorySessionStore, SessionCreationOptions
-from mochi_server.sessions.changes import FieldChanges
-from mochi_server.wiring import Services, build_services
+from mochi_server.sessions.patching import FieldChanges
 from mochi_stub import StubServer
 
 MODEL = "mochi"

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 
 import anyio.to_thread
 
-from mochi_server.agents.chats import open_agent_session
-from mochi_server.agents.narration import AgentEventMapper
+from mochi_server.agents.agent_sessions import open_agent_session
+from mochi_server.agents.event_mapping import AgentEventMapper
 from mochi_server.agents.prompt_loader import PromptLoader
 from mochi_server.agents.task import AgentResult, AgentTask, DenyAllApprover, result_of
 from mochi_server.chat.flush_schedule import FlushSchedule

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mochi_server.agents.config import AgentDefinition
-from mochi_server.agents.narration import output_text
+from mochi_server.agents.event_mapping import output_text
 from mochi_server.errors import MochiError, SessionBusy, SessionNotFound
 from mochi_server.sessions.types import Message, ToolExecutionPolicy
 from mochi_server.tools.discovery import Tool

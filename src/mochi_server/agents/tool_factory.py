@@ -7,11 +7,11 @@ from functools import cached_property
 from typing import Any
 
 from mochi_server.agents.config import AgentDefinition
+from mochi_server.agents.event_mapping import AgentEventMapper
 from mochi_server.agents.execution import AgentExecutionService
-from mochi_server.agents.library import AgentLibrary
-from mochi_server.agents.narration import AgentEventMapper
+from mochi_server.agents.registry import AgentLibrary
 from mochi_server.agents.task import AgentResult, AgentTask
-from mochi_server.chat.confirmation import SessionApprover
+from mochi_server.chat.approvals import SessionApprover
 from mochi_server.errors import AgentInvalid, AgentNotFound, ToolExecutionFailed
 from mochi_server.events import Publish
 from mochi_server.sessions.session import ChatSession

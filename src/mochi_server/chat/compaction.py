@@ -11,8 +11,8 @@ from mochi_server.chat.turn_window import TurnWindow
 from mochi_server.errors import OllamaError
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.errors import is_context_refusal
-from mochi_server.ollama.requests import chat_payload
-from mochi_server.ollama.stream import Line
+from mochi_server.ollama.payloads import chat_payload
+from mochi_server.ollama.transport import Line
 from mochi_server.ollama.types import ChatMessage
 from mochi_server.sessions.images import images_of
 from mochi_server.sessions.types import Message

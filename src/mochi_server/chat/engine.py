@@ -10,11 +10,11 @@ import anyio
 
 from mochi_server import errors
 from mochi_server.chat.flush_schedule import FlushSchedule
+from mochi_server.chat.idempotency import resolve_idempotent
 from mochi_server.chat.model_call import ModelCall
 from mochi_server.chat.prompt_messages import last_user_index
-from mochi_server.chat.repeated import resolve_idempotent
 from mochi_server.chat.tool_loop import Limits, ToolLoop
-from mochi_server.chat.toolboxes import Toolboxes
+from mochi_server.chat.toolbox_factory import Toolboxes
 from mochi_server.chat.turn import Turn, TurnRequest, TurnResult
 from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.chat.write_retry import WriteRetry

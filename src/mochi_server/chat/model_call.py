@@ -21,9 +21,9 @@ from mochi_server.errors import ContextOverflow, OllamaError
 from mochi_server.events import ChatEvent, ContextCompacted, Publish, Status, TurnWarning
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.errors import is_context_refusal, is_out_of_memory
-from mochi_server.ollama.requests import chat_payload
-from mochi_server.ollama.stream import Line, OnLines
-from mochi_server.ollama.traffic import Request
+from mochi_server.ollama.payloads import chat_payload
+from mochi_server.ollama.request_tracker import Request
+from mochi_server.ollama.transport import Line, OnLines
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.services.context_window import WindowRegistry
 from mochi_server.sessions.history import History

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from mochi_server.chat.eventlog import Batch, EventLog
+from mochi_server.chat.event_log import Batch, EventLog
 from mochi_server.chat.turn import TurnRequest, TurnResult
 from mochi_server.errors import MochiError
 from mochi_server.events import ChatEvent

@@ -5,7 +5,7 @@ from mochi_server.chat.prompt_fitting import ROOM_FOR_AN_ANSWER, Checkpoint
 from mochi_server.errors import ContextOverflow, OllamaError
 from mochi_server.events import ChatEvent, TurnWarning
 from mochi_server.ollama.errors import is_out_of_memory, refused_tokens
-from mochi_server.ollama.stream import Line
+from mochi_server.ollama.transport import Line
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.services.context_window import WindowDecision, WindowRegistry
 from mochi_server.sessions.history import History

@@ -7,20 +7,20 @@ from functools import partial
 from typing import Any
 
 from mochi_server.chat.flush_schedule import FlushSchedule
+from mochi_server.chat.idempotency import digest
 from mochi_server.chat.prompt_messages import instructed, last_user_index
-from mochi_server.chat.repeated import digest
 from mochi_server.chat.response_builder import ResponseBuilder
 from mochi_server.chat.turn import TurnRequest
 from mochi_server.chat.write_retry import WriteRetry
 from mochi_server.errors import MochiError
-from mochi_server.sessions.finishing import finished
+from mochi_server.sessions.crash_recovery import INTERRUPTED
 from mochi_server.sessions.history import History
 from mochi_server.sessions.images import Image
 from mochi_server.sessions.session import ChatSession, new_id, now, user_message
 from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.types import Message
-from mochi_server.sessions.unfinished import INTERRUPTED
 from mochi_server.tools.toolbox import Call, ToolOutcome, failed
+from mochi_server.util.shielding import finished
 
 _INTERRUPTED_RUNNING = "The turn was interrupted while this call was running. The call may have taken effect."
 

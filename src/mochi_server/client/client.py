@@ -13,12 +13,12 @@ import anyio
 import httpx
 from typing_extensions import ParamSpec, Self, Unpack
 
-from mochi_server.blocking import BlockingClient, blocking
 from mochi_server.client import types
 from mochi_server.client.errors import error_of
 from mochi_server.client.streams import DELAYS, LOST, READ_SECONDS, AsyncStream, Backoff, Stream
 from mochi_server.constants import API_PREFIX
 from mochi_server.events import ToolConfirmationRequired
+from mochi_server.util.blocking import BlockingClient, blocking
 
 P = ParamSpec("P")
 T = TypeVar("T")

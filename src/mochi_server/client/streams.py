@@ -8,10 +8,10 @@ from typing import Any
 import anyio
 import httpx
 
-from mochi_server.blocking import run
 from mochi_server.client.errors import ConnectionFailed, Unavailable, error_of
 from mochi_server.client.sse_parser import Frame, Parser, StreamEvent
 from mochi_server.events import ContentDelta, Done, Snapshot, ThinkingDelta
+from mochi_server.util.blocking import run
 
 DELAYS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Seconds before each attempt to resume after a lost connection."""

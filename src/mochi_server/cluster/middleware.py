@@ -13,12 +13,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mochi_server.asgi import header, refuse
 from mochi_server.cluster.peer_request import IDLE_SECONDS, PEER_HEADER, PeerRequest, http_session
 from mochi_server.constants import API_PREFIX, KEY_PATTERN
 from mochi_server.errors import MochiError, Unauthorized
-from mochi_server.postgres.peers import Peer, PeerGone, Peers
-from mochi_server.routers.connection import ClientGone, until_disconnect, whole_body
+from mochi_server.storage.postgres.peers import Peer, PeerGone, Peers
+from mochi_server.web.asgi import header, refuse
+from mochi_server.web.disconnect import ClientGone, until_disconnect, whole_body
 
 _CHAT = re.compile(rf"{API_PREFIX}/chat/([0-9a-f]{{10}})(|/stream|/stop|/run|/confirmations|/confirm-tool)/?")
 _SESSION = re.compile(rf"{API_PREFIX}/sessions/([0-9a-f]{{10}})/?")

@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 import aiohttp
 from starlette.types import Message, Scope, Send
 
-from mochi_server.asgi import refuse
 from mochi_server.errors import MochiError, ServerLost, ShuttingDown
-from mochi_server.logs import REQUEST_ID
-from mochi_server.postgres.peers import Peer, PeerGone, Peers
-from mochi_server.postgres.process import SILENT_SECONDS
-from mochi_server.routers.sse import broken_off, last_id
+from mochi_server.storage.postgres.peers import Peer, PeerGone, Peers
+from mochi_server.storage.postgres.process_locks import SILENT_SECONDS
+from mochi_server.telemetry.logging import REQUEST_ID
+from mochi_server.web.asgi import refuse
+from mochi_server.web.sse import broken_off, last_id
 
 PEER_HEADER = "x-mochi-peer"
 """Carries the token of a process in a request to it, and the name of that process in its response."""

@@ -16,14 +16,14 @@ from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
 from pydantic_core import to_json
 
 from mochi_server import __version__
-from mochi_server.addresses import is_loopback
 from mochi_server.mcp.config import MAX_MESSAGE_BYTES, LocalServer, RemoteServer, ServerConfig, TooLarge
-from mochi_server.mcp.described import Described, describe
 from mochi_server.mcp.stdio import stdio
+from mochi_server.mcp.tool_mapping import Described, describe
 from mochi_server.tools.execution import Raised
+from mochi_server.util.net import is_loopback
 
 if TYPE_CHECKING:
-    from mochi_server.mcp.server import McpSession
+    from mochi_server.mcp.server_task import McpSession
 
 _CONNECT_SECONDS = 10
 _MAX_TOOLS = 1000

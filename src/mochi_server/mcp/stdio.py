@@ -15,8 +15,8 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 
-from mochi_server import posix
 from mochi_server.mcp.config import MAX_MESSAGE_BYTES, LocalServer, TooLarge
+from mochi_server.util import platform
 
 LEAVES_SECONDS = 1
 """Time for a server to end after its input was closed, and again after SIGTERM."""
@@ -39,7 +39,7 @@ async def stdio(
     """
     process = await _start(server, cwd)
     assert process.stdin and process.stdout and process.stderr  # noqa: S101, PT018 - they are pipes
-    guard = posix.guard_group(process.pid)
+    guard = platform.guard_group(process.pid)
     incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
     try:
@@ -54,7 +54,7 @@ async def stdio(
             with anyio.CancelScope(shield=True):
                 await _end(process)
         finally:
-            posix.dismiss(guard)
+            platform.dismiss(guard)
 
 
 async def _start(server: LocalServer, cwd: str | None) -> asyncio.subprocess.Process:
@@ -118,10 +118,10 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     try:
         with anyio.move_on_after(LEAVES_SECONDS):
             await process.wait()
-        posix.end_group(process.pid)
+        platform.end_group(process.pid)
         with anyio.move_on_after(LEAVES_SECONDS):
             await process.wait()
     finally:
-        posix.end_group(process.pid, kill=True)
+        platform.end_group(process.pid, kill=True)
     with anyio.move_on_after(_REAP_SECONDS):
         await process.wait()

@@ -15,8 +15,8 @@ from mochi_server.constants import MAX_IMAGES
 from mochi_server.errors import SessionNotFound, ValidationFailed
 from mochi_server.models.common import Body
 from mochi_server.models.openai_messages import AnyMessage, ImagePart, Some, UserMessage
-from mochi_server.openai.asking import Ask
 from mochi_server.openai.errors import invalid
+from mochi_server.openai.request_mapping import Ask
 from mochi_server.sessions.images import Image
 from mochi_server.sessions.types import ToolExecutionPolicy
 

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Discriminator, Field, Tag
 from mochi_server.constants import MAX_ARGUMENT_LEVELS
 from mochi_server.models.common import Body, Text
 from mochi_server.openai.errors import AS_PARTS, AS_TEXT, invalid
-from mochi_server.sessions.encoding import is_nested_deeper
+from mochi_server.sessions.serialization import is_nested_deeper
 from mochi_server.sessions.session import new_id, now
 from mochi_server.sessions.types import Message, ToolCall
 

@@ -12,9 +12,9 @@ import anyio
 from mochi_server.errors import MochiError, ModelNotFound, OllamaError, OllamaUnreachable
 from mochi_server.ollama.errors import translated
 from mochi_server.ollama.model_catalogue import ModelCatalogue, read_loaded, read_show
-from mochi_server.ollama.requests import chat_payload, endpoint, merge, read_response
-from mochi_server.ollama.stream import Line, OnLines, Transport
-from mochi_server.ollama.traffic import Traffic
+from mochi_server.ollama.payloads import chat_payload, endpoint, merge, read_response
+from mochi_server.ollama.request_tracker import Traffic
+from mochi_server.ollama.transport import Line, OnLines, Transport
 from mochi_server.ollama.types import ChatMessage, ChatResponse, ModelDetails, ModelInfo
 
 if TYPE_CHECKING:

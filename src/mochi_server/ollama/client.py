@@ -7,8 +7,8 @@ from typing import Concatenate, TypeVar
 
 from typing_extensions import ParamSpec
 
-from mochi_server.blocking import BlockingClient, blocking, run
 from mochi_server.ollama.async_client import AsyncOllamaClient
+from mochi_server.util.blocking import BlockingClient, blocking, run
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from ollama import ResponseError
 from ollama_instructor import OllamaInstructorAsync
 
 from mochi_server.ollama.errors import redirected, refused
-from mochi_server.ollama.requests import Endpoint, read_response
+from mochi_server.ollama.payloads import Endpoint, read_response
 from mochi_server.ollama.types import ChatResponse
 
 # It logs each request, and its retry hook logs whole conversations.

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from mochi_server.errors import ModelNotFound, OllamaError
-from mochi_server.ollama.requests import qualified
+from mochi_server.ollama.payloads import qualified
 from mochi_server.ollama.types import ModelDetails, ModelInfo
 
 _MEBIBYTE = 1024 * 1024

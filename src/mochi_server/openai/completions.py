@@ -7,24 +7,24 @@ from dataclasses import dataclass
 from mochi_server import errors
 from mochi_server.agents.config import AgentDefinition
 from mochi_server.agents.execution import AgentExecutionService
-from mochi_server.agents.library import AgentLibrary
+from mochi_server.agents.registry import AgentLibrary
 from mochi_server.agents.task import AgentTask
 from mochi_server.chat.run import Run
-from mochi_server.chat.runs import RunRegistry
+from mochi_server.chat.run_registry import RunRegistry
 from mochi_server.chat.turn import TurnRequest, TurnResult
 from mochi_server.events import Publish
 from mochi_server.ollama.async_client import AsyncOllamaClient
-from mochi_server.ollama.requests import qualified
+from mochi_server.ollama.payloads import qualified
 from mochi_server.ollama.types import ModelInfo
-from mochi_server.openai.asking import Ask, turn_in, turn_of
 from mochi_server.openai.errors import invalid
+from mochi_server.openai.request_mapping import Ask, turn_in, turn_of
 from mochi_server.services.sessions import SessionService
 from mochi_server.sessions.images import Image
-from mochi_server.sessions.memory import MemorySessionStore
 from mochi_server.sessions.session import OWNER, ChatSession, new_id
 from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.types import Message, SessionCreationOptions, ToolExecutionPolicy, ToolSettings
-from mochi_server.tools.library import ToolLibrary
+from mochi_server.storage.memory import MemorySessionStore
+from mochi_server.tools.registry import ToolLibrary
 
 PREFIX = "agent:"
 """Of the names of models that mean agents. An agent answers a whole conversation, in a session of its own."""

@@ -9,10 +9,10 @@ from mochi_server.dependencies import ConfirmationsDep, RunsDep, StoreDep
 from mochi_server.models.chat import AfterQuery, ChatRequest, ChatResponse, KeyHeader, LastEventIdHeader, RunStatus
 from mochi_server.models.events import CHAT_EVENTS
 from mochi_server.models.tools import PendingConfirmations, ToolDecided, ToolDecision
-from mochi_server.routers.connection import BodyReleasingRoute, until_disconnect
-from mochi_server.routers.errors import OLLAMA_ERRORS, STORAGE_ERRORS, responses
-from mochi_server.routers.sse import Position, RunResponse, attached, begun_in_time, streams
 from mochi_server.tools.toolbox import Decision
+from mochi_server.web.disconnect import BodyReleasingRoute, until_disconnect
+from mochi_server.web.exception_handlers import OLLAMA_ERRORS, STORAGE_ERRORS, responses
+from mochi_server.web.sse import Position, RunResponse, attached, begun_in_time, streams
 
 router = APIRouter(prefix="/chat/{session_id}", tags=["chat"], route_class=BodyReleasingRoute)
 

@@ -6,8 +6,8 @@ from mochi_server.dependencies import CompareDep
 from mochi_server.errors import InvalidComparison, ShuttingDown, ValidationFailed
 from mochi_server.models.compare import CompareRequest
 from mochi_server.models.events import COMPARE_EVENTS
-from mochi_server.routers.errors import OLLAMA_ERRORS, responses
-from mochi_server.routers.sse import EventsResponse, streams
+from mochi_server.web.exception_handlers import OLLAMA_ERRORS, responses
+from mochi_server.web.sse import EventsResponse, streams
 
 router = APIRouter(tags=["models"])
 _STREAM = streams(

@@ -7,7 +7,7 @@ from mochi_server.constants import API_PREFIX
 from mochi_server.dependencies import ClientDep, ServicesDep
 from mochi_server.errors import NotReady, ShuttingDown
 from mochi_server.models.health import Alive, Health, Ready
-from mochi_server.routers.errors import Responses, responses
+from mochi_server.web.exception_handlers import Responses, responses
 
 router = APIRouter(tags=["health"])
 

@@ -3,7 +3,7 @@
 from mochi_server.dependencies import ClientDep, Router
 from mochi_server.models.models import Model, ModelList
 from mochi_server.ollama.types import ModelInfo
-from mochi_server.routers.errors import MODEL_ERRORS, OLLAMA_ERRORS, responses
+from mochi_server.web.exception_handlers import MODEL_ERRORS, OLLAMA_ERRORS, responses
 
 router = Router(prefix="/models", tags=["models"])
 

@@ -6,11 +6,18 @@ from mochi_server import errors
 from mochi_server.constants import OPENAI_PREFIX
 from mochi_server.dependencies import CompletionsDep
 from mochi_server.models.openai import CompletionRequest, HeadersParam
-from mochi_server.models.openai_answers import Completion, OpenAIModel, OpenAIModelList
-from mochi_server.openai.wire import Chunks, whole
-from mochi_server.routers.connection import BodyReleasingRoute, until_disconnect
-from mochi_server.routers.errors import MODEL_ERRORS, OLLAMA_ERRORS, STORAGE_ERRORS, Responses, any_error, responses
-from mochi_server.routers.sse import RunResponse
+from mochi_server.models.openai_responses import Completion, OpenAIModel, OpenAIModelList
+from mochi_server.openai.response_encoding import Chunks, whole
+from mochi_server.web.disconnect import BodyReleasingRoute, until_disconnect
+from mochi_server.web.exception_handlers import (
+    MODEL_ERRORS,
+    OLLAMA_ERRORS,
+    STORAGE_ERRORS,
+    Responses,
+    any_error,
+    responses,
+)
+from mochi_server.web.sse import RunResponse
 
 _CHUNKS = {
     "type": "object",

@@ -3,8 +3,8 @@
 from mochi_server.dependencies import PromptsDep, Router
 from mochi_server.errors import PromptExists, PromptNotFound, StorageFailed, ValidationFailed
 from mochi_server.models.system_prompts import PromptContent, PromptFile, PromptList
-from mochi_server.routers.errors import responses
 from mochi_server.services.system_prompts import PromptListing, SystemPrompt
+from mochi_server.web.exception_handlers import responses
 
 router = Router(prefix="/system-prompts", tags=["system prompts"])
 

@@ -9,11 +9,11 @@ from urllib.parse import urlsplit
 
 from mochi_server.errors import InvalidComparison, MochiError, ModelNotFound, ShuttingDown
 from mochi_server.ollama.async_client import AsyncOllamaClient
-from mochi_server.ollama.requests import chat_payload
-from mochi_server.ollama.stream import Line
+from mochi_server.ollama.payloads import chat_payload
+from mochi_server.ollama.transport import Line
 from mochi_server.ollama.types import ChatMessage, ModelInfo
 from mochi_server.services.context_window import WindowRegistry
-from mochi_server.sessions.finishing import finished
+from mochi_server.util.shielding import finished
 
 MAX_MODELS = 3
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mochi_server.constants import DEFAULT_WINDOW, SAFE_WINDOW_RATIO
-from mochi_server.ollama.requests import qualified
+from mochi_server.ollama.payloads import qualified
 from mochi_server.ollama.types import ModelInfo
 
 _GROWTH = 2

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from mochi_server.ollama.requests import qualified
+from mochi_server.ollama.payloads import qualified
 from mochi_server.sessions.session import SessionMetadata
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from mochi_server.constants import MAX_PROMPT_CHARS
 from mochi_server.errors import PromptExists, PromptNotFound, StorageFailed, ValidationFailed
-from mochi_server.sessions import disk
 from mochi_server.sessions.session import shorten
+from mochi_server.storage.files import atomic_files
 
 SUFFIXES = (".md", ".txt")
 _MAX_NAME_BYTES = 200
@@ -92,7 +92,7 @@ class SystemPromptService:
             raise ValidationFailed(f"content must be shorter than {MAX_PROMPT_CHARS} characters.", length=len(content))
         try:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            disk.write(self._path(filename), content.encode("utf-8", "replace"))
+            atomic_files.write(self._path(filename), content.encode("utf-8", "replace"))
         except OSError as error:
             raise StorageFailed(f"write the system prompt {filename!r}", error) from error
         return SystemPrompt(filename, content)

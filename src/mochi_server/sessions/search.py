@@ -9,7 +9,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 
-from mochi_server.sessions.encoding import clean
+from mochi_server.sessions.serialization import clean
 from mochi_server.sessions.session import ChatSession
 
 _BETWEEN_WORDS = re.compile(r"[\s\x00-\x1f\x7f-\x9f]+")

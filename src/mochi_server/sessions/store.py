@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
-from mochi_server.sessions.changes import FieldChanges
-from mochi_server.sessions.encoding import decode
 from mochi_server.sessions.images import Image
+from mochi_server.sessions.patching import FieldChanges
+from mochi_server.sessions.serialization import decode
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import Message, SessionQuery
 

@@ -18,7 +18,7 @@ from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapt
 from pydantic_core import ArgsKwargs
 
 from mochi_server.constants import MAX_ARGUMENT_LEVELS
-from mochi_server.sessions.encoding import is_nested_deeper
+from mochi_server.sessions.serialization import is_nested_deeper
 
 _STYLES = (DocstringStyle.GOOGLE, DocstringStyle.NUMPYDOC, DocstringStyle.REST)
 _KEPT = ("type", "description", "enum", "required")

@@ -10,16 +10,16 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, NamedTuple, TypeAlias
 
-from mochi_stub.answer import Answer, Encoder, Generation, Handler, Request, Result, Routes, Stub
-from mochi_stub.catalogue import Model
-from mochi_stub.chunks import Piece
-from mochi_stub.embedding import embed, normalised
-from mochi_stub.fitting import limited
-from mochi_stub.jsontext import dumps
-from mochi_stub.plan import Plan
+from mochi_stub.http.http_result import Answer, Encoder, Generation, Handler, Request, Result, Routes, Stub
+from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import Message, Prompt, ToolCall, count_tokens, prompt_tokens
+from mochi_stub.replies.chunks import Piece
+from mochi_stub.replies.embedding import embed, normalised
+from mochi_stub.replies.seeded_ids import Plan
+from mochi_stub.replies.truncation import limited
 from mochi_stub.reply import Failure, Reasoning, Reply, Text, ToolCalls, joined
-from mochi_stub.wire.fields import Check, Problem, read, snake_case
+from mochi_stub.wire.body_validation import Check, Problem, read, snake_case
+from mochi_stub.wire.json_encoding import dumps
 
 DEFAULT_TAG = ":latest"
 ARGUMENT_PIECE = 16

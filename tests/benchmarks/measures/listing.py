@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from mochi_server.sessions import ChatSession, Message, SessionCreationOptions
-from mochi_server.sessions.directory import SessionDirectory
+from mochi_server.storage.files.backend import SessionDirectory
 from tests.benchmarks.figures import median, percentile
 from tests.benchmarks.measures import Aim, Findings, Row, Setting
 from tests.benchmarks.probe import Answers, probing

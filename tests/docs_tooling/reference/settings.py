@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from mochi_server import MochiServerSettings
-from mochi_server.__main__ import _FLAGS
+from mochi_server.cli.main import _FLAGS
 from tests.docs_tooling.reference.markdown import page, table
 
 INTRODUCTION = """

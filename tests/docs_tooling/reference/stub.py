@@ -6,8 +6,8 @@ from dataclasses import fields
 import docstring_parser
 
 from mochi_stub import Machine, Model
-from mochi_stub.reading import MODEL, STREAM, TYPES, declared
-from mochi_stub.responses import KINDS, Error, File, Manner, Message, Response, Vector
+from mochi_stub.config.entry_readers import MODEL, STREAM, TYPES, declared
+from mochi_stub.config.response_types import KINDS, Error, File, Manner, Message, Response, Vector
 from tests.docs_tooling.reference.markdown import page, prose
 
 INTRODUCTION = """

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from mochi_stub.answer import Answer, Request, Stub
-from mochi_stub.catalogue import Model
-from mochi_stub.plan import ALPHANUMERIC, Plan
+from mochi_stub.http.http_result import Answer, Request, Stub
+from mochi_stub.models.catalogue import Model
+from mochi_stub.replies.seeded_ids import ALPHANUMERIC, Plan
 from mochi_stub.reply import Failure
 from mochi_stub.wire import provider_pipeline as pipeline
-from mochi_stub.wire.fields import Problem, choice
+from mochi_stub.wire.body_validation import Problem, choice
 
 _TYPES = {
     400: "invalid_request_error",

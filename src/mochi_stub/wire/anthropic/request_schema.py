@@ -5,9 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from mochi_stub.catalogue import Model
+from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import Message, Prompt, ToolCall
-from mochi_stub.wire.fields import Problem, Where, array, flag, mapping, number, schema, string, tagged, text_or, whole
+from mochi_stub.wire.body_validation import (
+    Problem,
+    Where,
+    array,
+    flag,
+    mapping,
+    number,
+    schema,
+    string,
+    tagged,
+    text_or,
+    whole,
+)
 from mochi_stub.wire.provider_pipeline import Refused, function_tool, options
 
 _TEXT = {"text!": string}

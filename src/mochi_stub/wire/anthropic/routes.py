@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mochi_stub.answer import ANY, Answer, Request, Result, Routes, Stub
-from mochi_stub.catalogue import Model
-from mochi_stub.chunks import Piece
-from mochi_stub.jsontext import event
-from mochi_stub.plan import ALPHANUMERIC
+from mochi_stub.http.http_result import ANY, Answer, Request, Result, Routes, Stub
+from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import ToolCall, prompt_tokens
+from mochi_stub.replies.chunks import Piece
+from mochi_stub.replies.seeded_ids import ALPHANUMERIC
 from mochi_stub.reply import Failure, Reasoning, Text
 from mochi_stub.wire import provider_pipeline as pipeline
 from mochi_stub.wire.anthropic.errors import error_body, failure_answer, find_model, json_answer, refusal
 from mochi_stub.wire.anthropic.request_schema import COUNT, MESSAGES, prompt_of
+from mochi_stub.wire.json_encoding import event
 
 SIGNATURE_LENGTH = 64
 _STOP_REASONS = {"length": "max_tokens", "content_filter": "refusal"}

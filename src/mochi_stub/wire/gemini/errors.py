@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from mochi_stub.answer import Answer, Request, Stub
-from mochi_stub.catalogue import Model
-from mochi_stub.jsontext import dumps
+from mochi_stub.http.http_result import Answer, Request, Stub
+from mochi_stub.models.catalogue import Model
 from mochi_stub.reply import Failure
 from mochi_stub.wire import provider_pipeline as pipeline
-from mochi_stub.wire.fields import Problem, snake_case
+from mochi_stub.wire.body_validation import Problem, snake_case
+from mochi_stub.wire.json_encoding import dumps
 
 JSON = b"application/json; charset=UTF-8"
 json_answer = partial(pipeline.json_answer, content_type=JSON)

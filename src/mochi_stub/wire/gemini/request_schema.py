@@ -6,10 +6,21 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from mochi_stub.catalogue import Model
-from mochi_stub.jsontext import dumps
+from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import Message, Prompt, ToolCall
-from mochi_stub.wire.fields import Problem, Where, anything, array, flag, mapping, number, schema, string, whole
+from mochi_stub.wire.body_validation import (
+    Problem,
+    Where,
+    anything,
+    array,
+    flag,
+    mapping,
+    number,
+    schema,
+    string,
+    whole,
+)
+from mochi_stub.wire.json_encoding import dumps
 from mochi_stub.wire.provider_pipeline import Refused, function_tool, options
 
 _PART_DATA = {

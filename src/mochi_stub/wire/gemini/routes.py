@@ -7,17 +7,17 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
-from mochi_stub.answer import ANY, Answer, Request, Result, Routes, Stub
-from mochi_stub.catalogue import Model
-from mochi_stub.chunks import Piece
-from mochi_stub.jsontext import dumps, one_line
-from mochi_stub.plan import ALPHANUMERIC
+from mochi_stub.http.http_result import ANY, Answer, Request, Result, Routes, Stub
+from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import ToolCall, prompt_tokens
+from mochi_stub.replies.chunks import Piece
+from mochi_stub.replies.seeded_ids import ALPHANUMERIC
 from mochi_stub.reply import Failure, Reasoning
 from mochi_stub.wire import provider_pipeline as pipeline
-from mochi_stub.wire.fields import Check, Problem, read
+from mochi_stub.wire.body_validation import Check, Problem, read
 from mochi_stub.wire.gemini.errors import JSON, error_body, failure_answer, find_model, json_answer, refusal
 from mochi_stub.wire.gemini.request_schema import BATCH, COUNT, EMBED, GENERATE, prompt_of, text_of
+from mochi_stub.wire.json_encoding import dumps, one_line
 
 EVENTS = b"text/event-stream"
 Body: TypeAlias = "dict[str, Any]"

@@ -8,19 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from mochi_stub.answer import Answer, Generation, Request, Result, Scheduled, Stub
-from mochi_stub.catalogue import Model
-from mochi_stub.fitting import Fitted, TooLong, fitted, limited
-from mochi_stub.plan import NANOSECONDS_PER_PROMPT_TOKEN
+from mochi_stub.http.http_result import Answer, Generation, Request, Result, Scheduled, Stub
+from mochi_stub.models.catalogue import Model
+from mochi_stub.models.scheduler import Lease, Need, NotLoaded
 from mochi_stub.prompt import Operation, render
+from mochi_stub.replies.seeded_ids import NANOSECONDS_PER_PROMPT_TOKEN
+from mochi_stub.replies.truncation import Fitted, TooLong, fitted, limited
 from mochi_stub.reply import Failure
-from mochi_stub.scheduler import Lease, Need, NotLoaded
-from mochi_stub.wire.ollama import refusals
-from mochi_stub.wire.ollama.gojson import dumps, number, number32, quoted, text, timestamp
-from mochi_stub.wire.ollama.gosyntax import Read, read_body
-from mochi_stub.wire.ollama.names import parse_name
-from mochi_stub.wire.ollama.replies import ChatLines, GenerateLines
-from mochi_stub.wire.ollama.requests import CHAT, EMBED, EMBEDDINGS, GENERATE, effective_options, to_prompt
+from mochi_stub.wire.ollama import errors
+from mochi_stub.wire.ollama.go_json import dumps, number, number32, quoted, text, timestamp
+from mochi_stub.wire.ollama.go_syntax import Read, read_body
+from mochi_stub.wire.ollama.model_names import parse_name
+from mochi_stub.wire.ollama.request_schema import CHAT, EMBED, EMBEDDINGS, GENERATE, effective_options, to_prompt
+from mochi_stub.wire.ollama.response_encoding import ChatLines, GenerateLines
 from mochi_stub.wire.provider_pipeline import Refused, embedded, shortened
 
 NEVER_SHIFTS = "deepseek2"
@@ -32,8 +32,8 @@ def chat(stub: Stub, request: Request) -> Result:
     body = _read(request, "ChatRequest", CHAT)
     name = body.get("model", "")
     if not name:
-        raise refusals.model_required()
-    model = refusals.local_model(stub, name, malformed=refusals.invalid_name(), missing=refusals.not_found(name))
+        raise errors.model_required()
+    model = errors.local_model(stub, name, malformed=errors.invalid_name(), missing=errors.not_found(name))
     return _answer(stub, request, body, model, "chat")
 
 
@@ -41,7 +41,7 @@ def generate(stub: Stub, request: Request) -> Result:
     """POST /api/generate"""
     body = _read(request, "GenerateRequest", GENERATE)
     name = body.get("model", "")
-    model = refusals.local_model(stub, name, malformed=refusals.not_found(name), missing=refusals.not_found(name))
+    model = errors.local_model(stub, name, malformed=errors.not_found(name), missing=errors.not_found(name))
     if body.get("raw") and any(body.get(key) for key in ("template", "system", "context")):
         raise Refused(400, "raw mode does not support template, system, or context")
     return _answer(stub, request, body, model, "generate")
@@ -61,18 +61,18 @@ def _answer(stub: Stub, request: Request, body: Mapping[str, Any], model: Model,
     loaded = {**head, **_content("assistant", operation), "done": True}
     if empty and body.get("keep_alive") == 0:
         stub.scheduler.unload(model)
-        return refusals.json_answer({**loaded, "done_reason": "unload"})
+        return errors.json_answer({**loaded, "done_reason": "unload"})
     _check_capabilities(body, model, operation)
     options = effective_options(model, body.get("options", {}))
     need = Need(model, options, body.get("keep_alive"), body.get("shift", model.family != NEVER_SHIFTS))
     if empty:
-        return _scheduled(stub, need, lambda _: refusals.json_answer({**loaded, "done_reason": "load"}))
+        return _scheduled(stub, need, lambda _: errors.json_answer({**loaded, "done_reason": "load"}))
     prompt = to_prompt(body, operation, model, options, request.body)
 
     def generated(lease: Lease) -> Answer | Generation:
         if body.get("_debug_render_only"):
             debug = {"done": False, "_debug_info": {"rendered_template": render(prompt)}}
-            return refusals.json_answer({**head, **_content("", operation), **debug})
+            return errors.json_answer({**head, **_content("", operation), **debug})
         _check_format(body.get("format"))
         truncate, before = body.get("truncate", True), len(body.get("context", ()))
         try:
@@ -96,10 +96,10 @@ def _scheduled(stub: Stub, need: Need, then: Callable[[Lease], Answer | Generati
         try:
             return then(lease)
         except Refused as refusal:
-            return refusals.failure_answer(refusal.failure)
+            return errors.failure_answer(refusal.failure)
 
     def failed(error: NotLoaded) -> Answer:
-        return refusals.failure_answer(Failure(error.message, error.status))
+        return errors.failure_answer(Failure(error.message, error.status))
 
     return Scheduled(stub.scheduler, need, answered, failed)
 
@@ -116,7 +116,7 @@ def _options(fit: Fitted, need: Need, limit: int | None) -> Mapping[str, Any]:
 def _check_capabilities(body: Mapping[str, Any], model: Model, operation: Operation) -> None:
     name = body["model"]
     if model.remote:
-        raise refusals.no_remote()
+        raise errors.no_remote()
     if body.get("think") and not model.can("thinking"):
         raise Refused(400, f"{quoted(name)} does not support thinking")
     if not model.can("completion"):
@@ -145,7 +145,7 @@ def embed(stub: Stub, request: Request) -> Result:
     if not all(isinstance(one, str) for one in inputs):
         raise Refused(400, "invalid input type")
     name = body.get("model", "")
-    need = _need(stub, body, empty=refusals.not_found(""))
+    need = _need(stub, body, empty=errors.not_found(""))
 
     def answered(lease: Lease) -> Answer:
         model = need.model
@@ -161,7 +161,7 @@ def embed(stub: Stub, request: Request) -> Result:
         total = lease.load_duration + tokens * NANOSECONDS_PER_PROMPT_TOKEN
         counters = f',"total_duration":{total},"load_duration":{lease.load_duration},"prompt_eval_count":{tokens}'
         return Answer(
-            200, f'{{"model":{text(name)},"embeddings":[{shown}]{counters if vectors else ""}}}'.encode(), refusals.JSON
+            200, f'{{"model":{text(name)},"embeddings":[{shown}]{counters if vectors else ""}}}'.encode(), errors.JSON
         )
 
     return _scheduled(stub, need, answered)
@@ -171,11 +171,11 @@ def embeddings(stub: Stub, request: Request) -> Result:
     """POST /api/embeddings: one vector, as the model makes it"""
     body = read_body(request.body, "EmbeddingRequest", EMBEDDINGS)
     name, prompt = body.get("model", ""), body.get("prompt", "")
-    need = _need(stub, body, empty=refusals.model_required())
+    need = _need(stub, body, empty=errors.model_required())
 
     def answered(_lease: Lease) -> Answer:
         vector = embedded(stub, need.model, name, prompt)[0] if prompt else []
-        return Answer(200, f'{{"embedding":[{",".join(map(number, vector))}]}}'.encode(), refusals.JSON)
+        return Answer(200, f'{{"embedding":[{",".join(map(number, vector))}]}}'.encode(), errors.JSON)
 
     return _scheduled(stub, need, answered)
 
@@ -185,7 +185,7 @@ def _need(stub: Stub, body: Mapping[str, Any], *, empty: Refused) -> Need:
     if not name:
         raise empty
     not_pulled = Refused(404, f"model {quoted(name)} not found, try pulling it first")
-    model = refusals.local_model(stub, name, malformed=refusals.not_found(name), missing=not_pulled)
+    model = errors.local_model(stub, name, malformed=errors.not_found(name), missing=not_pulled)
     if model.remote:
-        raise refusals.no_remote()
+        raise errors.no_remote()
     return Need(model, effective_options(model, body.get("options", {})), body.get("keep_alive"))

@@ -11,15 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from mochi_stub.answer import Answer, Generation, Request, Result, Stub
-from mochi_stub.catalogue import PLAIN_TEMPLATE, Model
-from mochi_stub.chunks import Piece
+from mochi_stub.http.http_result import Answer, Generation, Request, Result, Stub
+from mochi_stub.models.catalogue import PLAIN_TEMPLATE, Model
+from mochi_stub.replies.chunks import Piece
 from mochi_stub.reply import Failure, Part, Reply, Text
-from mochi_stub.wire.ollama.gojson import dumps, quoted, timestamp
-from mochi_stub.wire.ollama.gosyntax import BOOL, STRING, anything, mapping, read_body
-from mochi_stub.wire.ollama.names import Name, find, parse_name, short_name
-from mochi_stub.wire.ollama.refusals import invalid_name, model_required, not_found
-from mochi_stub.wire.ollama.requests import effective_options
+from mochi_stub.wire.ollama.errors import invalid_name, model_required, not_found
+from mochi_stub.wire.ollama.go_json import dumps, quoted, timestamp
+from mochi_stub.wire.ollama.go_syntax import BOOL, STRING, anything, mapping, read_body
+from mochi_stub.wire.ollama.model_names import Name, find, parse_name, short_name
+from mochi_stub.wire.ollama.request_schema import effective_options
 from mochi_stub.wire.provider_pipeline import JSON, Refused
 
 BLOBS = "/usr/share/ollama/.ollama/models/blobs"

@@ -5,16 +5,16 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import Any
 
-from mochi_stub.answer import Answer, Handler, Request, Result, Routes, Stub
-from mochi_stub.catalogue import Model
-from mochi_stub.scheduler import Loaded
+from mochi_stub.http.http_result import Answer, Handler, Request, Result, Routes, Stub
+from mochi_stub.models.catalogue import Model
+from mochi_stub.models.scheduler import Loaded
+from mochi_stub.wire.ollama import errors
 from mochi_stub.wire.ollama import model_admin as admin
-from mochi_stub.wire.ollama import refusals
 from mochi_stub.wire.ollama.generation import chat, embed, embeddings, generate
-from mochi_stub.wire.ollama.gojson import dumps, timestamp
-from mochi_stub.wire.ollama.gosyntax import read_body
-from mochi_stub.wire.ollama.names import parse_name, routed, short_name
-from mochi_stub.wire.ollama.requests import SHOW
+from mochi_stub.wire.ollama.go_json import dumps, timestamp
+from mochi_stub.wire.ollama.go_syntax import read_body
+from mochi_stub.wire.ollama.model_names import parse_name, routed, short_name
+from mochi_stub.wire.ollama.request_schema import SHOW
 from mochi_stub.wire.provider_pipeline import listed, refusing
 
 VERSION = "0.33.0"
@@ -26,13 +26,13 @@ NEVER = 292 * 365.25 * 24 * 3600
 def tags(stub: Stub, _request: Request) -> Result:
     """GET /api/tags: newest first, to the second. Models of one second stay in the order of their declaration."""
     ordered = sorted(listed(stub.models), key=lambda model: _second(model.modified_at), reverse=True)
-    return refusals.json_answer({"models": [_listed(model) for model in ordered]})
+    return errors.json_answer({"models": [_listed(model) for model in ordered]})
 
 
 def ps(stub: Stub, _request: Request) -> Result:
     """GET /api/ps"""
     now = stub.scheduler.now()
-    return refusals.json_answer({"models": [_running(loaded, now) for loaded in stub.scheduler.loaded()]})
+    return errors.json_answer({"models": [_running(loaded, now) for loaded in stub.scheduler.loaded()]})
 
 
 def show(stub: Stub, request: Request) -> Result:
@@ -40,16 +40,16 @@ def show(stub: Stub, request: Request) -> Result:
     body = read_body(request.body, "ShowRequest", SHOW)
     name = body.get("model") or body.get("name") or ""
     if not name:
-        raise refusals.model_required()
+        raise errors.model_required()
     bare, place = routed(name)
     if place == "cloud":
-        raise refusals.no_remote_details()
+        raise errors.no_remote_details()
     parsed = parse_name(bare)
-    missing = refusals.not_found(parsed.short if parsed else name)
-    model = refusals.local_model(stub, name, malformed=refusals.invalid_name(), missing=missing)
+    missing = errors.not_found(parsed.short if parsed else name)
+    model = errors.local_model(stub, name, malformed=errors.invalid_name(), missing=missing)
     if model.remote:
-        raise refusals.no_remote_details()
-    return refusals.json_answer(_shown(model))
+        raise errors.no_remote_details()
+    return errors.json_answer(_shown(model))
 
 
 def _shown(model: Model) -> dict[str, Any]:
@@ -170,8 +170,8 @@ def _reading(handler: Handler) -> dict[str, Handler]:
 
 _HANDLERS: Routes = {
     "/": _fixed(Answer(200, b"Ollama is running", b"text/plain; charset=utf-8")),
-    "/api/version": _fixed(refusals.json_answer({"version": VERSION})),
-    "/api/status": {"GET": lambda _stub, _request: refusals.json_answer(NO_CLOUD)},
+    "/api/version": _fixed(errors.json_answer({"version": VERSION})),
+    "/api/status": {"GET": lambda _stub, _request: errors.json_answer(NO_CLOUD)},
     "/api/tags": _reading(tags),
     "/api/ps": {"GET": ps},
     "/api/show": {"POST": show},
@@ -186,4 +186,4 @@ _HANDLERS: Routes = {
     "/api/delete": {"DELETE": admin.delete},
     "/api/blobs/*": {"POST": admin.send_blob, "HEAD": admin.find_blob},
 }
-ROUTES = refusing(_HANDLERS, {}, lambda error, *_: refusals.failure_answer(error.failure))
+ROUTES = refusing(_HANDLERS, {}, lambda error, *_: errors.failure_answer(error.failure))

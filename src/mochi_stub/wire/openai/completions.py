@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from mochi_stub.answer import Answer, Request, Result, Stub
-from mochi_stub.catalogue import Model
-from mochi_stub.chunks import Piece
-from mochi_stub.jsontext import dumps, event
-from mochi_stub.plan import ALPHANUMERIC
+from mochi_stub.http.http_result import Answer, Request, Result, Stub
+from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import Message, Prompt, ToolCall
+from mochi_stub.replies.chunks import Piece
+from mochi_stub.replies.seeded_ids import ALPHANUMERIC
 from mochi_stub.reply import Choice, Failure, Part, Reasoning, Reply, Text, ToolCalls
 from mochi_stub.wire import provider_pipeline as pipeline
+from mochi_stub.wire.json_encoding import dumps, event
 from mochi_stub.wire.openai.errors import failure_answer, failure_error
 from mochi_stub.wire.openai.request_schema import chat_model, message_of, reply_format, texts
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from mochi_stub.answer import Answer, Request, Stub
-from mochi_stub.catalogue import Model
+from mochi_stub.http.http_result import Answer, Request, Stub
+from mochi_stub.models.catalogue import Model
 from mochi_stub.reply import Failure
-from mochi_stub.wire.fields import Problem, choice, kind_of
+from mochi_stub.wire.body_validation import Problem, choice, kind_of
 from mochi_stub.wire.provider_pipeline import Headers, Refused, declared, headers_of, json_answer
 
 NOT_JSON = (

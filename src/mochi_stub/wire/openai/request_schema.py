@@ -7,10 +7,22 @@ from typing import Any
 
 import orjson
 
-from mochi_stub.answer import Stub
-from mochi_stub.catalogue import Model
+from mochi_stub.http.http_result import Stub
+from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import Message, ToolCall
-from mochi_stub.wire.fields import Where, anything, array, flag, mapping, number, schema, string, tagged, text_or, whole
+from mochi_stub.wire.body_validation import (
+    Where,
+    anything,
+    array,
+    flag,
+    mapping,
+    number,
+    schema,
+    string,
+    tagged,
+    text_or,
+    whole,
+)
 from mochi_stub.wire.openai.errors import find_model
 from mochi_stub.wire.provider_pipeline import Refused
 

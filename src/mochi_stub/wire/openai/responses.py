@@ -8,15 +8,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mochi_stub.answer import Answer, Request, Result, Stub
-from mochi_stub.catalogue import Model
-from mochi_stub.chunks import Piece
-from mochi_stub.jsontext import dumps, event
-from mochi_stub.plan import ALPHANUMERIC
+from mochi_stub.http.http_result import Answer, Request, Result, Stub
+from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import Message, Prompt, ToolCall
+from mochi_stub.replies.chunks import Piece
+from mochi_stub.replies.seeded_ids import ALPHANUMERIC
 from mochi_stub.reply import Failure, Reasoning
 from mochi_stub.wire import provider_pipeline as pipeline
-from mochi_stub.wire.fields import Where, anything, flag, mapping, number, schema, string, tagged, text_or, whole
+from mochi_stub.wire.body_validation import (
+    Where,
+    anything,
+    flag,
+    mapping,
+    number,
+    schema,
+    string,
+    tagged,
+    text_or,
+    whole,
+)
+from mochi_stub.wire.json_encoding import dumps, event
 from mochi_stub.wire.openai.errors import failure_answer
 from mochi_stub.wire.openai.request_schema import EFFORT, TEXT, arguments, chat_model, reply_format, text_and_images
 

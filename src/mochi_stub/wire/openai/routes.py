@@ -7,8 +7,8 @@ import struct
 from datetime import datetime, timezone
 from typing import Any
 
-from mochi_stub.answer import ANY, Request, Result, Routes, Stub
-from mochi_stub.catalogue import Model
+from mochi_stub.http.http_result import ANY, Request, Result, Routes, Stub
+from mochi_stub.models.catalogue import Model
 from mochi_stub.wire import provider_pipeline as pipeline
 from mochi_stub.wire.openai import request_schema as schema
 from mochi_stub.wire.openai.completions import chat, completions

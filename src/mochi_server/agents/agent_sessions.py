@@ -1,0 +1,44 @@
+"""Sessions of agents. Each belongs to one agent."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from mochi_server.agents.config import AgentDefinition
+from mochi_server.errors import SessionNotFound
+from mochi_server.sessions.history_edits import with_system_prompt, without_system_prompt
+from mochi_server.sessions.session import OWNER, ChatSession, is_session_id, new_id
+from mochi_server.sessions.store import SessionStore
+from mochi_server.sessions.types import SessionCreationOptions
+
+
+@asynccontextmanager
+async def open_agent_session(
+    store: SessionStore, agent: AgentDefinition, model: str, session_id: str | None
+) -> AsyncIterator[ChatSession]:
+    """Hold the session of an agent with this ID, or a new one, with the agent's current system prompt.
+
+    Raises:
+        SessionNotFound: The ID is not that of a session of this agent.
+        SessionBusy: Another turn uses the session.
+    """
+    if session_id is None:
+        session = ChatSession.create(SessionCreationOptions(model, system_prompt=agent.system_prompt or None))
+        session.metadata.extra[OWNER] = agent.name
+        session_id = (await store.create(session)).session_id
+    elif not is_session_id(session_id):
+        raise SessionNotFound(session_id)
+    async with store.hold(session_id, run_id=new_id()):
+        yield await _refreshed(store, agent, model, session_id)
+
+
+async def _refreshed(store: SessionStore, agent: AgentDefinition, model: str, session_id: str) -> ChatSession:
+    session = await store.load(session_id)
+    if session.metadata.extra.get(OWNER) != agent.name:
+        raise SessionNotFound(session_id)
+    if session.model != model:
+        session = await store.patch(session_id, {"model": model})
+    if (session.system_prompt["content"] if session.system_prompt else "") == agent.system_prompt:
+        return session
+    prompt = agent.system_prompt
+    start, messages = with_system_prompt(session, prompt) if prompt else without_system_prompt(session)
+    return await store.replace_tail(session_id, start, messages)

@@ -1,0 +1,136 @@
+"""Tool calls that wait for approval."""
+
+import asyncio
+from collections import OrderedDict
+from dataclasses import dataclass, field, replace
+from typing import Literal
+from uuid import uuid4
+
+import anyio
+
+from mochi_server.errors import ConfirmationNotFound, ConfirmationResolved, ConfirmationTimeout, ValidationFailed
+from mochi_server.sessions.patching import approving
+from mochi_server.sessions.store import SessionStore
+from mochi_server.tools.discovery import Tool
+from mochi_server.tools.toolbox import BoundCall, Call, Decision, needs_approval
+
+_ENDED_KEPT = 1000
+
+State = Literal["waiting", "decided", "timed_out"]
+
+
+@dataclass(eq=False)
+class Confirmation:
+    """One call that waits for a decision, or has waited."""
+
+    session_id: str
+    bound: BoundCall
+    """The call to run: a decision may replace its arguments."""
+    timeout: float
+    broker: "ConfirmationBroker"
+    agent_name: str | None = None
+    confirmation_id: str = field(default_factory=lambda: f"conf_{uuid4().hex[:10]}")
+    state: State = "waiting"
+    _decided: "asyncio.Future[Decision]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+    @property
+    def call(self) -> Call:
+        return self.bound.call
+
+    async def decision(self) -> Decision | None:
+        """Wait for the decision; None after the timeout."""
+        with anyio.move_on_after(self.timeout):
+            return await asyncio.shield(self._decided)
+        # A decision made in the same iteration of the event loop as the timeout counts.
+        if self._decided.done():
+            return self._decided.result()
+        self.state = "timed_out"
+        return None
+
+    def close(self) -> None:
+        """Stop waiting for the decision."""
+        self.broker.close(self)
+
+    def decide(self, decision: Decision) -> None:
+        """Settle a call that waits. Raises ``ValidationFailed`` for edited arguments that do not fit."""
+        if decision.approved and decision.arguments is not None and self.bound.tool is not None:
+            edited = BoundCall.of(replace(self.call, arguments=decision.arguments), self.bound.tool)
+            if edited.refusal is not None:
+                raise ValidationFailed(f"The edited arguments do not fit: {edited.refusal.content}")
+            self.bound = edited
+        self.state = "decided"
+        self.call.progress.decided_by = "user"
+        self._decided.set_result(decision)
+
+
+class ConfirmationBroker:
+    """All tool calls of this process that wait for approval. ``timeout`` is in seconds."""
+
+    def __init__(self, *, timeout: float) -> None:
+        self._timeout = timeout
+        self._waiting: dict[str, Confirmation] = {}
+        self._ended: OrderedDict[str, Confirmation] = OrderedDict()
+
+    def open(self, session_id: str, bound: BoundCall, agent_name: str | None = None) -> Confirmation:
+        """Register a call that needs approval."""
+        confirmation = Confirmation(session_id, bound, self._timeout, self, agent_name)
+        self._waiting[confirmation.confirmation_id] = confirmation
+        return confirmation
+
+    def waiting(self, session_id: str) -> list[Confirmation]:
+        """Return the session's calls that wait, oldest first."""
+        return [c for c in self._waiting.values() if c.session_id == session_id and c.state == "waiting"]
+
+    def resolve(self, session_id: str, confirmation_id: str, decision: Decision) -> Confirmation:
+        """Decide about a call; of several decisions, the first one counts.
+
+        Raises:
+            ConfirmationNotFound: No call of the session has this id.
+            ConfirmationResolved: The call has been decided about.
+            ConfirmationTimeout: The decision comes too late.
+            ValidationFailed: The edited arguments do not fit; the call goes on waiting.
+        """
+        confirmation = self._waiting.get(confirmation_id) or self._ended.get(confirmation_id)
+        if confirmation is None or confirmation.session_id != session_id:
+            raise ConfirmationNotFound(confirmation_id)
+        if confirmation.state == "decided":
+            raise ConfirmationResolved(confirmation_id)
+        if confirmation.state == "timed_out":
+            raise ConfirmationTimeout(confirmation_id)
+        confirmation.decide(decision)
+        return confirmation
+
+    def close(self, confirmation: Confirmation) -> None:
+        """Stop waiting. Ended ones are kept for a while, so that a late decision gets a specific error."""
+        self._waiting.pop(confirmation.confirmation_id, None)
+        if confirmation.state != "waiting":
+            self._ended[confirmation.confirmation_id] = confirmation
+            if len(self._ended) > _ENDED_KEPT:
+                self._ended.popitem(last=False)
+
+
+@dataclass
+class SessionApprover:
+    """Obtains approval from the clients of a session; none can be asked when the turn is not interactive.
+
+    An approval given to an agent counts for that agent alone: its tools may have the names of others.
+    """
+
+    broker: ConfirmationBroker
+    session_id: str
+    interactive: bool
+    store: SessionStore
+    agent_name: str | None = None
+
+    def ask(self, bound: BoundCall) -> Confirmation | None:
+        return self.broker.open(self.session_id, bound, self.agent_name) if self.interactive else None
+
+    async def must_ask(self, tool: Tool) -> bool:
+        settings = (await self.store.load(self.session_id)).metadata.tool_settings
+        return self._key(tool) not in settings.approved and needs_approval(settings.execution_policy, tool)
+
+    async def remember(self, tool: Tool) -> None:
+        await self.store.patch(self.session_id, approving(self._key(tool)))
+
+    def _key(self, tool: Tool) -> str:
+        return tool.approved_as if self.agent_name is None else f"{self.agent_name}/{tool.approved_as}"

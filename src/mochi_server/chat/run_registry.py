@@ -1,0 +1,216 @@
+"""Registry of runs: each turn is a task of its own; here are the ways in which it can end early."""
+
+import asyncio
+import logging
+import sys
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
+from dataclasses import replace
+from typing import Protocol
+
+import anyio
+
+from mochi_server.chat.engine import ChatEngine
+from mochi_server.chat.run import Run, RunState
+from mochi_server.chat.run_cache import KEPT_SECONDS, RunShelf
+from mochi_server.chat.turn import Turn, TurnRequest, TurnResult
+from mochi_server.errors import InternalError, MochiError, SessionTaken, ShuttingDown
+from mochi_server.events import Done, TurnError
+from mochi_server.sessions.session import new_id
+from mochi_server.sessions.store import SessionStore
+from mochi_server.util.fair_scheduler import Turns
+
+logger = logging.getLogger(__name__)
+
+
+class RunObserver(Protocol):
+    """Service that works on sessions between turns."""
+
+    def turn_begins(self, session_id: str) -> None:
+        """A turn of the session begins."""
+
+    def turn_ended(self, session_id: str) -> None:
+        """The turn of the session has ended."""
+
+    def session_goes(self, session_id: str) -> None:
+        """The session is about to be deleted."""
+
+
+class RunRegistry:
+    """All runs of this process, at most one at a time for a session."""
+
+    def __init__(
+        self,
+        store: SessionStore,
+        engine: ChatEngine,
+        observer: RunObserver,
+        *,
+        disconnect_grace: float = 0,
+        shutdown_grace: float = 5,
+        ended: Callable[[Run], None] = lambda _: None,
+        kept_seconds: float = KEPT_SECONDS,
+        shutdown: anyio.Event | None = None,
+    ) -> None:
+        """``kept_seconds``: for how long the events of an ended run can be listened to."""
+        self._store = store
+        self._engine = engine
+        self._observer = observer
+        self._disconnect_grace = disconnect_grace
+        self._shutdown_grace = shutdown_grace
+        self._ended = ended
+        self._shelf = RunShelf(kept_seconds)
+        self.running = self._shelf.running
+        self._turns = Turns()
+        self._draining: asyncio.Task[None] | None = None
+        self.shutdown = shutdown or anyio.Event()
+        """Set it to begin the shutdown; ``start`` then refuses."""
+
+    async def start(self, session_id: str, request: TurnRequest, *, key: str | None = None) -> Run:
+        """Begin a turn, or find the one with the same idempotency key. Raises what a client gets as an HTTP status."""
+        if key is None:
+            return await self._start(session_id, request)
+        return await self._shelf.once(
+            session_id, key, request, lambda: self._start(session_id, replace(request, key=key))
+        )
+
+    async def _start(self, session_id: str, request: TurnRequest) -> Run:
+        if self._draining is None:
+            self._draining = asyncio.get_running_loop().create_task(self._wait_for_shutdown())
+        self._engine.expect()
+        await self._turns.mine()  # without this, a burst of new turns would block the event loop
+        self._refuse_at_shutdown()
+        run_id = new_id()
+        hold = self._store.hold(session_id, run_id=run_id, wait=request.if_busy == "wait")
+        await hold.__aenter__()
+        try:
+            turn = await self._engine.prepare(session_id, request)
+            self._refuse_at_shutdown()
+            run = Run(session_id, request.without_data(), turn.model_failure, run_id)
+            self._observer.turn_begins(session_id)
+        except BaseException:
+            await hold.__aexit__(*sys.exc_info())
+            raise
+        self._shelf.add(run)
+        run.task = asyncio.get_running_loop().create_task(self._drive(run, turn, hold))
+        return run
+
+    async def find(self, session_id: str, run_id: str | None = None) -> Run | None:
+        """Return the run with this ID, or the running or latest one. Raises ``SessionNotFound``."""
+        run = self._shelf.find(session_id, run_id)
+        if run is None or not run.running:
+            await self._store.load(session_id)
+        return run
+
+    async def stop(self, session_id: str) -> Run | None:
+        """Stop the running turn of a session, if any, and store its partial answer. Raises ``SessionNotFound``."""
+        run = await self.find(session_id)
+        if run is not None and run.running:
+            await _cancel(run, stopped=True)
+        return run
+
+    async def abandon(self, session_id: str) -> None:
+        """Stop the running turn of a session that is about to be deleted, and forget its ended runs."""
+        run = self._shelf.find(session_id)
+        if run is not None and run.running:
+            await _cancel(run, stopped=True)
+        self._shelf.forget_session(session_id)
+        self._observer.session_goes(session_id)
+
+    @contextmanager
+    def listening(self, run: Run) -> Iterator[None]:
+        """Count a listener. Cancel the run when the last one disconnects, unless it may continue."""
+        run.listeners += 1
+        if run.leaving is not None:
+            run.leaving.cancel()
+            run.leaving = None
+        try:
+            yield
+        finally:
+            run.listeners -= 1
+            if run.listeners == 0 and run.running and run.request.on_disconnect == "cancel":
+                run.leaving = asyncio.get_running_loop().call_later(self._disconnect_grace, self._leave, run)
+
+    async def drain(self) -> None:
+        """Refuse new turns, wait for running ones for the grace period, then end them."""
+        self.shutdown.set()
+        if running := self._shelf.running():
+            await asyncio.wait([run.task for run in running if run.task], timeout=self._shutdown_grace)
+        await self.end_all()
+
+    async def end_all(self) -> None:
+        """End running turns now, for a shutdown, and store their partial answers."""
+        self._engine.stop_retrying()
+        running = self._shelf.running()
+        for run in running:
+            run.ended_by = ShuttingDown()
+        await asyncio.gather(*(_cancel(run) for run in running))
+
+    def lose(self, session_ids: Collection[str]) -> None:
+        """End the running turns of sessions that other servers have taken over."""
+        for run in self._shelf.running():
+            if run.session_id in session_ids:
+                run.ended_by = SessionTaken(run.session_id)
+                run.cancel()
+
+    async def aclose(self) -> None:
+        """Cancel running turns and wait until their partial answers are stored."""
+        self.shutdown.set()
+        if self._draining is not None:
+            self._draining.cancel()
+        await self.end_all()
+
+    async def _drive(self, run: Run, turn: Turn, hold: AbstractAsyncContextManager[None]) -> None:
+        result: TurnResult | None = None
+        try:
+            try:
+                run.begin()
+                running = self._engine.run(turn, run.publish, lambda: run.stopped)
+                del turn  # so that the engine can free the data of its images
+                result = await running
+            finally:
+                await hold.__aexit__(*sys.exc_info())
+        except asyncio.CancelledError:
+            result = result or TurnResult(cancelled=True)
+        except Exception as error:
+            logger.exception("Run failed at its end run_id=%s", run.run_id)
+            failure = error if isinstance(error, MochiError) else InternalError()
+            result = replace(result or TurnResult(), failure=failure)
+        run.result = result
+        if run.failure is not None:
+            run.publish([TurnError.of(run.failure)])
+        if result.cancelled:
+            self._end(run, "stopped" if run.stopped else "cancelled")
+        else:
+            self._end(run, "failed" if run.failure else "completed")
+        for kept in (run.failure, run.model_failure):
+            if kept is not None:  # its frames keep everything that the turn worked with
+                kept.__traceback__ = kept.__cause__ = kept.__context__ = None
+
+    def _end(self, run: Run, state: RunState) -> None:
+        # The session is released by now: a client that reads `done` may begin the next turn at once.
+        run.state = state
+        self._ended(run)
+        run.publish([Done(run.session_id)])
+        if not self.shutdown.is_set():
+            self._observer.turn_ended(run.session_id)
+        self._shelf.ended(run)
+
+    def _leave(self, run: Run) -> None:
+        if run.listeners == 0 and run.running:
+            run.cancel()
+
+    async def _wait_for_shutdown(self) -> None:
+        await self.shutdown.wait()
+        await self.drain()
+
+    def _refuse_at_shutdown(self) -> None:
+        if self.shutdown.is_set():
+            raise ShuttingDown
+
+
+async def _cancel(run: Run, *, stopped: bool = False) -> None:
+    """Cancel a run and wait for its end. ``stopped`` says that a client asked for it."""
+    run.stopped = run.stopped or stopped
+    run.cancel()
+    if run.task is not None:
+        await asyncio.wait([run.task])

@@ -1,0 +1,66 @@
+"""The toolbox of a turn: the tools that its session enables, under the session's policy, and those of other sources."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from mochi_server.chat.approvals import ConfirmationBroker, SessionApprover
+from mochi_server.sessions.session import ChatSession
+from mochi_server.sessions.store import SessionStore
+from mochi_server.sessions.types import ToolSettings
+from mochi_server.tools.discovery import Tool
+from mochi_server.tools.execution import ToolExecutionService
+from mochi_server.tools.registry import ToolLibrary
+from mochi_server.tools.toolbox import ConfirmingToolbox, FunctionToolbox, JoinedToolbox, Toolbox
+
+ToolboxSource = Callable[[ChatSession, SessionApprover], Awaitable[Toolbox | None]]
+"""Returns more tools for a session, or None. The approver is asked where approval is needed."""
+
+
+@dataclass
+class Toolboxes:
+    """Makes the toolbox of a turn. Names of the sources' tools are reserved while these are offered."""
+
+    library: ToolLibrary
+    execution: ToolExecutionService
+    broker: ConfirmationBroker
+    store: SessionStore
+    sources: Sequence[ToolboxSource] = ()
+
+    async def of(self, session: ChatSession, *, interactive: bool, tools: Sequence[str] | None = None) -> Toolbox:
+        """The tools of a session, or of these names. Without ``interactive`` nobody can be asked about calls."""
+        enabled = EnabledTools(self.library, self.store, session.session_id)
+        if tools is not None:
+            functions = FunctionToolbox(await enabled.select(tools, None), self.execution)
+        else:
+            found = await enabled.of(session.metadata.tool_settings)
+            functions = FunctionToolbox(found, self.execution, enabled.current)
+        approver = SessionApprover(self.broker, session.session_id, interactive, self.store)
+        own = ConfirmingToolbox(functions, approver)
+        others = [box for source in self.sources if (box := await source(session, approver)) is not None]
+        return JoinedToolbox(*others, own) if others else own
+
+
+@dataclass
+class EnabledTools:
+    """The tools that a session enables. They are selected anew when its settings have changed."""
+
+    library: ToolLibrary
+    store: SessionStore
+    session_id: str
+    _selected: tuple[list[str], str | None] | None = None
+    _tools: Mapping[str, Tool] = field(default_factory=dict)
+
+    async def current(self) -> Mapping[str, Tool]:
+        """The tools by the settings that are stored now."""
+        return await self.of((await self.store.load(self.session_id)).metadata.tool_settings)
+
+    async def of(self, settings: ToolSettings) -> Mapping[str, Tool]:
+        """The tools by these settings."""
+        if self._selected != (settings.tools, settings.tool_group):
+            self._tools = await self.select(settings.tools, settings.tool_group)
+            self._selected = (settings.tools, settings.tool_group)
+        return self._tools
+
+    async def select(self, names: Sequence[str], group: str | None) -> Mapping[str, Tool]:
+        """The tools of these names and of this group."""
+        return (await self.library.catalogue()).selected(names, group) if names or group else {}

@@ -1,0 +1,1 @@
+"""The `mochi-server` command: serve, workers, banner, init, store copy."""

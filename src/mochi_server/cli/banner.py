@@ -1,0 +1,134 @@
+"""The text that the command prints when it is ready: addresses, problems, and a command that streams an answer."""
+
+import asyncio
+import logging
+import shlex
+from collections.abc import Awaitable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from mochi_server.agents.config import AgentDefinition
+from mochi_server.config import MochiServerSettings
+from mochi_server.constants import API_PREFIX
+from mochi_server.container import Services
+from mochi_server.errors import MochiError
+from mochi_server.mcp.config import FILE
+from mochi_server.ollama.types import ModelInfo
+from mochi_server.tools.discovery import ToolCatalogue
+from mochi_server.util.net import is_loopback
+
+_PATIENCE_SECONDS = 5
+"""Timeout for tools and agents that are slow to import; their import goes on."""
+
+_Found = TypeVar("_Found")
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Start:
+    """How a server was started. ``key`` is one that was made for this run."""
+
+    address: str
+    settings: MochiServerSettings
+    key: str | None = None
+    test_mode: bool = False
+
+
+async def greeting(start: Start, services: Services) -> str:
+    """Return the text."""
+    models, stores, catalogue, agents = await asyncio.gather(
+        _tried(services.client.list_models()),
+        _tried(services.stores.check()),
+        _in_time(services.tools.own()),
+        _in_time(services.agents.agents()),
+    )
+    if isinstance(models, MochiError):
+        logger.warning("%s", models.message)
+    keys = start.settings.api_keys
+    is_open = not keys and not is_loopback(start.settings.host)
+    rows = [
+        ("LLM" if start.test_mode else "Ollama", _of_ollama(models, services.client.endpoint.url)),
+        *_of_directories(start.settings, services, catalogue, agents),
+        *(("Problem", problem) for problem in services.stores.problems),
+        ("Problem", stores and stores.message),
+        ("API key", start.key and f"made for this run: {start.key}"),
+        ("Open", "without a key, whoever reaches this address can run every tool" if is_open else None),
+    ]
+    mode = " in test mode: a bundled LLM answers, sessions are forgotten at exit" if start.test_mode else ""
+    model = models[0].name if isinstance(models, list) and models else "<model>"
+    curl = _curl(start.address, model, start.key or ("YOUR_KEY" if keys else None))
+    # Foreign texts, such as the page of a server that is not Ollama, may have several lines.
+    lines = [f"  {name:<8} {' '.join(text.split())}" for name, text in rows if text]
+    head = f"mochi-server is at {start.address}{mode}"
+    return "\n".join([head, *lines, "", "Create a session and stream an answer:", "", curl, ""])
+
+
+async def _tried(work: Awaitable[_Found]) -> _Found | MochiError:
+    try:
+        return await work
+    except MochiError as error:
+        return error
+
+
+async def _in_time(looking: Awaitable[_Found]) -> _Found | None:
+    """Return what was found, or None after a timeout."""
+    task = asyncio.ensure_future(looking)
+    await asyncio.wait([task], timeout=_PATIENCE_SECONDS)
+    return task.result() if task.done() else None
+
+
+def _of_ollama(models: list[ModelInfo] | MochiError, url: str) -> str:
+    if isinstance(models, MochiError):
+        return models.message if url in models.message else f"{url}: {models.message}"
+    if not models:
+        return f"{url} has no chat model; `ollama pull qwen3` gets one"
+    return f"{url} with {_count(len(models), 'chat model')}"
+
+
+def _of_directories(
+    settings: MochiServerSettings,
+    services: Services,
+    catalogue: ToolCatalogue | None,
+    agents: dict[str, AgentDefinition] | None,
+) -> Iterator[tuple[str, str]]:
+    """Yield the rows of tools, MCP servers and agents, then those of their problems."""
+    tools_dir, agents_dir = settings.resolved(settings.tools_dir), settings.resolved(settings.agents_dir)
+    tools = "still importing" if catalogue is None else len(catalogue.tools)
+    yield "Tools", f"{tools} in {tools_dir}{_hint(tools_dir, 'tools')}"
+    mcp = services.mcp.config
+    if mcp.servers:
+        yield "MCP", f"{_count(len(mcp.servers), 'server')} in {tools_dir / FILE}; GET /tools says how they are"
+    usable = "still importing" if agents is None else sum(agent.valid for agent in agents.values())
+    yield "Agents", f"{usable} in {agents_dir}{_hint(agents_dir, 'agents')}"
+    for problem in (*(catalogue.problems if catalogue else ()), *mcp.problems):
+        yield "Problem", f"{tools_dir / problem.name}: {problem.message}"
+    for agent in (agents or {}).values():
+        if not agent.valid:
+            yield "Problem", f"{agents_dir / agent.name}: {agent.error_message}"
+
+
+def _hint(directory: Path, sample: str) -> str:
+    """Return what to do about a missing directory. An unreadable one exists."""
+    try:
+        directory.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        where = "" if directory.parent == Path() else f" {shlex.quote(str(directory.parent))}"
+        made = f"; `mochi-server init{where}` makes one with samples" if directory.name == sample else ""
+        return f", which is not there{made}"
+    except OSError as error:
+        return f": {error.strerror}"
+    return ""
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _curl(address: str, model: str, key: str | None) -> str:
+    api = address + API_PREFIX
+    headers = "-H 'Content-Type: application/json'" + (f" -H 'Authorization: Bearer {key}'" if key else "")
+    create = f"""curl -s {api}/sessions {headers} -d '{{"model": "{model}"}}'"""
+    session_id = rf"""$({create} | sed 's/.*"session_id":"\([0-9a-f]*\)".*/\1/')"""
+    return f"""curl -N "{api}/chat/{session_id}/stream" {headers} -d '{{"message": "Hello!"}}'"""

@@ -1,0 +1,236 @@
+"""The ``mochi-server`` command. Arguments are parsed before anything heavy is imported."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from mochi_server import __version__
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
+    from mochi_server.config import MochiServerSettings
+
+TEST_PORT = 5099
+STUB_PORT = 11998
+
+_FLAGS = {
+    "host": ("HOST", "address to listen on (default: 127.0.0.1)"),
+    "port": ("PORT", f"port to listen on, 0 takes a free one (default: 8000, in test mode {TEST_PORT})"),
+    "ollama_host": ("URL", "Ollama to use (default: http://localhost:11434)"),
+    "workers": ("N", "server processes; more than one need MOCHI_STORE_URL (default: 1)"),
+    "data_dir": ("DIR", "where sessions, tools, agents and prompts are (default: the current directory)"),
+    "log_level": ("LEVEL", "DEBUG, INFO, WARNING, ERROR or CRITICAL (default: INFO)"),
+    "log_format": ("FORMAT", "text, or json: an object a line (default: text)"),
+}
+"""A flag for each setting that a person sets by hand."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Exit with one line, without the usage."""
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code."""
+    arguments = _parser().parse_args(argv)
+    given = {name: value for name in _FLAGS if (value := getattr(arguments, name)) is not None}
+    if arguments.command == "init":
+        return _init(arguments.directory, given)
+    from pydantic import ValidationError
+
+    from mochi_server.errors import MochiError
+
+    try:
+        return _run(arguments, given)
+    except ValidationError as error:
+        return _wrong_setting(error, given)
+    except MochiError as error:
+        return _complain(error.message, code=1)
+
+
+def _run(arguments: argparse.Namespace, given: dict[str, Any]) -> int:
+    from mochi_server.config import MochiServerSettings
+
+    if arguments.command == "openapi":
+        return _openapi()
+    if arguments.command == "store":
+        return _copy(arguments.source, arguments.target)
+    settings = MochiServerSettings(**given)
+    if arguments.command == "migrate":
+        return _migrate(settings)
+    if arguments.test_mode or settings.env == "test":
+        return _test_mode(given, insecure=arguments.insecure, stub_speed=arguments.stub_speed)
+    if arguments.stub_speed is not None:
+        return _complain("--stub-speed goes with --test-mode")
+    return _serve(settings, insecure=arguments.insecure)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="mochi-server",
+        description="A headless chat backend for Ollama. Every setting can also be given as MOCHI_<NAME>.",
+        epilog="Without a command it serves.",
+        allow_abbrev=False,
+    )
+    commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", parser_class=_Parser)
+    text = "make tools, agents, system_prompts and chat_sessions in a directory, with samples; nothing is overwritten"
+    init = _command(commands, "init", text)
+    init.add_argument("directory", metavar="DIR", nargs="?", default=".", help="default: the current directory")
+    _command(commands, "migrate", "bring the database of MOCHI_STORE_URL up to date, as every start does")
+    store = _command(commands, "store", "move sessions between files and a database")
+    actions = store.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=_Parser)
+    text = "copy all sessions; what is there already is compared, so it can be ended and begun again"
+    copied = _command(actions, "copy", text)
+    copied.add_argument("source", metavar="FROM", help="a data directory, or postgresql://…")
+    copied.add_argument("target", metavar="TO", help="a data directory, or postgresql://…")
+    _command(commands, "openapi", "print the OpenAPI document")
+    parser.add_argument("--version", action="version", version=f"mochi-server {__version__}")
+    for name, (metavar, text) in _FLAGS.items():
+        parser.add_argument(_flag(name), metavar=metavar, help=text)
+    parser.add_argument("--test-mode", action="store_true", help="serve a bundled LLM; no Ollama, no network")
+    parser.add_argument(
+        "--stub-speed", metavar="X", type=_speed, help="test mode: how many times as fast as 50 words/s; 0: no waiting"
+    )
+    parser.add_argument("--insecure", action="store_true", help="serve any address without an API key")
+    return parser
+
+
+def _command(commands: "argparse._SubParsersAction[_Parser]", name: str, text: str) -> _Parser:
+    return commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.", allow_abbrev=False)
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _speed(value: str) -> float:
+    with suppress(ValueError):
+        if 0 <= (speed := float(value)) < float("inf"):
+            return speed
+    raise argparse.ArgumentTypeError(f"{value!r} is not a number of at least 0")
+
+
+def _init(directory: str, given: dict[str, Any]) -> int:
+    if given:
+        return _complain(f"{_flag(next(iter(given)))} does not go with init")
+    from pathlib import Path
+
+    from mochi_server.cli.init import scaffold
+    from mochi_server.telemetry.logging import say
+
+    try:
+        say(str(scaffold(Path(directory))))
+    except OSError as error:
+        reason = "a file is there" if isinstance(error, FileExistsError) else error.strerror or error
+        return _complain(f"cannot make {error.filename or directory}: {reason}", code=1)
+    return 0
+
+
+def _test_mode(given: dict[str, Any], *, insecure: bool, stub_speed: float | None) -> int:
+    """Serve on a bundled LLM and a session store that disappears at exit."""
+    for name, reason in {"ollama_host": "brings its own LLM", "workers": "is one process"}.items():
+        if name in given:
+            return _complain(f"{_flag(name)} cannot be combined with test mode, which {reason}")
+    import logging
+    from tempfile import TemporaryDirectory
+
+    from mochi_server.config import MochiServerSettings
+    from mochi_stub import StubServer
+
+    logging.getLogger("mochi_stub").setLevel(logging.WARNING)
+    speed = 1.0 if stub_speed is None else stub_speed
+    with (
+        TemporaryDirectory(prefix="mochi-server-") as sessions,
+        StubServer(port=STUB_PORT, fall_back_to_free_port=True, speed=speed) as stub,
+    ):
+        ours = {"port": TEST_PORT, **given, "ollama_host": stub.url}
+        ours |= {"sessions_dir": sessions, "agent_chats_dir": f"{sessions}/agent_chats", "store_url": "", "workers": 1}
+        return _serve(MochiServerSettings(**ours), insecure=insecure, test_mode=True)
+
+
+def _serve(settings: "MochiServerSettings", *, insecure: bool, test_mode: bool = False) -> int:
+    import gc
+    from importlib import import_module
+    from threading import Thread
+
+    gc.disable()  # imported modules stay, and scanning them again and again takes a tenth of the start
+    # aiohttp reads the system's certificates, for which other imports need not wait.
+    Thread(target=import_module, args=("aiohttp",), daemon=True).start()
+    from mochi_server.cli.server import serve
+
+    try:
+        return serve(settings, insecure=insecure, test_mode=test_mode)
+    except OSError as error:
+        return _complain(f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}", code=1)
+
+
+def _migrate(settings: "MochiServerSettings") -> int:
+    import asyncio
+
+    from mochi_server.container import prepare_store
+
+    if not settings.store_url:
+        return _complain("MOCHI_STORE_URL is not set; files need no migration")
+    print(f"mochi-server: {asyncio.run(prepare_store(settings))}")
+    return 0
+
+
+def _copy(source: str, target: str) -> int:
+    import asyncio
+
+    from mochi_server.cli.store_copy import Copied, copy, problem_of
+
+    def show(so_far: Copied, total: int) -> None:
+        done = so_far.sessions + len(so_far.different)
+        if done % 100 == 0 or sys.stderr.isatty():
+            print(f"{done} of {total} sessions", end="\r" if sys.stderr.isatty() else "\n", file=sys.stderr)
+
+    try:
+        if problem := problem_of(source, target):
+            return _complain(problem)
+        result = asyncio.run(copy(source, target, show))
+    except KeyboardInterrupt:
+        return _complain("ended before everything was copied; the same command goes on from here", code=130)
+    print(
+        f"copied {result.copied}, there already {result.there}, different {len(result.different)}; "
+        f"{result.sessions} sessions with {result.messages} messages are the same in both, hash {result.hash}"
+    )
+    for session_id in result.different:
+        print(f"left as it is, for it is newer in the target or did not arrive whole: {session_id}", file=sys.stderr)
+    return 1 if result.different else 0
+
+
+def _openapi() -> int:
+    import json
+
+    from mochi_server.app import create_app
+    from mochi_server.config import MochiServerSettings
+    from mochi_server.telemetry.logging import say
+
+    # The document is the same for all settings, and invalid ones must not prevent it.
+    app = create_app(MochiServerSettings.model_construct())
+    say(json.dumps(app.openapi(), indent=2, ensure_ascii=False))
+    return 0
+
+
+def _wrong_setting(error: "ValidationError", given: dict[str, Any]) -> int:
+    from mochi_server.config import without_credentials
+
+    problem = error.errors(include_url=False)[0]
+    name = str(problem["loc"][0]) if problem["loc"] else "settings"
+    where = _flag(name) if name in given else f"MOCHI_{name.upper()}"
+    got = without_credentials(problem["input"]) if isinstance(problem["input"], str) else repr(problem["input"])
+    return _complain(f"{where}: {problem['msg'].removeprefix('Value error, ')} (got {got})")
+
+
+def _complain(message: str, *, code: int = 2) -> int:
+    print(f"mochi-server: {message}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,182 @@
+"""Serve the app with uvicorn: the socket, the signals and the greeting."""
+
+import asyncio
+import gc
+import logging
+import os
+import secrets
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from functools import partial
+from types import FrameType
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import uvicorn
+from fastapi import FastAPI
+
+from mochi_server.app import create_app
+from mochi_server.cli.banner import Start, greeting
+from mochi_server.cli.supervisor import supervise
+from mochi_server.config import MochiServerSettings
+from mochi_server.container import prepare_store
+from mochi_server.ollama.payloads import endpoint
+from mochi_server.telemetry import logging as logs
+from mochi_server.util.net import is_loopback, url_of
+from mochi_server.web.http_protocol import Connection
+
+_AFTER_GRACE_SECONDS = 1
+_PATIENT_SIGNALS = 2
+_BACKLOG = 2048
+
+
+def serve(settings: MochiServerSettings, *, insecure: bool = False, test_mode: bool = False) -> int:
+    """Serve until a signal ends it; returns the exit code.
+
+    Raises ``OSError`` when it cannot listen, and ``StorageFailed`` when there is nothing to keep sessions in.
+    """
+    key = None
+    if not (settings.api_keys or insecure or is_loopback(settings.host)):
+        key = secrets.token_urlsafe(24)
+        settings = settings.model_copy(update={"api_keys": (key,)})
+    _log(settings)
+    if settings.store_url:
+        asyncio.run(prepare_store(settings))
+    listener = listen(settings.host, settings.port)
+    job = partial(_serve_on, settings, key=key, insecure=insecure, test_mode=test_mode)  # can be pickled
+    return supervise(settings.workers, job, listener) if settings.workers > 1 else job(listener, True)
+
+
+def _serve_on(
+    settings: MochiServerSettings,
+    listener: socket.socket,
+    greets: bool,
+    *,
+    key: str | None,
+    insecure: bool,
+    test_mode: bool,
+) -> int:
+    """Serve on a socket until a signal ends it; returns the exit code."""
+    _log(settings)
+    settings = settings.model_copy(update={"port": listener.getsockname()[1]})
+    listeners = [listener]
+    if settings.workers > 1:
+        # Other servers reach each worker at a socket of its own, on loopback unless another host is set.
+        listeners.append(listen(settings.host if settings.advertise_url else "127.0.0.1", 0))
+        address, port = listeners[1].getsockname()[:2]
+        own_url = url_of(urlsplit(settings.advertise_url).hostname or address, port)
+        settings = settings.model_copy(update={"advertise_url": own_url})
+    app = create_app(settings, insecure=insecure)
+    start = Start(_address(settings.host, settings.port), settings, key, test_mode) if greets else None
+    return _Server(uvicorn_config(app, settings), app, start).serve_until_signal(listeners)
+
+
+def uvicorn_config(app: FastAPI, settings: MochiServerSettings) -> uvicorn.Config:
+    """Return the configuration that the command serves with."""
+    return uvicorn.Config(
+        app,
+        http=Connection,
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        backlog=_BACKLOG,
+        timeout_keep_alive=settings.keep_alive_seconds,
+        timeout_graceful_shutdown=_AFTER_GRACE_SECONDS,
+    )
+
+
+def _log(settings: MochiServerSettings) -> None:
+    """Set up the log, which masks the keys and passwords of this server and of Ollama."""
+    logs.configure(settings.log_level, settings.log_format, logs.Secrets(_secrets(settings)))
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it reports every request
+    # uvicorn's own start-up lines say less than ours.
+    server = logging.getLogger("uvicorn.error")
+    server.setLevel(max(logging.WARNING, logging.getLevelName(settings.log_level)))
+    # Requests that are cut off at the end of a shutdown are counted in one line; their tracebacks are left out.
+    server.addFilter(lambda log: not (log.exc_info and isinstance(log.exc_info[1], asyncio.CancelledError)))
+
+
+def _secrets(settings: MochiServerSettings) -> Iterator[str]:
+    yield from settings.api_keys
+    yield os.environ.get("OLLAMA_API_KEY", "")
+    for url in (settings.ollama_host, settings.store_url):
+        password = urlsplit(url).password or ""
+        yield from (password, unquote(password), *parse_qs(urlsplit(url).query).get("password", ()))
+    for value in endpoint(settings.ollama_host).headers.values():
+        yield value.partition(" ")[2]
+
+
+class _Server(uvicorn.Server):
+    """A uvicorn server that drains the app when a shutdown begins, and prints a greeting when it is ready."""
+
+    def __init__(self, config: uvicorn.Config, app: FastAPI, start: Start | None) -> None:
+        super().__init__(config)
+        self._app = app
+        self._start = start
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._signals = 0
+        self._leaving: list[asyncio.Future[None]] = []
+
+    def serve_until_signal(self, listeners: list[socket.socket]) -> int:
+        # uvicorn raises the signal again when it is done; with a handler of our own the caller can clean up.
+        signal.signal(signal.SIGTERM, lambda *_: None)
+        signal.signal(signal.SIGINT, lambda *_: None)
+        self.run(sockets=listeners)
+        return 0 if self.started else 1
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._loop = asyncio.get_running_loop()
+            _tune_interpreter()
+            if self._start is not None:
+                logs.say(await greeting(self._start, self._app.state.services))
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Drain on the first signal: running turns go on and new ones are refused. The second signal ends them."""
+        self._signals += 1
+        if self._loop is None or self._signals > _PATIENT_SIGNALS:
+            super().handle_exit(sig, frame)
+        else:
+            self._loop.call_soon_threadsafe(self._drain if self._signals == 1 else self._end_turns, sig)
+
+    def _drain(self, sig: int) -> None:
+        draining = asyncio.ensure_future(self._app.state.services.drain())
+        draining.add_done_callback(lambda _: super(_Server, self).handle_exit(sig, None))
+        self._leaving.append(draining)
+
+    def _end_turns(self, _: int) -> None:
+        self._leaving.append(asyncio.ensure_future(self._app.state.services.end_turns()))
+
+
+def _tune_interpreter() -> None:
+    """Collect garbage seldom, because every task stops meanwhile, and switch threads often."""
+    gc.freeze()  # what was imported stays
+    # A collection visits all new objects that live, which with a thousand streams is nearly all there is. Nearly all
+    # that a turn leaves is freed without it.
+    gc.set_threshold(100_000, 5, 5)
+    gc.enable()
+    # While the loop is busy, a thread that stores a session waits up to this interval at each of its system calls.
+    sys.setswitchinterval(0.0005)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket. Raises ``OSError`` if the address is taken."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(_BACKLOG)  # before that, a second process could bind the same address
+    except OSError:
+        listener.close()
+        raise
+    listener.set_inheritable(True)
+    return listener
+
+
+def _address(host: str, port: int) -> str:
+    """Return the URL for a user of this machine."""
+    return url_of({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)  # noqa: S104 - compared, not bound

@@ -1,0 +1,219 @@
+"""The services of one server, built from settings. Imports no web framework."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+
+from mochi_server.agents.discovery import AgentDiscoveryService
+from mochi_server.agents.execution import AgentExecutionService
+from mochi_server.agents.prompt_loader import PromptLoader
+from mochi_server.agents.registry import AgentLibrary
+from mochi_server.agents.tool_factory import NAME, AgentToolboxes
+from mochi_server.chat.approvals import ConfirmationBroker
+from mochi_server.chat.engine import ChatEngine
+from mochi_server.chat.run import Run
+from mochi_server.chat.run_registry import RunRegistry
+from mochi_server.chat.tool_loop import Limits
+from mochi_server.chat.toolbox_factory import Toolboxes
+from mochi_server.chat.write_retry import WriteRetry
+from mochi_server.config import MochiServerSettings
+from mochi_server.errors import NotReady, ShuttingDown, StorageFailed
+from mochi_server.mcp.manager import McpServers
+from mochi_server.ollama.async_client import AsyncInstructorOllamaClient, AsyncOllamaClient
+from mochi_server.ollama.request_tracker import Traffic
+from mochi_server.openai.completions import Completions, Passing, Place
+from mochi_server.services.compare import CompareService
+from mochi_server.services.context_window import WindowRegistry
+from mochi_server.services.import_export import TransferService
+from mochi_server.services.sessions import SessionService
+from mochi_server.services.summarization import SummarizationService
+from mochi_server.services.summary_model import SummaryModelManager
+from mochi_server.services.system_prompts import SystemPromptService
+from mochi_server.sessions.store import Stores
+from mochi_server.storage.files.store import FileStores
+from mochi_server.telemetry.metrics import Metrics
+from mochi_server.telemetry.tracing import turn_ended
+from mochi_server.tools.discovery import ToolDiscoveryService
+from mochi_server.tools.execution import ToolExecutionService
+from mochi_server.tools.registry import ToolLibrary
+
+
+class Services:
+    """Everything that routes need. It belongs to one event loop: open it there, and close it at the end."""
+
+    def __init__(self, settings: MochiServerSettings) -> None:
+        self.metrics = metrics = Metrics()
+        self.client = client = AsyncOllamaClient(
+            settings.ollama_host,
+            traffic=Traffic(metrics.first_words),
+            answered=metrics.answered,
+            connect_timeout=settings.ollama_connect_timeout_seconds,
+            stall_timeout=settings.ollama_stall_timeout_seconds,
+        )
+        self.instructor = AsyncInstructorOllamaClient(
+            settings.ollama_host, timeout=settings.ollama_stall_timeout_seconds, answered=metrics.answered
+        )
+        self.stores = build_stores(settings, settings.resolved_advertise_url if settings.store_url else "")
+        self.store, self.agent_chats = self.stores.chats, self.stores.agents
+        self.windows = windows = WindowRegistry(
+            client.loaded_windows,
+            dynamic=settings.dynamic_context_window_enabled,
+            on_adjusted=metrics.context_adjusted,
+            on_compacted=metrics.compactions.inc,
+        )
+        self.prompts = SystemPromptService(settings.resolved(settings.system_prompts_dir))
+        tools_dir = settings.resolved(settings.tools_dir)
+        self.mcp = McpServers(tools_dir, reserved=[NAME])
+        self.tools = ToolLibrary(ToolDiscoveryService(tools_dir), self.mcp)
+        self.sessions = SessionService(self.store, client, windows, self.prompts, self.tools)
+        self.execution = ToolExecutionService(
+            timeout=settings.tool_timeout_seconds,
+            output_limit=settings.tool_output_limit_chars,
+            on_lost=metrics.lost_threads.inc,
+            on_refused=metrics.refused_calls.inc,
+        )
+        self.confirmations = ConfirmationBroker(timeout=settings.tool_confirmation_timeout_seconds)
+        agents_dir, agent_chats_dir = map(settings.resolved, (settings.agents_dir, settings.agent_chats_dir))
+        self.agents = AgentLibrary(AgentDiscoveryService(agents_dir, agent_chats_dir))
+        limits = Limits(
+            rounds=settings.max_tool_iterations,
+            identical_calls=settings.max_identical_tool_calls,
+            calls_per_round=settings.max_tool_calls_per_round,
+        )
+        retry = WriteRetry(settings.store_retry_seconds)
+        execution_of_agents = partial(
+            AgentExecutionService,
+            client,
+            windows=windows,
+            tools=self.execution,
+            prompts=PromptLoader(
+                settings.resolved(settings.planning_prompt_path), settings.resolved(settings.execution_prompt_path)
+            ),
+            limits=replace(limits, rounds=settings.max_agent_iterations),
+            called=metrics.called,
+            retry=retry,
+        )
+        agent_execution = execution_of_agents(store=self.agent_chats)
+        agent_tool = AgentToolboxes(self.agents, agent_execution, settings.tool_output_limit_chars)
+        toolboxes = Toolboxes(self.tools, self.execution, self.confirmations, self.store, [agent_tool.of])
+        self.summaries = SummarizationService(
+            self.store,
+            client,
+            self.instructor,
+            windows,
+            SummaryModelManager(settings.summary_unsupported_models),
+            enabled=settings.summarization_enabled,
+            interval=settings.summarization_interval_seconds,
+        )
+        self.runs = RunRegistry(
+            self.store,
+            ChatEngine(self.store, client, windows, toolboxes, limits, retry=retry),
+            self.summaries,
+            disconnect_grace=settings.disconnect_grace_seconds,
+            shutdown_grace=settings.shutdown_grace_seconds,
+            ended=partial(turn_ended, metrics),
+        )
+        self.stores.when_lost(self.runs.lose)
+        # Turns of conversations that are not stored; they shut down with the others.
+        self.passing = passing = Passing()
+        toolboxes = Toolboxes(self.tools, self.execution, self.confirmations, passing.sessions)
+        self.passing_runs = RunRegistry(
+            passing.sessions,
+            ChatEngine(passing.sessions, client, windows, toolboxes, limits),
+            passing,
+            shutdown_grace=settings.shutdown_grace_seconds,
+            ended=partial(turn_ended, metrics),
+            kept_seconds=0,
+            shutdown=self.runs.shutdown,
+        )
+        agents_passing = execution_of_agents(store=passing.agent_chats)
+        self.completions = Completions(
+            client,
+            self.sessions,
+            self.tools,
+            self.agents,
+            stored=Place(self.store, self.runs, self.agent_chats, agent_execution),
+            passing=Place(passing.sessions, self.passing_runs, passing.agent_chats, agents_passing),
+            ended=passing.turn_ended,
+        )
+        self.transfers = TransferService(
+            self.store, max_sessions=settings.max_import_sessions, shutdown=self.runs.shutdown
+        )
+        self.compare = CompareService(client, windows, shutdown_grace=settings.shutdown_grace_seconds)
+        metrics.watch(
+            lambda: len(self._running()),
+            lambda: sum(run.listeners for run in self._running()),
+            lambda: self.stores.connected,
+        )
+
+    def _running(self) -> list[Run]:
+        return self.runs.running() + self.passing_runs.running()
+
+    async def open(self) -> None:
+        """Open the stores and begin to connect to MCP servers. Raises ``MochiError`` if the stores cannot be used."""
+        await self.stores.open()
+        await self.mcp.open()
+
+    async def check_ready(self) -> None:
+        """Raise ``ShuttingDown`` or ``NotReady`` if new turns cannot be run or stored."""
+        if self.runs.shutdown.is_set():
+            raise ShuttingDown
+        try:
+            await self.stores.check()
+        except StorageFailed as error:
+            raise NotReady(error.message) from error
+
+    async def drain(self) -> None:
+        """Refuse new turns and comparisons, give running ones their grace, then end them."""
+        await asyncio.gather(self.runs.drain(), self.passing_runs.drain(), self.compare.drain())
+
+    async def end_turns(self) -> None:
+        """End running turns and comparisons now."""
+        await asyncio.gather(self.runs.end_all(), self.passing_runs.end_all(), self.compare.end_all())
+
+    async def aclose(self) -> None:
+        """End running turns, store their partial answers, close files and connections."""
+        await asyncio.gather(self.runs.aclose(), self.passing_runs.aclose())
+        await self.mcp.aclose()
+        await self.summaries.aclose()
+        await self.instructor.aclose()
+        await self.stores.aclose()
+        await self.client.aclose()
+
+
+def build_services(settings: MochiServerSettings) -> Services:
+    """Build the services that settings describe. Connections are opened later, by `open()`."""
+    return Services(settings)
+
+
+async def prepare_store(settings: MochiServerSettings) -> str:
+    """Migrate the store before the server starts, and return its version as a text. Raises ``StorageFailed``."""
+    if not settings.store_url:
+        return "files need no migration"
+    with _driver():
+        from mochi_server.storage.postgres.migrations import prepare  # noqa: PLC0415 - its driver is optional
+    return f"the database's schema is version {await prepare(settings.store_url)}"
+
+
+def build_stores(settings: MochiServerSettings, url: str = "") -> Stores:
+    """Build the session stores. `open()` connects them. Raises ``StorageFailed`` if a driver is missing.
+
+    ``url`` is where other servers of the same database reach this process, if it serves requests.
+    """
+    if not settings.store_url:
+        agent_chats = settings.resolved(settings.agent_chats_dir)
+        return FileStores(settings.resolved_sessions_dir, agent_chats, wait_seconds=settings.storage_wait_seconds)
+    with _driver():
+        from mochi_server.storage.postgres.stores import PostgresStores  # noqa: PLC0415 - its driver is optional
+    return PostgresStores(settings.store_url, url)
+
+
+@contextmanager
+def _driver() -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        reason = "its driver is missing, which `pip install 'mochi-server[postgres]'` brings"
+        raise StorageFailed("use the database of MOCHI_STORE_URL", OSError(0, reason)) from error

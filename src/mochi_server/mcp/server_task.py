@@ -1,0 +1,189 @@
+"""One MCP server. A task opens, uses and closes each of its connections; its errors are problems of the server."""
+
+import asyncio
+import logging
+import math
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+from pydantic import ValidationError
+
+from mochi_server.mcp.config import LocalServer, ServerConfig, TooLarge
+from mochi_server.telemetry.logging import Secrets
+from mochi_server.tools.execution import Raised, shortened
+
+if TYPE_CHECKING:
+    from mochi_server.mcp.connection import Connection
+    from mochi_server.mcp.tool_mapping import Described
+
+CONNECT_SECONDS = 30
+_LIST_AGAIN_SECONDS = 0.2
+"""Pause before the tools of a server are listed again; it may announce any number of changes."""
+_MAX_TEXT = 500
+_SHORTEST_SECRET = 4
+"""Masking shorter values would leave no readable text."""
+
+_CONNECTING = "it has not answered yet"
+_HUNG_UP = "it ended without an answer; what it printed is in the log at the level DEBUG"
+_LOST = "the connection has ended; the next call makes another"
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(eq=False)
+class McpSession:
+    """State of one connection, from the attempt to its end."""
+
+    name: str
+    secrets: Secrets
+    opened: "asyncio.Future[Connection | None]" = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+    """The connection, or None if it ended before it was open."""
+    problem: str | None = _CONNECTING
+    refused_status: int | None = None
+    """The HTTP status of the latest refused request."""
+    ended: bool = False
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the tools have changed, and at the end."""
+
+    def open(self, connection: "Connection") -> None:
+        """Make the connection available to calls."""
+        self.problem = None
+        if not self.opened.done():
+            self.opened.set_result(connection)
+
+    def end(self) -> None:
+        """Record that no further call can succeed."""
+        self.ended = True
+        self.problem = {None: _LOST, _CONNECTING: _HUNG_UP}.get(self.problem, self.problem)
+        self.changed.set()
+        if not self.opened.done():
+            self.opened.set_result(None)
+
+    def log(self, line: str) -> None:
+        """Log a line that the server wrote to stderr."""
+        if line:
+            logger.debug("MCP server %s: %s", self.name, shortened(self.secrets.mask(line), _MAX_TEXT))
+
+    def explain(self, error: BaseException) -> str:
+        """Return why the connection failed."""
+        while inner := getattr(error, "exceptions", None):  # task groups raise groups
+            error = inner[0]
+        if isinstance(error, TimeoutError) and error.errno is None:
+            return f"it did not answer within {CONNECT_SECONDS} seconds"
+        if isinstance(error, TooLarge):
+            return str(error)
+        if self.ended:
+            return _HUNG_UP
+        if self.refused_status is not None:
+            return f"it answered with the HTTP status {self.refused_status}"
+        if isinstance(error, FileNotFoundError | PermissionError | NotADirectoryError):
+            return f"it cannot be started: {error.strerror}"
+        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        if isinstance(error, ValidationError):
+            first = error.errors()[0]
+            text = f"it answered other than the protocol says: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+        return shortened(self.secrets.mask(" ".join(text.split())), _MAX_TEXT)
+
+
+class McpServer:
+    """A configured server. ``cwd`` is relative to ``directory``."""
+
+    def __init__(self, name: str, config: ServerConfig, directory: Path) -> None:
+        self.name = name
+        self.tools: list[Described] = []
+        self.closed = False
+        self._tool_problems: list[str] = []
+        self._config = config
+        self._cwd = str(directory / config.cwd) if isinstance(config, LocalServer) and config.cwd else None
+        self._secrets = Secrets(value for value in config.secrets() if len(value) >= _SHORTEST_SECRET)
+        self.session = McpSession(name, self._secrets)
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._calls = 0
+        self._is_retired = False
+
+    @property
+    def problems(self) -> list[str]:
+        """The current problems, without secrets."""
+        return [*filter(None, [self.session.problem]), *self._tool_problems]
+
+    def start(self) -> None:
+        """Begin to connect. Later calls reconnect if necessary."""
+        self._spawn(self._run(self.session))
+
+    async def call(self, tool: str, arguments: dict[str, Any]) -> str:
+        """Call a tool, over a new connection if the last one has ended. Raises ``Raised``."""
+        self._calls += 1
+        try:
+            if self.session.ended:
+                self.session = McpSession(self.name, self._secrets)
+                self.start()
+            session = self.session
+            connection = await asyncio.shield(session.opened)
+            if connection is None:
+                raise Raised(f"the MCP server {self.name} cannot be reached: {session.problem}")
+            return await connection.call(tool, arguments)
+        except Raised as error:
+            raise Raised(self._secrets.mask(str(error))) from None
+        finally:
+            self._calls -= 1
+            if self._is_retired and not self._calls:
+                self._spawn(self.aclose())
+
+    async def retire(self) -> None:
+        """Close the connection, as soon as no call is running."""
+        self._is_retired = True
+        if not self._calls:
+            await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connection, also during calls, and end a server that was started here."""
+        tasks = self._tasks - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        self.closed = True
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work, name=f"mcp {self.name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, session: McpSession) -> None:
+        try:
+            await self._connect(session)
+            logger.warning("MCP server %s: %s", self.name, _LOST)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # task groups raise groups of anything
+            session.problem = session.explain(error)
+            logger.warning("MCP server %s: %s", self.name, session.problem)
+        finally:
+            session.end()
+
+    async def _connect(self, session: McpSession) -> None:
+        # Importing it takes a second and needs an extra.
+        connection_module = await asyncio.to_thread(import_module, "mochi_server.mcp.connection")
+        with anyio.fail_after(CONNECT_SECONDS) as timeout:
+            async with connection_module.connect(self._config, self._cwd, session) as connection:
+                await self._list_tools(connection)
+                timeout.deadline = math.inf
+                session.open(connection)
+                while True:
+                    await session.changed.wait()
+                    await asyncio.sleep(_LIST_AGAIN_SECONDS)
+                    session.changed.clear()
+                    if session.ended:
+                        return
+                    with anyio.fail_after(CONNECT_SECONDS):
+                        await self._list_tools(connection)
+
+    async def _list_tools(self, connection: "Connection") -> None:
+        self.tools, self._tool_problems = await connection.tools()
+        logger.info("MCP server %s: %d tools", self.name, len(self.tools))

@@ -1,0 +1,273 @@
+"""Ollama's newline-delimited JSON: bytes in, parsed lines out; and the one HTTP pool the server uses for it.
+
+Lines are split on ``b"\\n"`` and nothing else: text may hold U+0085 or U+2028. A stream counts as whole only
+when a line said ``done``. What one read of the socket brought stays together as one batch.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from http import HTTPStatus
+from io import BytesIO
+from typing import Any
+
+import aiohttp
+import anyio
+import orjson
+
+from mochi_server.errors import MochiError, OllamaError
+from mochi_server.ollama.errors import error_text, not_json, redirected, refused, translate, translated
+from mochi_server.ollama.payloads import Endpoint
+from mochi_server.util.fair_scheduler import Turns
+
+Line = dict[str, Any]
+OnLines = Callable[[list[Line]], None]
+"""Receives the parsed lines of one read. What it raises ends the request."""
+
+MAX_LINE_BYTES = 8 * 1024 * 1024
+_SHORT_CALL_SECONDS = 5
+_DRAIN_SECONDS = 0.05
+_LARGE_BYTES = 1024 * 1024
+_PORTION_BYTES = 16 * 1024
+_HEARD_SECONDS = 1.0
+
+
+class LineReader:
+    """Collects bytes into parsed lines. After each ``feed``, look at ``failure`` and ``done``."""
+
+    def __init__(self) -> None:
+        self.done = False
+        self.failure: MochiError | None = None
+        self._rest = bytearray()
+
+    def feed(self, data: bytes) -> list[Line]:
+        """The whole lines that ``data`` completes. Lines behind a failure or behind ``done`` are dropped."""
+        *lines, rest = data.split(b"\n")
+        if lines and self._rest:
+            lines[0] = bytes(self._rest) + lines[0]
+            self._rest.clear()
+        self._rest += rest
+        parsed = self._read(lines)
+        if len(self._rest) > MAX_LINE_BYTES and not self.done:
+            self.failure = self.failure or OllamaError(f"Ollama sent a line of more than {MAX_LINE_BYTES} bytes.")
+        return parsed
+
+    def end(self) -> list[Line]:
+        """What is left when the stream has ended; ``failure`` is set unless some line said ``done``."""
+        lines = self._read([bytes(self._rest)])
+        if not self.done and self.failure is None:
+            self.failure = OllamaError("Ollama's answer ended before it was done.")
+        return lines
+
+    def _read(self, lines: list[bytes]) -> list[Line]:
+        parsed: list[Line] = []
+        if self.done or self.failure is not None:
+            return parsed
+        for line in lines:
+            try:
+                value = orjson.loads(line)
+            except orjson.JSONDecodeError:
+                if not line.strip():
+                    continue
+                self.failure = not_json(line)
+                break
+            if type(value) is not dict or value.get("error"):
+                self.failure = OllamaError(error_text(line)) if isinstance(value, dict) else not_json(line)
+                break
+            parsed.append(value)
+            if value.get("done") is True:
+                self.done = True
+                break
+        return parsed
+
+
+class StallTimer:
+    """Cancel a task when ``seconds`` have passed since the last progress.
+
+    One timer that fires now and then costs less than one that is set anew with each line.
+    """
+
+    def __init__(self, seconds: float, task: "asyncio.Future[None]") -> None:
+        self._seconds = seconds
+        self._task = task
+        self.progress = time.monotonic()
+        """Set it to the current time to count from now on."""
+        self._timer = task.get_loop().call_later(seconds, self._check)
+
+    def close(self) -> None:
+        """Stop counting."""
+        self._timer.cancel()
+
+    def _check(self) -> None:
+        left = self.progress + self._seconds - time.monotonic()
+        if left <= 0:
+            self._task.cancel()
+        else:
+            self._timer = self._task.get_loop().call_later(left, self._check)
+
+
+class Transport:
+    """One pool of connections to one Ollama, without a limit on their number, anew for each event loop."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        connect_timeout: float,
+        stall_timeout: float,
+        answered: Callable[[Line], None] = lambda _: None,
+    ) -> None:
+        self.endpoint = endpoint
+        self._answered = answered
+        self._connect = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout)
+        self._stall_seconds = stall_timeout
+        self._connect_timeout = connect_timeout
+        self._session: aiohttp.ClientSession | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._turns = Turns()
+        self._streams = 0
+        self._heard = float("-inf")
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether an answer is under way, and something of it came within the last second."""
+        return self._streams > 0 and time.monotonic() - self._heard < _HEARD_SECONDS
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def call(
+        self, method: str, path: str, payload: Mapping[str, Any] | None = None, *, seconds: float = _SHORT_CALL_SECONDS
+    ) -> Any:
+        """One short request and its JSON. Raises ``OllamaUnreachable`` or ``OllamaError``."""
+        with translated(self.endpoint.url):
+            async with self._request(method, path, payload, self._short(seconds)) as response:
+                _refuse_redirect(response)
+                body = await response.read()
+                if response.status >= HTTPStatus.BAD_REQUEST:
+                    raise refused(response.status, body, (payload or {}).get("model"))
+                return orjson.loads(body)
+
+    async def post(self, path: str, payload: Mapping[str, Any], on_lines: OnLines) -> None:
+        """Post and pass the lines of each read to ``on_lines``. Cancel it to make Ollama stop.
+
+        Raises:
+            OllamaUnreachable: The connection was refused.
+            OllamaError: Ollama refused the request, broke off, or sent nothing for the stall timeout.
+        """
+        reader, consumer_errors = LineReader(), list[Exception]()
+
+        def feed(data: bytes) -> None:
+            if lines := reader.feed(data) if data else reader.end():
+                self._heard = stall.progress = time.monotonic()
+                if reader.done:
+                    self._answered(lines[-1])
+                try:
+                    on_lines(lines)
+                except Exception as error:  # an error of our own must not look like one of the connection
+                    consumer_errors.append(error)
+                    raise
+            if reader.failure is not None:
+                raise reader.failure
+
+        self._streams += 1
+        try:
+            with anyio.fail_after(self._stall_seconds):
+                response = await self._request("POST", path, payload, self._connect)
+            with closing(response):
+                # A task of its own: each batch of lines then resumes few frames.
+                reading = asyncio.ensure_future(self._read(response, payload, reader, feed))
+                stall = StallTimer(self._stall_seconds, reading)
+                try:
+                    await asyncio.wait([reading])
+                finally:
+                    stall.close()
+                    reading.cancel()
+            if reading.cancelled():
+                raise TimeoutError
+            reading.result()
+        except Exception as error:
+            if consumer_errors:
+                raise consumer_errors[0] from None
+            if isinstance(error, MochiError):
+                raise
+            raise translate(error, self.endpoint.url) from error
+        finally:
+            self._streams -= 1
+
+    async def _read(
+        self,
+        response: aiohttp.ClientResponse,
+        payload: Mapping[str, Any],
+        reader: LineReader,
+        feed: Callable[[bytes], None],
+    ) -> None:
+        _refuse_redirect(response)
+        if response.status >= HTTPStatus.BAD_REQUEST:
+            raise refused(response.status, await response.content.read(64 * 1024), payload.get("model"))
+        while not reader.done:
+            data = await response.content.readany()
+            if len(data) <= _PORTION_BYTES:
+                feed(data)
+            else:
+                await self._feed_slowly(response, data, feed)
+        # The connection can be used again once the response has ended.
+        with anyio.move_on_after(_DRAIN_SECONDS), suppress(Exception):
+            await response.content.read()
+
+    async def _feed_slowly(self, response: aiohttp.ClientResponse, data: bytes, feed: Callable[[bytes], None]) -> None:
+        """Feed much data in portions, and let other tasks run in between.
+
+        The connection is paused meanwhile: aiohttp raises the error of a lost connection before it returns the data
+        that it has buffered, so without the pause that data could be lost.
+        """
+        with _paused(response):
+            for start in range(0, len(data), _PORTION_BYTES):
+                feed(data[start : start + _PORTION_BYTES])
+                await self._turns.mine()
+
+    def _request(
+        self, method: str, path: str, payload: Mapping[str, Any] | None, timeout: aiohttp.ClientTimeout
+    ) -> "aiohttp.client._RequestContextManager":
+        # Copied, for it is kept while Ollama thinks: the bytes of orjson keep the room that they were written in.
+        body = None if payload is None else bytes(memoryview(orjson.dumps(payload)))
+        # What is large, as with images, is sent piece by piece, or the loop would stand still meanwhile.
+        data = BytesIO(body) if body is not None and len(body) > _LARGE_BYTES else body
+        return self._pool().request(method, self.endpoint.url + path, data=data, timeout=timeout, allow_redirects=False)
+
+    def _short(self, seconds: float) -> aiohttp.ClientTimeout:
+        return aiohttp.ClientTimeout(total=seconds, sock_connect=min(seconds, self._connect_timeout))
+
+    def _pool(self) -> aiohttp.ClientSession:
+        if self._session is None or self._loop is not asyncio.get_running_loop():
+            self._loop = asyncio.get_running_loop()
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0),
+                headers={"Content-Type": "application/json", **self.endpoint.headers},
+                trust_env=self.endpoint.use_proxy,
+                auto_decompress=True,
+            )
+        return self._session
+
+
+def _refuse_redirect(response: aiohttp.ClientResponse) -> None:
+    if HTTPStatus.MULTIPLE_CHOICES <= response.status < HTTPStatus.BAD_REQUEST:
+        raise redirected(response.status, response.headers.get("Location", ""))
+
+
+@contextmanager
+def _paused(response: aiohttp.ClientResponse) -> Iterator[None]:
+    """Stop reading from the connection. A paused TCP transport does not report a lost connection either."""
+    transport = response.connection.transport if response.connection is not None else None
+    if transport is None or transport.is_closing():
+        yield
+        return
+    transport.pause_reading()
+    try:
+        yield
+    finally:
+        if not transport.is_closing():
+            transport.resume_reading()

@@ -1,0 +1,209 @@
+"""Forks of sessions, and sessions that are exported to files and imported from them, with their images."""
+
+import asyncio
+from base64 import b64decode, b64encode
+from collections.abc import AsyncIterator, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, TypeVar
+
+import anyio
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from mochi_server.errors import BlobNotFound, ShuttingDown, ValidationFailed
+from mochi_server.services.open_webui import OpenWebUIBareChat, OpenWebUIChat, session_of
+from mochi_server.sessions.history_edits import forked, index_of
+from mochi_server.sessions.images import Image, images_in
+from mochi_server.sessions.markdown import as_markdown
+from mochi_server.sessions.serialization import MAX_LEVELS, encode, encode_file, is_nested_deeper, parse
+from mochi_server.sessions.session import ChatSession, new_id
+from mochi_server.sessions.store import SessionPage, SessionStore
+from mochi_server.sessions.types import Role
+
+_FILE_END = b"\n}\n"
+
+
+class _Open(BaseModel):
+    """Stored files may hold more, and are read as leniently as possible; imports check what is named here."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+
+class FileCallFunction(_Open):
+    """What is called, with what."""
+
+    name: str
+    arguments: dict[str, Any]
+
+
+class FileCall(_Open):
+    """A tool call as Ollama writes it."""
+
+    id: str
+    function: FileCallFunction
+
+
+class FileMessage(_Open):
+    """A message of a session file."""
+
+    role: Role
+    content: str
+    message_id: str | None = None
+    timestamp: str | None = None
+    tool_calls: list[FileCall] | None = None
+
+
+class FileMetadata(_Open):
+    """The head of a session file."""
+
+    model: Annotated[str, Field(min_length=1, max_length=500)]
+
+
+class SessionFile(_Open):
+    """A session as it is stored and exported: `metadata`, which is what lists show of it, and its `messages`.
+
+    In exports, `blobs` are the images that messages name: base64 of their bytes, by their SHA-256 in hex.
+    """
+
+    metadata: FileMetadata
+    messages: list[FileMessage]
+    blobs: dict[str, str] | None = None
+
+
+@dataclass
+class TransferService:
+    """Forks, exports and imports, over any store. ``shutdown`` ends imports that are not stored yet."""
+
+    store: SessionStore
+    max_sessions: int
+    shutdown: anyio.Event
+    _importing: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    """Large files take much memory: one import at a time."""
+
+    async def fork(self, session_id: str, index: int | None = None, message_id: str | None = None) -> ChatSession:
+        """Create a session with the history up to a message. The original stays as it is, and may be running."""
+        original = await self.store.load(session_id)
+        if message_id is not None:
+            index = index_of(original, message_id)
+        return await self.store.create(forked(original, index))
+
+    async def export(self, session_id: str, form: Literal["json", "markdown"]) -> AsyncIterator[bytes]:
+        """Return a session as a file, in parts; as JSON, with the bytes of its images."""
+        session = await self.store.load(session_id)
+        file = await asyncio.to_thread(_written, session, form)
+        return self._with_images(file, sorted(images_in(session.history)) if form == "json" else ())
+
+    async def _with_images(self, file: bytes, names: Collection[str]) -> AsyncIterator[bytes]:
+        """Add images to an encoded session file, one at a time. Images that no longer exist are left out."""
+        if not names:
+            yield file
+            return
+        yield file.removesuffix(_FILE_END) + b',\n  "blobs": {'
+        between = b"\n    "
+        for name in names:
+            try:
+                data = await self.store.load_image(name)
+            except BlobNotFound:
+                continue
+            encoded = await asyncio.to_thread(b64encode, data)
+            yield b"".join([between, b'"', name.encode(), b'": "', encoded, b'"'])
+            between = b",\n    "
+        yield b"\n  }" + _FILE_END
+
+    async def import_sessions(self, data: bytes) -> SessionPage:
+        """Store the sessions of a file under new ids, all or none, and return them in the file's order.
+
+        Raises ValidationFailed, and ShuttingDown once the server drains.
+        """
+        async with self._importing:
+            self._refuse_at_shutdown()
+            sessions = await asyncio.to_thread(_read_sessions, data, self.max_sessions)
+            stored = await self.store.create_all(sessions, check=self._refuse_at_shutdown)
+        return await asyncio.to_thread(
+            lambda: SessionPage.of([encode(s.summary_object()) for s in stored], len(stored))
+        )
+
+    def _refuse_at_shutdown(self) -> None:
+        if self.shutdown.is_set():
+            raise ShuttingDown
+
+
+def _written(session: ChatSession, form: Literal["json", "markdown"]) -> bytes:
+    if form == "markdown":
+        return as_markdown(session).encode()
+    return encode_file(session.metadata, [encode(message) for message in session.history], session.extra)
+
+
+def _read_sessions(data: bytes, max_sessions: int) -> list[tuple[ChatSession, list[Image]]]:
+    """Read the sessions of a file, with new ids, and their images: one or a list, of this server or of Open WebUI.
+
+    Raises ValidationFailed.
+    """
+    try:
+        content = parse(data)
+    except ValueError as error:
+        raise ValidationFailed(f"The file is no JSON, or is cut short: {error}", errors=[]) from error
+    if is_nested_deeper(content, MAX_LEVELS):
+        raise ValidationFailed(f"The file nests values deeper than {MAX_LEVELS} levels. Flatten them.", errors=[])
+    items = content if isinstance(content, list) else [content]
+    if not items:
+        raise ValidationFailed("The file holds no session.", errors=[])
+    if len(items) > max_sessions:
+        raise ValidationFailed(
+            f"The file holds {len(items)} sessions; at most {max_sessions} can be imported at once. Split the file, or "
+            "raise MOCHI_MAX_IMPORT_SESSIONS.",
+            sessions=len(items),
+            limit=max_sessions,
+            errors=[],
+        )
+    return [_read(number, item) for number, item in enumerate(items)]
+
+
+def _read(number: int, item: object) -> tuple[ChatSession, list[Image]]:
+    if isinstance(item, dict) and "metadata" in item:
+        _checked(number, item, SessionFile)
+        item["metadata"]["session_id"] = new_id()
+        blobs = item.pop("blobs", None) or {}
+        session = ChatSession.from_dict(item)
+        named = images_in(session.history)
+        try:
+            return session, [_image(name, encoded) for name, encoded in blobs.items() if name in named]
+        except ValueError as error:
+            raise _invalid(number, f"cannot be imported: {error}") from error
+    if isinstance(item, dict) and "chat" in item:
+        return session_of(_checked(number, item, OpenWebUIChat)), []
+    if isinstance(item, dict) and "history" in item:
+        return session_of(OpenWebUIChat(chat=_checked(number, item, OpenWebUIBareChat))), []
+    raise _invalid(number, "is neither a session of this server nor a chat of Open WebUI.")
+
+
+_Checked = TypeVar("_Checked", bound=BaseModel)
+
+
+def _checked(number: int, item: dict[str, Any], kind: type[_Checked]) -> _Checked:
+    try:
+        orjson.dumps(item)
+        return kind.model_validate(item)
+    except TypeError as error:
+        raise _invalid(number, f"holds something that cannot be stored: {error}") from error
+    except ValidationError as error:
+        problems = error.errors(include_url=False, include_input=False, include_context=False)
+        first = problems[0]
+        where = ".".join(str(part) for part in first["loc"])
+        errors = [{"loc": list(each["loc"]), "msg": each["msg"], "type": each["type"]} for each in problems[:20]]
+        message = first["msg"].removeprefix("Value error, ")
+        raise _invalid(number, f"cannot be imported: {where}: {message}", errors) from error
+
+
+def _invalid(number: int, problem: str, errors: Sequence[object] = ()) -> ValidationFailed:
+    return ValidationFailed(f"Item {number} of the file {problem}", item=number, errors=list(errors))
+
+
+def _image(name: str, encoded: str) -> Image:
+    try:
+        image = Image.of(b64decode(encoded, validate=True))
+    except ValueError as error:
+        raise ValueError(f"blobs.{name}: {error}") from error
+    if image.sha256 != name:
+        raise ValueError(f"blobs.{name}: the bytes are another image's, {image.sha256}")
+    return image

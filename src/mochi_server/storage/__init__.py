@@ -1,0 +1,1 @@
+"""Implementations of `SessionStore`: files, PostgreSQL and memory."""

@@ -1,0 +1,1 @@
+"""Sessions as JSON files in one directory."""

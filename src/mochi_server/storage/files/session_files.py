@@ -1,0 +1,225 @@
+"""The files of a sessions directory: names, reading, saving, setting aside. Knows no turns and no rules of changing."""
+
+import logging
+import os
+import stat
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from mochi_server.errors import SessionNotFound, StorageBusy, StorageFailed
+from mochi_server.sessions.images import Image
+from mochi_server.sessions.serialization import decode_file
+from mochi_server.sessions.session import is_session_id
+from mochi_server.storage.files import atomic_files
+from mochi_server.storage.files.image_files import BlobFolder
+from mochi_server.storage.files.import_staging import ImportStaging
+from mochi_server.storage.files.locks import PATIENCE_SECONDS, WriteLocks
+from mochi_server.storage.files.process_registry import Presence
+from mochi_server.storage.files.turn_log import Record, overlay
+from mochi_server.util.platform import scanning, sync_directory
+
+_log = logging.getLogger(__name__)
+_FILE, _LOG = ".json", ".turn.jsonl"
+EDIT_SECONDS = 2.0
+"""Age from which an unreadable file is a damaged one: until then, an editor may not have finished writing it."""
+_STALE_SECONDS = 3600.0
+"""Age from which a file that a killed process has left is swept away."""
+_BYTES_PER_STORED_BYTE = 8
+"""Messages as they are, as lines of a file and as they are sent; one rare character makes four bytes of each other."""
+_SESSION_BYTES = 16 * 1024
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What a session's files said, and the signatures that tell whether they still do."""
+
+    record: Record
+    file: atomic_files.Signature
+    log: atomic_files.Signature | None
+
+    @property
+    def memory(self) -> int:
+        return _SESSION_BYTES + _BYTES_PER_STORED_BYTE * (self.file.size + (self.log.size if self.log else 0))
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether what was read is what the signatures are of, should somebody have been writing then."""
+        return all(signature.is_settled for signature in (self.file, self.log) if signature)
+
+
+class _Unreadable(Exception):
+    """A file is there and is no session."""
+
+
+@contextmanager
+def storage(doing: str) -> Iterator[None]:
+    """OSError becomes StorageFailed."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageFailed(doing, error) from error
+
+
+class SessionFolder:
+    """The files of each session: ``<id>.json`` and, while a turn runs or after a crash, ``.<id>.turn.jsonl``.
+
+    Raises OSError as it comes, and SessionNotFound for what is not a session.
+    """
+
+    def __init__(self, path: Path, patience: float = PATIENCE_SECONDS) -> None:
+        self.path = path
+        self._locks = WriteLocks(path / ".locks", patience)
+        self.presence = Presence(path / ".locks")
+        self.blobs = BlobFolder(path, self._locks)
+        self.imports = ImportStaging(path, self._locks, self.blobs)
+        self._warned: set[tuple[str, atomic_files.Signature | None]] = set()
+
+    def make(self) -> None:
+        """The directory, private to its owner when it is new."""
+        if not self.path.exists():
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            sync_directory(self.path.parent)
+
+    @contextmanager
+    def alone(self, session_id: str) -> Iterator[None]:
+        """Lock a session among threads and processes. Raises SessionNotFound if it does not exist."""
+        self._require(session_id)  # before: a missing directory has no lock files
+        with self._locks.exclusive(session_id):
+            self._require(session_id)
+            yield
+
+    def read(self, session_id: str) -> Stored:
+        """Read a session; a damaged file is set aside, and the session not found.
+
+        Raises StorageBusy while that file may still be being written.
+        """
+        if not is_session_id(session_id):
+            raise SessionNotFound(session_id)
+        try:
+            return self._read(session_id)
+        except _Unreadable as error:
+            try:
+                with self._locks.exclusive(session_id):
+                    return self.read_alone(session_id)
+            except OSError as failure:
+                self._warn(session_id, f"{error}; it stays where it is: {failure}")
+                raise SessionNotFound(session_id) from error
+
+    def read_alone(self, session_id: str) -> Stored:
+        """Read a session that is locked already."""
+        try:
+            return self._read(session_id)
+        except _Unreadable as error:
+            seen = atomic_files.signature(self._file(session_id))
+            if seen and 0 <= time.time() - seen.modified_ns / 1e9 < EDIT_SECONDS:
+                raise StorageBusy(f"The file of session {session_id!r} is incomplete: it is being written.") from error
+            self._set_aside(session_id, error)
+            raise SessionNotFound(session_id) from error
+
+    def is_current(self, session_id: str, stored: Stored) -> bool:
+        seen = atomic_files.signature(self._file(session_id)), atomic_files.signature(self._log(session_id))
+        return seen == (stored.file, stored.log)
+
+    def create(self, session_id: str, record: Record, images: Sequence[Image] = ()) -> Stored | None:
+        """Write a session's first file; None when the id is taken."""
+        with self._locks.exclusive(session_id):
+            if os.path.lexists(self._file(session_id)):
+                return None
+            with self.blobs.keeping(record.messages, images):
+                self._log(session_id).unlink(missing_ok=True)
+                return Stored(record, atomic_files.write(self._file(session_id), record.file()), None)
+
+    def save(self, session_id: str, before: Stored, record: Record) -> Stored:
+        """Write the whole file. The log goes when the file is durable, and is harmless should it stay."""
+        written = atomic_files.write(self._file(session_id), record.file())
+        if before.log:
+            self._log(session_id).unlink(missing_ok=True)
+        return Stored(record, written, None)
+
+    def note(self, session_id: str, before: Stored, record: Record, line: bytes, *, durably: bool = True) -> Stored:
+        return Stored(record, before.file, atomic_files.append(self._log(session_id), line, durably=durably))
+
+    def delete(self, session_id: str) -> bool:
+        """Remove a session's files, the log last; whether it may have needed images."""
+        files = self._file(session_id), self._log(session_id)
+        had_images = self.blobs.named_in(*files)
+        atomic_files.remove_for_good(*files)
+        return had_images
+
+    def scan(self, known: Mapping[str, tuple[int | None, ...]]) -> tuple[set[str], set[str]]:
+        """Compare the signatures of all session files with those that are known, and remove stale temporary files.
+
+        Returns the ids of sessions whose files have changed or have a turn log beside them, and of those that are gone.
+        """
+        unchanged: set[str] = set()
+        changed: set[str] = set()
+        logs: set[str] = set()
+        with suppress(FileNotFoundError), scanning(self.path) as entries:
+            # Directories are long: an unchanged file costs the stat and little else.
+            for entry in entries:
+                name = entry.name
+                if name.endswith(_FILE):
+                    try:
+                        status = entry.stat(follow_symlinks=False)
+                    except FileNotFoundError:
+                        continue
+                    session_id = name[: -len(_FILE)]
+                    if known.get(session_id) == (status.st_ino, status.st_mtime_ns, status.st_size):
+                        unchanged.add(session_id)
+                    elif is_session_id(session_id) and stat.S_ISREG(status.st_mode):
+                        changed.add(session_id)
+                elif name[0] == "." and name.endswith(atomic_files.TEMPORARY):
+                    _sweep(self.path / name)
+                elif name[0] == "." and name.endswith(_LOG) and is_session_id(name[1 : -len(_LOG)]):
+                    logs.add(name[1 : -len(_LOG)])
+        there = unchanged | changed
+        for session_id in logs - there:
+            _sweep(self._log(session_id))
+        return changed | (logs & there), known.keys() - there
+
+    def _require(self, session_id: str) -> None:
+        if not is_session_id(session_id) or atomic_files.signature(self._file(session_id)) is None:
+            raise SessionNotFound(session_id)
+
+    def _read(self, session_id: str) -> Stored:
+        # The log first: should it go into the file in between, its lines find that they are there already.
+        log = atomic_files.read(f"{self.path}{os.sep}.{session_id}{_LOG}")
+        file = atomic_files.read(f"{self.path}{os.sep}{session_id}{_FILE}")
+        if file is None:
+            raise SessionNotFound(session_id)
+        try:
+            record = Record.of(decode_file(session_id, file[0]))
+        except ValueError as error:
+            raise _Unreadable(str(error)) from error
+        return Stored(overlay(record, log[0]) if log else record, file[1], log[1] if log else None)
+
+    def _set_aside(self, session_id: str, error: _Unreadable) -> None:
+        try:
+            target = atomic_files.set_aside(self._file(session_id), "corrupt")
+            if atomic_files.signature(self._log(session_id)):
+                atomic_files.set_aside(self._log(session_id), "corrupt")
+        except OSError as failure:
+            self._warn(session_id, f"{error}; it stays where it is: {failure}")
+        else:
+            _log.warning("session file %s cannot be read (%s); it is %s now", session_id, error, target.name)
+
+    def _warn(self, session_id: str, reason: str) -> None:
+        key = (session_id, atomic_files.signature(self._file(session_id)))
+        if key not in self._warned:
+            self._warned.add(key)
+            _log.warning("session file %s cannot be read: %s", session_id, reason)
+
+    def _file(self, session_id: str) -> Path:
+        return self.path / f"{session_id}{_FILE}"
+
+    def _log(self, session_id: str) -> Path:
+        return self.path / f".{session_id}{_LOG}"
+
+
+def _sweep(path: Path) -> None:
+    with suppress(OSError):
+        if time.time() - path.lstat().st_mtime > _STALE_SECONDS:
+            path.unlink()

@@ -1,0 +1,203 @@
+"""Sessions as JSON files, for an event loop: the blocking directory behind threads of its own, and the holds."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, nullcontext
+from contextvars import copy_context
+from functools import partial, wraps
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import anyio.to_thread
+
+from mochi_server.errors import SessionNotFound, StorageBusy, StorageFailed
+from mochi_server.sessions.session import ChatSession, is_session_id
+from mochi_server.sessions.store import SessionPage
+from mochi_server.sessions.types import SessionQuery
+from mochi_server.storage.files.backend import SessionDirectory
+from mochi_server.storage.files.locks import PATIENCE_SECONDS, Holds
+from mochi_server.storage.files.session_files import Stored
+from mochi_server.storage.session_cache import RecentSessions
+from mochi_server.util.shielding import finished
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+_THREADS = 4
+_FIRST_PAUSE_SECONDS = 0.002
+_LONGEST_PAUSE_SECONDS = 0.1
+_ALSO_SERVED = (
+    "another process, %d, serves %s as well. No write of either is lost, but turns of one session are not coordinated "
+    "between processes: let one server serve a directory."
+)
+
+_log = logging.getLogger(__name__)
+
+
+def _in_a_thread(
+    method: Callable[Concatenate[SessionDirectory, _Arguments], _Result],
+) -> Callable[Concatenate["FileSessionStore", _Arguments], Coroutine[Any, Any, _Result]]:
+    @wraps(method)
+    async def run(self: "FileSessionStore", /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
+        return await self.run(method, self.directory, *args, **kwargs)
+
+    return run
+
+
+class FileSessionStore:
+    """A ``SessionStore`` over a directory of ``<session_id>.json`` files.
+
+    What it has begun to write it finishes, also when the caller is cancelled meanwhile.
+    """
+
+    def __init__(
+        self,
+        sessions_dir: str | Path,
+        recent: RecentSessions[Stored] | None = None,
+        *,
+        wait_seconds: float = PATIENCE_SECONDS,
+    ) -> None:
+        """``recent`` is where sessions are kept in memory, perhaps together with those of other stores.
+
+        ``wait_seconds``: for how long a lock is waited for. That is done on the event loop, since a thread that waited
+        could not serve other sessions.
+        """
+        self._path = Path(sessions_dir)
+        self.directory = SessionDirectory(self._path, recent, patience=0)
+        self._wait_seconds = wait_seconds
+        self._holds = Holds()
+        self.others: tuple[int, ...] = ()
+        """Processes that served the directory already when it was opened."""
+        self._searching = asyncio.Lock()
+        """The first search may read every file; those that wait for it shall not take up all threads."""
+        self._sweeping: asyncio.Task[None] | None = None
+        """Waits for the lock of the images, which a change could not have."""
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="sessions")
+
+    async def open(self) -> None:
+        """Be known to the other processes that serve the directory, and warn of those. Turns do it by themselves.
+
+        What a crash has left of an import is completed or removed. Images that it has left without a session are swept
+        in the background.
+        """
+        try:
+            await self.run(self.directory.recover_imports)
+            self.others = await self.run(self.directory.join)
+            for process_id in self.others:
+                _log.warning(_ALSO_SERVED, process_id, self._path.absolute())
+        except StorageFailed as error:
+            _log.warning("%s", error.message)
+        self._threads.submit(self.directory.sweep)
+
+    check = _in_a_thread(SessionDirectory.check)
+    create = _in_a_thread(SessionDirectory.create)
+    create_all = _in_a_thread(SessionDirectory.create_all)
+    put = _in_a_thread(SessionDirectory.put)
+    load_image = _in_a_thread(SessionDirectory.load_image)
+    append = _in_a_thread(SessionDirectory.append)
+    replace_tail = _in_a_thread(SessionDirectory.replace_tail)
+    patch = _in_a_thread(SessionDirectory.patch)
+    checkpoint = _in_a_thread(SessionDirectory.checkpoint)
+    delete = _in_a_thread(SessionDirectory.delete)
+
+    async def load(self, session_id: str) -> ChatSession:
+        # A turn begins with this; a thread would take half a millisecond.
+        session = self.directory.load_at_once(session_id)
+        return session if session is not None else await self.run(self.directory.load, session_id)
+
+    async def list(self, query: SessionQuery) -> SessionPage:
+        async with self._searching if query.text else nullcontext():
+            return await self.run(self.directory.list, query)
+
+    @asynccontextmanager
+    async def hold(self, session_id: str, *, run_id: str | None = None, wait: bool = False) -> AsyncIterator[None]:
+        """Be the one writer of the history while inside."""
+        if not is_session_id(session_id):
+            raise SessionNotFound(session_id)
+        async with self._holds.hold(session_id, run_id=run_id, wait=wait):
+            try:
+                # For a session that is known and in order, this takes microseconds; a thread takes half a millisecond.
+                if not self.directory.begin_at_once(session_id, is_turn=run_id is not None):
+                    await self.run(self.directory.begin, session_id, is_turn=run_id is not None)
+                yield
+            finally:
+                if run_id is not None:
+                    await self._end_turn(session_id)
+
+    async def _end_turn(self, session_id: str) -> None:
+        try:
+            if self.directory.has_logged(session_id):
+                await self.run(self.directory.save_logged, session_id)
+        except SessionNotFound:
+            _log.debug("session %s was deleted during its turn", session_id)
+        except (StorageBusy, StorageFailed) as error:  # the log is durable, too
+            _log.warning("session %s: the turn stays in its log for now: %s", session_id, error.message)
+        finally:
+            self.directory.turns.pop(session_id, None)
+
+    async def aclose(self) -> None:
+        """End the store's threads when they have finished their work."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            await asyncio.wait([self._sweeping])
+        await anyio.to_thread.run_sync(self._threads.shutdown)
+        self.directory.leave()
+
+    async def run(
+        self, work: Callable[_Arguments, _Result], *args: _Arguments.args, **kwargs: _Arguments.kwargs
+    ) -> _Result:
+        """Do blocking work in a thread; on cancellation, finish it first."""
+        result = await finished(self._tried(partial(work, *args, **kwargs)))
+        if self.directory.sweep_is_due and (self._sweeping is None or self._sweeping.done()):
+            self._sweeping = asyncio.create_task(self._sweep())
+        return result
+
+    async def _sweep(self) -> None:
+        self.directory.sweep_is_due = False
+        try:
+            await self._tried(self.directory.blobs.sweep)
+        except StorageBusy:
+            self.directory.sweep_is_due = True
+
+    async def _tried(self, work: Callable[[], _Result]) -> _Result:
+        """Try work until no other thread or process has its locks. Raises ``StorageBusy`` at the deadline."""
+        loop = asyncio.get_running_loop()
+        deadline, pause = loop.time() + self._wait_seconds, _FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                return await loop.run_in_executor(self._threads, copy_context().run, work)
+            except StorageBusy:
+                if loop.time() >= deadline:
+                    raise
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+
+
+class FileStores:
+    """The ``Stores`` of two directories."""
+
+    connected = True
+
+    def __init__(self, sessions_dir: str | Path, agent_chats_dir: str | Path, *, wait_seconds: float) -> None:
+        recent = RecentSessions[Stored]()
+        self.chats = FileSessionStore(sessions_dir, recent, wait_seconds=wait_seconds)
+        self.agents = FileSessionStore(agent_chats_dir, recent, wait_seconds=wait_seconds)
+
+    @property
+    def problems(self) -> Sequence[str]:
+        """Other processes that serve the same directory."""
+        return [f"process {other} serves the same sessions; only one should" for other in self.chats.others]
+
+    async def open(self) -> None:
+        await self.chats.open()
+
+    async def check(self) -> None:
+        await self.chats.check()
+
+    def when_lost(self, _: Callable[[Collection[str]], None]) -> None:
+        """Nobody takes a session that this process holds."""
+
+    async def aclose(self) -> None:
+        await self.chats.aclose()
+        await self.agents.aclose()

@@ -1,0 +1,119 @@
+"""A session store in memory, for conversations that are not stored."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+from mochi_server.errors import BlobNotFound, SessionConflict, SessionNotFound
+from mochi_server.sessions.images import Image, images_in
+from mochi_server.sessions.patching import FieldChanges, settled, settled_fields, settled_message
+from mochi_server.sessions.search import matches, pieces, words
+from mochi_server.sessions.serialization import encode
+from mochi_server.sessions.session import ChatSession, new_id, now, timestamp
+from mochi_server.sessions.store import NewSession, SessionPage
+from mochi_server.sessions.types import Message, SessionQuery
+from mochi_server.storage.files.locks import Holds
+from mochi_server.storage.files.turn_log import Record
+
+
+class MemorySessionStore:
+    """A ``SessionStore`` that writes nothing. For one event loop."""
+
+    def __init__(self) -> None:
+        self._records: dict[str, Record] = {}
+        self._images: dict[str, bytes] = {}
+        self._holds = Holds()
+
+    def forget(self, session_id: str) -> None:
+        """Remove a session, if it is there."""
+        self._records.pop(session_id, None)
+        self._sweep()
+
+    async def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
+        fresh = settled(session)
+        while fresh.session_id in self._records:
+            fresh.metadata.session_id = new_id()
+        return self._keep(Record.of(fresh), images)
+
+    async def create_all(
+        self, sessions: Sequence[NewSession], *, check: Callable[[], None] = lambda: None
+    ) -> Sequence[ChatSession]:
+        check()
+        return [await self.create(session, images=images) for session, images in sessions]
+
+    async def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
+        return self._keep(Record.of(settled(session)), images)
+
+    async def load(self, session_id: str) -> ChatSession:
+        return self._find(session_id).session()
+
+    async def append(
+        self,
+        session_id: str,
+        messages: Sequence[Message],
+        *,
+        from_index: int | None = None,
+        revision: str | None = None,
+        ends_turn: bool = False,
+        unfinished: Message | None = None,
+        images: Sequence[Image] = (),
+    ) -> ChatSession:
+        del ends_turn, unfinished  # there is no crash recovery
+        record = self._find(session_id, revision)
+        start = record.position(len(record.messages) if from_index is None else from_index)
+        new = [settled_message(message, start + offset) for offset, message in enumerate(messages)]
+        return self._keep(record.with_tail(start, new, now()), images)
+
+    async def load_image(self, sha256: str) -> bytes:
+        if sha256 not in self._images:
+            raise BlobNotFound(sha256)
+        return self._images[sha256]
+
+    async def replace_tail(
+        self, session_id: str, from_index: int, messages: Sequence[Message], *, revision: str | None = None
+    ) -> ChatSession:
+        return await self.append(session_id, messages, from_index=from_index, revision=revision)
+
+    async def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
+        record = self._find(session_id, revision)
+        return self._keep(record.with_fields(settled_fields(fields, record.metadata), now()))
+
+    async def checkpoint(self, session_id: str, partial: Message) -> None:
+        del partial
+        self._find(session_id)
+
+    async def delete(self, session_id: str) -> None:
+        self._find(session_id)
+        self.forget(session_id)
+
+    async def list(self, query: SessionQuery) -> SessionPage:
+        wanted = words(query.text)
+        found = [one for one in self._records.values() if not wanted or matches(pieces(one.session()), wanted)]
+        newest = sorted(found, key=lambda one: timestamp(one.metadata.updated_at), reverse=True)
+        end = None if query.limit is None else query.offset + query.limit
+        return SessionPage.of([encode(one.summary()) for one in newest[query.offset : end]], len(newest))
+
+    @asynccontextmanager
+    async def hold(self, session_id: str, *, run_id: str | None = None, wait: bool = False) -> AsyncIterator[None]:
+        self._find(session_id)
+        async with self._holds.hold(session_id, run_id=run_id, wait=wait):
+            self._find(session_id)
+            yield
+
+    def _find(self, session_id: str, revision: str | None = None) -> Record:
+        record = self._records.get(session_id)
+        if record is None:
+            raise SessionNotFound(session_id)
+        if revision not in (None, record.revision):
+            raise SessionConflict(session_id)
+        return record
+
+    def _keep(self, record: Record, images: Sequence[Image] = ()) -> ChatSession:
+        self._images.update({image.sha256: image.data for image in images})
+        self._records[record.metadata.session_id] = record
+        self._sweep()
+        return record.session()
+
+    def _sweep(self) -> None:
+        if self._images:
+            named = {name for record in self._records.values() for name in images_in(record.messages)}
+            self._images = {name: data for name, data in self._images.items() if name in named}

@@ -1,0 +1,108 @@
+"""The other server processes of the same database: which one runs a turn, where to reach it, whether it lives."""
+
+import hmac
+from collections.abc import Container
+from typing import NamedTuple
+
+from mochi_server.storage.postgres.pool import Database, Row, fetch_all
+from mochi_server.storage.postgres.process_locks import IS_SILENT, Process, lock_key
+
+_RUN_OF = """
+SELECT process FROM runs WHERE session_id = %(session_id)s ORDER BY run_id = %(run_id)s DESC, began DESC LIMIT 1"""
+_CLAIM = """
+INSERT INTO idempotency_keys (session_id, key, process) VALUES (%(session_id)s, %(key)s, %(own)s)
+ON CONFLICT (session_id, key) DO UPDATE SET process = idempotency_keys.process RETURNING process"""
+_TAKE_OVER = """
+UPDATE idempotency_keys SET process = %(own)s
+WHERE session_id = %(session_id)s AND key = %(key)s AND process = %(dead)s RETURNING process"""
+_PEERS = f"""
+SELECT name, url, {IS_SILENT} FROM processes WHERE name <> %(own)s AND """
+
+
+class PeerGone(Exception):
+    """The process that has to respond is dead."""
+
+
+class Peer(NamedTuple):
+    """Another live server process. A silent one sends no heartbeat, for example because it is frozen."""
+
+    name: str
+    url: str
+    is_silent: bool
+
+
+class Peers:
+    """Queries about the other processes. Every method raises ``StorageFailed`` if the database fails."""
+
+    def __init__(self, database: Database, process: Process, held: Container[str]) -> None:
+        """``held`` are the sessions that this process holds."""
+        self._database = database
+        self._process = process
+        self._held = held
+        self._secret = b""
+
+    async def open(self) -> None:
+        """Read the secret that all servers of the database share."""
+        rows = await self._fetch("SELECT secret FROM peer_secret")
+        self._secret = rows[0][0].encode() if rows else b""
+
+    @property
+    def name(self) -> str:
+        """Name of this process."""
+        return self._process.name
+
+    def token(self, process: str) -> str:
+        """Return what proves to a process that a request comes from a server of the same database."""
+        return hmac.digest(self._secret, process.encode(), "sha256").hex()
+
+    def accepts(self, token: str) -> bool:
+        """Return whether a token is the one of this process."""
+        return bool(self._secret) and hmac.compare_digest(token.encode(), self.token(self.name).encode())
+
+    async def running(self, session_id: str, run_id: str | None = None) -> Peer | None:
+        """Return the process that has that run of a session, by default the latest run; None if it is this one.
+
+        Raises ``PeerGone`` if the process is dead.
+        """
+        if session_id in self._held and run_id is None:
+            return None
+        rows = await self._fetch(_RUN_OF, session_id=session_id, run_id=run_id or "")
+        if not rows or rows[0][0] == self.name:
+            return None
+        if (peer := await self.find(rows[0][0])) is None:
+            raise PeerGone
+        return peer
+
+    async def claim(self, session_id: str, key: str) -> Peer | None:
+        """Return the process that used an idempotency key first; None if it is this one."""
+        values = {"session_id": session_id, "key": key, "own": self.name}
+        while (process := (await self._fetch(_CLAIM, **values))[0][0]) != self.name:
+            if (peer := await self.find(process)) is not None:
+                return peer
+            # One of several servers that find the key with a dead process takes it over.
+            await self._fetch(_TAKE_OVER, **values, dead=process)
+        return None
+
+    async def others(self) -> list[Peer]:
+        """Return all other live processes that serve requests."""
+        return await self._living("url <> ''")
+
+    async def with_runs(self, session_id: str) -> list[Peer]:
+        """Return the other live processes that have runs of a session, ended ones included."""
+        return await self._living("name IN (SELECT process FROM runs WHERE session_id = %(id)s)", id=session_id)
+
+    async def find(self, process: str) -> Peer | None:
+        """Return a process; None if it is dead."""
+        found = await self._living("name = %(name)s", name=process)
+        return found[0] if found else None
+
+    async def _living(self, condition: str, **values: str) -> list[Peer]:
+        async with self._database.connection("look for other servers") as connection:
+            rows = await fetch_all(connection, _PEERS + condition, {"own": self.name, **values})
+            keys = {row[0]: lock_key("processes", row[0]) for row in rows}
+            held = await self._process.held(connection, keys.values())
+        return [Peer(*row) for row in rows if keys[row[0]] in held]
+
+    async def _fetch(self, statement: str, **values: str) -> list[Row]:
+        async with self._database.connection("look for other servers") as connection:
+            return await fetch_all(connection, statement, values)

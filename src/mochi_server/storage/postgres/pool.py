@@ -1,0 +1,131 @@
+"""Connections to one database: a pool for short work, and single connections that are kept."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import psycopg
+from psycopg import AsyncConnection
+from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
+
+from mochi_server.config import without_credentials
+from mochi_server.storage.postgres.errors import failure
+
+Row = tuple[Any, ...]
+Connection = AsyncConnection[Row]
+
+CONNECTIONS = 10
+"""The most that a process uses, besides its two single ones."""
+
+STATEMENT_SECONDS = 15
+_CONNECT_SECONDS = 5
+_START_SECONDS = 5
+_PATIENCE_SECONDS = 10
+"""How long a request waits for a free connection."""
+_UNREACHABLE_SECONDS = 0.3
+"""The same while the database is known to be unreachable; turns retry their writes."""
+
+_OPTIONS: dict[str, Any] = {
+    "autocommit": True,
+    "connect_timeout": _CONNECT_SECONDS,
+    "application_name": "mochi-server",
+    "keepalives_idle": 2,
+    "keepalives_interval": 1,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 5000,
+}
+_LIMITS = f"SET statement_timeout = '{STATEMENT_SECONDS}s'; SET idle_in_transaction_session_timeout = '15s'"
+_NOTICED_WITHIN_SECONDS = (
+    "SET tcp_keepalives_idle = 2; SET tcp_keepalives_interval = 1; SET tcp_keepalives_count = 2; "
+    "SET tcp_user_timeout = '5s'"
+)
+"""The database frees the locks of a host that has vanished."""
+
+logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # it quotes the server's words at every try
+
+
+class Database:
+    """One database, by its URL. Belongs to one event loop; open it there."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self.reachable = asyncio.Event()
+        """Cleared during an outage, so that requests do not each wait to find that out."""
+        self.reachable.set()
+        self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
+            url,
+            min_size=1,
+            max_size=CONNECTIONS,
+            reconnect_timeout=0.5,
+            kwargs=_OPTIONS,
+            configure=_configure,
+            check=AsyncConnectionPool.check_connection,
+            open=False,
+        )
+
+    async def open(self, patience: float = _START_SECONDS) -> None:
+        """Connect; wait that many seconds for a database that is just starting. Raises ``StorageFailed``."""
+        deadline = time.monotonic() + patience
+        while True:
+            try:
+                await (await self.connect()).close()
+                break
+            except psycopg.Error as error:
+                if time.monotonic() > deadline:
+                    raise failure(f"use the database {without_credentials(self._url)}", error) from error
+            await asyncio.sleep(0.2)
+        await self._pool.open()
+
+    @asynccontextmanager
+    async def connection(self, doing: str, patience: float = _PATIENCE_SECONDS) -> AsyncIterator[Connection]:
+        """A connection in autocommit mode. Raises ``StorageFailed``, which says what was being done."""
+        timeout = patience if self.reachable.is_set() else min(patience, _UNREACHABLE_SECONDS)
+        try:
+            async with self._pool.connection(timeout) as connection:
+                try:
+                    yield connection
+                except asyncio.CancelledError:
+                    await connection.close()  # or the cancellation of a statement may still hit the next one
+                    raise
+        except (psycopg.Error, PoolTimeout, PoolClosed, TimeoutError) as error:
+            raise failure(doing, error) from error
+
+    @asynccontextmanager
+    async def transaction(self, doing: str) -> AsyncIterator[Connection]:
+        """A connection inside a transaction, which sends statements together until a result is needed."""
+        async with self.connection(doing) as connection, connection.pipeline(), connection.transaction():
+            yield connection
+
+    async def connect(self) -> Connection:
+        """Return a connection outside of the pool. Raises ``psycopg.Error``."""
+        connection = await AsyncConnection.connect(self._url, **_OPTIONS)
+        try:
+            await _configure(connection)
+        except BaseException:
+            await connection.close()
+            raise
+        return connection
+
+    async def aclose(self) -> None:
+        """Close the pool."""
+        with suppress(PoolTimeout):
+            await self._pool.close(timeout=1)
+
+
+async def fetch_one(connection: Connection, statement: str, values: Mapping[str, Any] | None = None) -> Row | None:
+    """Run a statement and return the first row of its result."""
+    return await (await connection.execute(statement, values)).fetchone()
+
+
+async def fetch_all(connection: Connection, statement: str, values: Mapping[str, Any] | None = None) -> list[Row]:
+    """Run a statement and return its result."""
+    return await (await connection.execute(statement, values)).fetchall()
+
+
+async def _configure(connection: Connection) -> None:
+    await connection.execute(_LIMITS)
+    with suppress(psycopg.Error):  # a Unix socket has no TCP
+        await connection.execute(_NOTICED_WITHIN_SECONDS)

@@ -1,0 +1,194 @@
+"""Sessions as rows of the database, and back; and the SQL of messages and images, for locked sessions."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from typing import Any, NamedTuple
+
+from mochi_server.sessions.history import History
+from mochi_server.sessions.images import Image, images_of
+from mochi_server.sessions.search import folded
+from mochi_server.sessions.serialization import decode, encode, settle
+from mochi_server.sessions.session import ChatSession, SessionMetadata, automatic_title
+from mochi_server.sessions.types import Message
+from mochi_server.storage.postgres.pool import Connection
+
+REMEMBERED_BYTES = 128 * 1024 * 1024
+"""Approximate memory limit of cached histories."""
+_MESSAGE_BYTES = 700
+_OPENING_CHARS = 2000
+_INSERT = """
+INSERT INTO messages (session, position, change, body, searched)
+SELECT %(key)s, %(start)s + number - 1, %(change)s, body, searched
+FROM unnest(%(bodies)s::text[], %(texts)s::text[]) WITH ORDINALITY AS new (body, searched, number)"""
+_GROW = """
+UPDATE sessions SET message_count = %(count)s, opening = %(opening)s, searched = %(searched)s, change = %(change)s,
+    updated_at = CASE WHEN %(touch)s THEN greatest(updated_at + interval '1 microsecond', clock_timestamp())
+        ELSE updated_at END
+WHERE key = %(key)s"""
+_SWEEP = """
+DELETE FROM images i WHERE sha256 = ANY(%(names)s)
+AND NOT EXISTS (SELECT 1 FROM named_images n WHERE n.sha256 = i.sha256)"""
+_IMAGES_LOCK = "SELECT pg_advisory_xact_lock(470020221034)"
+"""Prevents that an image gets a new name while it is removed."""
+
+
+class Head(NamedTuple):
+    """A row of ``sessions``, without what finds it. ``opening`` holds first user messages with their positions."""
+
+    key: int
+    stored_metadata: str
+    extra: str
+    updated_at: datetime
+    message_count: int
+    opening: str
+    change: int
+    fence: int
+
+    def metadata(self) -> SessionMetadata:
+        updated_at = as_text(self.updated_at)
+        return SessionMetadata.from_dict({**decode(self.stored_metadata.encode()), "updated_at": updated_at})
+
+    def session(self, messages: History) -> ChatSession:
+        metadata = self.metadata()
+        metadata.message_count = self.message_count
+        return ChatSession(metadata, messages, decode(self.extra.encode()))
+
+    def entry(self) -> dict[str, Any]:
+        """Return the session's list entry."""
+        return _entry(self.metadata(), self.opening, self.message_count)
+
+
+def as_text(moment: datetime) -> str:
+    """Return a time of the database as it is stored in metadata."""
+    return moment.astimezone(timezone.utc).isoformat(timespec="microseconds")
+
+
+def text_of(value: object) -> str:
+    """Return a value as JSON text."""
+    return encode(value).decode()
+
+
+def metadata_text(metadata: SessionMetadata) -> str:
+    """Return the column ``metadata``."""
+    return text_of({name: value for name, value in metadata.to_dict().items() if name != "updated_at"})
+
+
+def searched_title(metadata: SessionMetadata, opening: str) -> str:
+    """Return the column ``searched`` of a session."""
+    return folded(_entry(metadata, opening, 0)["title"] or "")
+
+
+def like_pattern(word: str) -> str:
+    """Return the LIKE pattern of texts that contain a word."""
+    escaped = word.replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_")
+    return f"%{escaped}%"
+
+
+def opening_of(opening: str, start: int, messages: Sequence[Message]) -> str:
+    """Return the column ``opening`` of a history that continues from a position with these messages.
+
+    Lists show the first user message of a session, and the first one from which a title can be made.
+    """
+    kept = [item for item in decode(opening.encode()) if item["at"] < start]
+    for at, message in enumerate(messages, start):
+        if kept and automatic_title(_spoken(kept[-1:]), None):
+            break
+        if message.get("role") == "user":
+            said = {"at": at, "content": str(message.get("content") or "")[:_OPENING_CHARS]}
+            kept = [*kept[:1], said]
+    return text_of(kept)
+
+
+def _entry(metadata: SessionMetadata, opening: str, message_count: int) -> dict[str, Any]:
+    shown = ChatSession(metadata, _spoken(decode(opening.encode())))
+    return {**settle(shown.summary_object()), "message_count": message_count}
+
+
+def _spoken(opening: Sequence[dict[str, Any]]) -> list[Message]:
+    return [{"role": "user", "content": item["content"]} for item in opening]
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """The messages of a session at a change. Never changed in place."""
+
+    key: int
+    change: int = 0
+    messages: History = field(default_factory=History)
+    memory: int = 0
+
+    def brought_up_to(self, head: Head, positions: Sequence[int], bodies: Sequence[str]) -> "Remembered | None":
+        """Return the history with later changes, which are always at its end; None if they do not fit on it."""
+        if self.key != head.key:
+            return None
+        if not positions and len(self.messages) == head.message_count:
+            return self if self.change == head.change else replace(self, change=head.change)
+        kept = self.messages.upto(min([head.message_count, *positions[:1]]))
+        if list(positions) != list(range(len(kept), head.message_count)):
+            return None
+        memory = self.memory + sum(2 * len(body) + _MESSAGE_BYTES for body in bodies)
+        return Remembered(head.key, head.change, kept.plus(decode(body.encode()) for body in bodies), memory)
+
+
+async def replace_tail(
+    connection: Connection,
+    head: Head,
+    start: int,
+    messages: Sequence[Message],
+    *,
+    images: Sequence[Image] = (),
+    touch: bool = True,
+) -> Head:
+    """Replace the messages from a position on, and the partial answer; ``touch`` makes it the session's last change."""
+    opening = opening_of(head.opening, start, messages)
+    values: dict[str, Any] = {
+        "key": head.key,
+        "start": start,
+        "change": head.change + 1,
+        "bodies": [text_of(message) for message in messages],
+        "texts": [folded(str(message.get("content") or "")) for message in messages],
+        "count": start + len(messages),
+        "opening": opening,
+        "searched": searched_title(head.metadata(), opening),
+        "touch": touch,
+    }
+    gone: list[str] = []
+    if start < head.message_count:
+        gone = await images_from(connection, head.key, start)
+        await connection.execute("DELETE FROM messages WHERE session = %(key)s AND position >= %(start)s", values)
+    if messages:
+        await connection.execute(_INSERT, values)
+    await _store_images(connection, head.key, start, messages, images)
+    await remove_unnamed(connection, gone)
+    await connection.execute(_GROW, values)
+    await connection.execute("DELETE FROM partials WHERE session = %(key)s", values)
+    return head._replace(message_count=values["count"], opening=opening, change=values["change"])
+
+
+async def images_from(connection: Connection, session: int, start: int) -> list[str]:
+    """Return the images that messages from a position on name, and lock images if there are any."""
+    statement = "SELECT DISTINCT sha256 FROM named_images WHERE session = %s AND position >= %s"
+    rows = await (await connection.execute(statement, [session, start])).fetchall()
+    if rows:
+        await connection.execute(_IMAGES_LOCK)
+    return [row[0] for row in rows]
+
+
+async def remove_unnamed(connection: Connection, names: Sequence[str]) -> None:
+    """Remove those of some images that no message names any more."""
+    if names:
+        await connection.execute(_SWEEP, {"names": list(names)})
+
+
+async def _store_images(
+    connection: Connection, session: int, start: int, messages: Sequence[Message], images: Sequence[Image]
+) -> None:
+    named = {(start + offset, name) for offset, message in enumerate(messages) for name in images_of(message)}
+    if not named and not images:
+        return
+    await connection.execute(_IMAGES_LOCK)
+    for sha256, data in {image.sha256: image.data for image in images}.items():
+        await connection.execute("INSERT INTO images VALUES (%s, %s) ON CONFLICT DO NOTHING", [sha256, data])
+    for position, name in sorted(named):
+        await connection.execute("INSERT INTO named_images VALUES (%s, %s, %s)", [session, position, name])

@@ -1,0 +1,95 @@
+"""The stores of a server over one database, and the background work of its process."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+
+import psycopg
+
+from mochi_server.errors import MochiError, StorageUnavailable
+from mochi_server.storage.postgres.errors import UNREACHABLE
+from mochi_server.storage.postgres.migrations import migrate
+from mochi_server.storage.postgres.peers import Peers
+from mochi_server.storage.postgres.pool import Connection, Database
+from mochi_server.storage.postgres.process_locks import Process
+from mochi_server.storage.postgres.store import FREED, PostgresSessionStore
+
+_CHECK_SECONDS = 3
+_TIDY_SECONDS = 2.0
+_RETRY_SECONDS = 0.5
+
+_log = logging.getLogger(__name__)
+
+
+class PostgresStores:
+    """The ``Stores`` of one database."""
+
+    problems: Sequence[str] = ()
+
+    def __init__(self, url: str, own_url: str = "") -> None:
+        """``own_url`` is where other servers reach this process; empty if it serves no requests."""
+        self._database = Database(url)
+        self._process = Process(self._database, own_url)
+        self.chats = PostgresSessionStore(self._database, self._process, "chats")
+        self.agents = PostgresSessionStore(self._database, self._process, "agents")
+        self.peers = Peers(self._database, self._process, self.chats.held)
+        self._tasks: list[asyncio.Future[None]] = []
+
+    @property
+    def connected(self) -> bool:
+        """Whether the database can be reached, as far as is known."""
+        return self._process.connected
+
+    async def open(self) -> None:
+        """Connect, bring the schema up to date and register this process. Raises ``MochiError``."""
+        await self._database.open()
+        await migrate(self._database)
+        await self._process.open()
+        await self.peers.open()
+        self._tasks = [asyncio.ensure_future(self._tidy()), asyncio.ensure_future(self._listen())]
+
+    async def check(self) -> None:
+        """Raise ``StorageFailed`` unless sessions can be stored."""
+        if not self.connected:
+            raise StorageUnavailable("hold sessions", OSError(5, UNREACHABLE))
+        async with self._database.connection("store sessions", _CHECK_SECONDS) as connection:
+            await connection.execute("SELECT 1")
+
+    def when_lost(self, tell: Callable[[Collection[str]], None]) -> None:
+        """Call ``tell`` with the ids of held sessions that another server has taken over."""
+
+        async def reconnected(connection: Connection) -> None:
+            tell(await self.chats.taken_over(connection))
+
+        self._process.reconnected = reconnected
+
+    async def aclose(self) -> None:
+        """Release the locks and close the connections."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._process.aclose()
+        await self._database.aclose()
+
+    async def _tidy(self) -> None:
+        """At the start and every few seconds, recover what servers that died have left."""
+        while True:
+            with suppress(MochiError):
+                await self.chats.fold_all()
+                await self.agents.fold_all()
+                await self._process.bury()
+            await asyncio.sleep(_TIDY_SECONDS)
+
+    async def _listen(self) -> None:
+        """Wake requests that wait for sessions. A lost notification delays them, because they also poll."""
+        while True:
+            try:
+                async with await self._database.connect() as connection:
+                    await connection.execute(f"LISTEN {FREED}")
+                    async for notification in connection.notifies():
+                        self.chats.freed(notification.payload)
+                        self.agents.freed(notification.payload)
+            except psycopg.Error as error:
+                _log.debug("lost the LISTEN connection; reconnecting: %s", type(error).__name__)
+            await asyncio.sleep(_RETRY_SECONDS)

@@ -1,0 +1,106 @@
+"""What a request may be: its size, one meaning only, JSON or nothing. Plain ASGI middleware that knows no route."""
+
+import re
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from mochi_server.errors import BodyTooLarge, HeadersTooLarge, MalformedRequest, MochiError, ValidationFailed
+from mochi_server.web.asgi import header, refuse
+
+MAX_HEADER_BYTES = 64 * 1024
+
+_ONCE = (b"host", b"origin", b"authorization", b"content-type", b"content-length", b"transfer-encoding")
+_WITH_BODY = {"POST", "PUT", "PATCH", "DELETE"}
+
+Check = Callable[[Scope], MochiError | None]
+"""A check of a request's head: the error to answer with, or None."""
+
+
+class Guard:
+    """Middleware that sends the error of a check instead of passing the request on."""
+
+    def __init__(self, app: ASGIApp, check: Check) -> None:
+        self._app = app
+        self._check = check
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        if scope["type"] == "http" and (error := self._check(scope)) is not None:
+            return refuse(error, scope, send)
+        return self._app(scope, receive, send)
+
+
+def head_check(scope: Scope) -> MochiError | None:
+    """Refuse oversized heads, and those that a proxy might read differently."""
+    size = len(scope.get("raw_path") or b"") + len(scope.get("query_string") or b"")
+    if size + sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEADER_BYTES:
+        return HeadersTooLarge(MAX_HEADER_BYTES)
+    problem = _ambiguity(scope)
+    return MalformedRequest(problem) if problem else None
+
+
+def json_check(scope: Scope) -> MochiError | None:
+    """Refuse bodies that are not declared as JSON, so that the form of a web page has no effect."""
+    if scope["method"] not in _WITH_BODY or _is_declared(scope):
+        return None
+    return ValidationFailed("The body must be JSON, sent as `Content-Type: application/json`.", errors=[])
+
+
+class BodyLimit:
+    """Refuse bodies over ``max_bytes``, of a declared length or not."""
+
+    def __init__(self, app: ASGIApp, *, max_bytes: int) -> None:
+        self._app = app
+        self._limit = max_bytes
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        if scope["type"] != "http":
+            return self._app(scope, receive, send)
+        declared = header(scope, b"content-length")
+        if declared.isdecimal() and int(declared) > self._limit:
+            return refuse(BodyTooLarge(self._limit), scope, send)
+        if declared.isdecimal() or not header(scope, b"transfer-encoding"):
+            return self._app(scope, receive, send)
+        return self._measured(scope, receive, send)
+
+    async def _measured(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Read a body of unknown length before the application gets it."""
+        messages: deque[Message] = deque()
+        size, more = 0, True
+        while more:
+            message = await receive()
+            messages.append(message)
+            size += len(message.get("body", b""))
+            if size > self._limit:
+                return await refuse(BodyTooLarge(self._limit), scope, send)
+            more = message["type"] == "http.request" and message.get("more_body", False)
+
+        async def replay() -> Message:
+            return messages.popleft() if messages else await receive()
+
+        return await self._app(scope, replay, send)
+
+
+def _ambiguity(scope: Scope) -> str | None:
+    """Return why a head could be read in two ways, or None."""
+    names = [name for name, _ in scope["headers"] if name in _ONCE]
+    if len(names) != len(set(names)):
+        return "A header that may occur once occurs more often."
+    if b"content-length" in names and b"transfer-encoding" in names:
+        return "The body has two lengths."
+    encoding = header(scope, b"transfer-encoding").strip().lower()
+    if encoding and (encoding != "chunked" or scope.get("http_version") == "1.0"):
+        return "`Transfer-Encoding` may only be `chunked`, in HTTP/1.1. Send the plain body with `Content-Length`."
+    if b"host" not in names and scope.get("http_version") == "1.1":
+        return "The Host header is missing."
+    return None
+
+
+def _is_declared(scope: Scope) -> bool:
+    """Whether the body, if there is one, is declared as JSON."""
+    declared = header(scope, b"content-type")
+    if not declared:
+        return header(scope, b"content-length") in ("", "0") and not header(scope, b"transfer-encoding")
+    media_type = declared.partition(";")[0].strip().lower()
+    return re.fullmatch(r"application/([^,]*\+)?json", media_type) is not None

@@ -1,0 +1,224 @@
+"""Responses that stream events as server-sent events."""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Coroutine, Iterable
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from sse_starlette.sse import EventSourceResponse
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from mochi_server.chat.event_log import Batch
+from mochi_server.chat.run import Run
+from mochi_server.chat.run_registry import RunRegistry
+from mochi_server.errors import MochiError
+from mochi_server.events import ChatEvent, Done, TurnError
+from mochi_server.models.events import REFERENCE, EventUnion
+from mochi_server.openai.response_encoding import Chunks
+from mochi_server.services.compare import CompareEvent
+from mochi_server.sessions.session import new_id
+from mochi_server.web.disconnect import ClientGone, until_disconnect
+
+PING_SECONDS = 10
+_ID = re.compile(rb"^id: (\w+:\d+)$", re.MULTILINE)
+_PING = b": ping\n\n"
+_HEADERS = {"Cache-Control": "no-store", "Connection": "keep-alive", "X-Accel-Buffering": "no"}
+"""Headers that keep caches and proxies from buffering the stream."""
+
+
+def streams(events: EventUnion, example: str) -> dict[int | str, dict[str, Any]]:
+    """Return the ``responses`` of a route that streams. The schema describes one event."""
+    content = {"text/event-stream": {"schema": {"$ref": REFERENCE + events.name}, "example": example}}
+    return {200: {"description": f"A stream of events. The last event is `{events.last}`.", "content": content}}
+
+
+class EventsResponse(EventSourceResponse):
+    """A stream of events from a generator. The generator is closed when the client disconnects."""
+
+    def __init__(self, events: AsyncGenerator[CompareEvent, None]) -> None:
+        super().__init__(_written(events), ping=PING_SECONDS, sep="\n")
+
+
+class _EventStream(Response):
+    """Base of streams that end when the client disconnects.
+
+    The send loop is written by hand, because it runs for every token and an open stream must use little memory.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(self, runs: RunRegistry) -> None:
+        super().__init__(headers=_HEADERS)
+        del self.headers["content-length"]
+        self._runs = runs
+
+    async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:
+        with suppress(ClientGone):
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            await until_disconnect(receive, self.send_events(send))
+
+    async def send_events(self, send: Send) -> None:
+        """Send the events. The start of the response has already been sent."""
+        raise NotImplementedError
+
+
+class RunResponse(_EventStream):
+    """The events of a run after a position.
+
+    With ``chunks``, the events are those of OpenAI's API: they have neither names nor IDs.
+    """
+
+    def __init__(self, runs: RunRegistry, run: Run, after: int = 0, chunks: Chunks | None = None) -> None:
+        super().__init__(runs)
+        self._run = run
+        self._after = after
+        self._chunks = chunks
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._runs.listening(self._run):
+            await super().__call__(scope, receive, send)
+
+    async def send_events(self, send: Send) -> None:
+        chunks, prefix = self._chunks, b"id: %s:" % self._run.run_id.encode()
+        if chunks is not None:
+            await send(_body(_data(chunks.opening())))
+
+        async def receive(batch: Batch | None) -> None:
+            if batch is None:
+                body = _PING
+            elif chunks is None:
+                frames = []
+                for number, line in enumerate(batch.lines, batch.first):
+                    kind, payload = line.split(b" ", 1)
+                    frames.append(b"%s%d\nevent: %s\ndata: %s\n\n" % (prefix, number, kind, payload))
+                body = b"".join(frames)
+            else:
+                body = _data(chunks.of(batch))
+            if body:
+                await send({"type": "http.response.body", "body": body, "more_body": True})
+
+        await self._run.forward(receive, self._after, idle=PING_SECONDS)
+        await send(_body(b"" if chunks is None else _data(chunks.closing(self._run)), more=False))
+
+
+class WaitingResponse(_EventStream):
+    """A stream that starts before its run, which waits for the session. It sends comments first, then the events."""
+
+    def __init__(self, runs: RunRegistry, session_id: str, starting: "asyncio.Future[Run]") -> None:
+        super().__init__(runs)
+        self._session_id = session_id
+        self._starting = starting
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await _give_up(self._runs, self._starting)
+
+    async def send_events(self, send: Send) -> None:
+        while not self._starting.done():
+            await send(_body(_PING))
+            await asyncio.wait([self._starting], timeout=PING_SECONDS)
+        try:
+            run = self._starting.result()
+        except MochiError as error:
+            never_begun = b"%s:0" % new_id().encode()
+            await send(_body(broken_off(self._session_id, error, never_begun), more=False))
+        else:
+            with self._runs.listening(run):
+                await RunResponse(self._runs, run).send_events(send)
+
+
+def _body(data: bytes, *, more: bool = True) -> Message:
+    return {"type": "http.response.body", "body": data, "more_body": more}
+
+
+async def begun_in_time(
+    request: Request, runs: RunRegistry, session_id: str, start: Coroutine[Any, Any, Run]
+) -> Response:
+    """Return the stream of a new run. If the run waits long for its session, the stream starts before the run."""
+    starting = asyncio.ensure_future(start)
+    try:
+        await until_disconnect(request, asyncio.wait([starting], timeout=PING_SECONDS))
+        if starting.done():
+            return RunResponse(runs, starting.result())
+        return WaitingResponse(runs, session_id, starting)
+    except BaseException:
+        await _give_up(runs, starting)
+        raise
+
+
+async def _give_up(runs: RunRegistry, starting: "asyncio.Future[Run]") -> None:
+    """Cancel the start of a run whose client disconnected. A started run ends like a run without subscribers."""
+    starting.cancel()
+    (run,) = await asyncio.gather(starting, return_exceptions=True)
+    if isinstance(run, Run):
+        with runs.listening(run):
+            pass
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Position of a client in a stream: the number of the last event and, if the client sent it, the run ID."""
+
+    number: int = 0
+    run_id: str | None = None
+
+    @classmethod
+    def of(cls, after: str | None, last_event_id: str | None) -> "Position":
+        """Return the position of an event ID or an event number. Invalid values mean the beginning.
+
+        The header overrides the query: a reconnecting ``EventSource`` updates the header and repeats its first query.
+        """
+        for heard in (last_event_id or "", after or ""):
+            run_id, _, number = heard.rpartition(":")
+            if re.fullmatch("[0-9]{1,18}", number):
+                return cls(int(number), run_id or None)
+        return cls()
+
+    def within(self, run: Run) -> int:
+        """Return the position in ``run``: 0 if the client's position is in another run, at most the last event."""
+        return min(self.number, run.log.last) if self.run_id in (None, run.run_id) else 0
+
+
+def attached(runs: RunRegistry, run: Run | None, position: Position) -> Response:
+    """Return the rest of a run as a stream, or 204 without further events. 204 stops an ``EventSource``."""
+    if run is None or (not run.running and position.within(run) >= run.log.last):
+        return Response(status_code=204)
+    return RunResponse(runs, run, position.within(run))
+
+
+async def _written(events: AsyncGenerator[CompareEvent, None]) -> AsyncGenerator[bytes, None]:
+    async with aclosing(events):
+        async for event in events:
+            yield _frame(event)
+
+
+def _frame(event: ChatEvent | CompareEvent) -> bytes:
+    return b"event: %s\ndata: %s\n\n" % (event.type.encode(), orjson.dumps(event))
+
+
+def last_id(data: bytes) -> bytes:
+    """Return the ID of the last complete event with an ID, or empty bytes."""
+    ids: list[bytes] = _ID.findall(data)
+    return ids[-1] if ids else b""
+
+
+def broken_off(session_id: str, error: MochiError, after: bytes) -> bytes:
+    """Return the events that end a broken stream after the event with the ID ``after``: ``error`` and ``done``."""
+    run_id, _, number = after.rpartition(b":")
+    frames = [_frame(event) for event in (TurnError.of(error), Done(session_id))]
+    return b"".join(
+        [b"id: %s:%d\n%s" % (run_id, next_number, frame) for next_number, frame in enumerate(frames, int(number) + 1)]
+        if run_id
+        else frames
+    )
+
+
+def _data(chunks: Iterable[bytes]) -> bytes:
+    return b"".join([b"data: %s\n\n" % chunk for chunk in chunks])

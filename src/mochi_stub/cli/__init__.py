@@ -1,0 +1,1 @@
+"""The `mochi-stub` command."""

@@ -1,0 +1,244 @@
+"""The `mochi-stub` command. It imports the server only after the arguments are parsed."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from mochi_stub.cli import daemon
+
+GRACE = 5.0
+"""Seconds for running replies to end after the first signal. A second signal ends the server at once."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command. Return 0, 1 for a failure, or 3 for `status` without a server. Invalid arguments exit with 2."""
+    given = list(sys.argv[1:] if argv is None else argv)
+    if not given or (given[0].startswith("-") and given[0] not in ("-h", "--help", "--version")):
+        given.insert(0, "run")
+    if given[0] == "--version":
+        from importlib.metadata import version  # imported here, because it is slow
+
+        print(f"mochi-stub {version('mochi-server')}")
+        return 0
+    options = _arguments(given)
+    command: Callable[[argparse.Namespace], int] = options.command
+    try:
+        return command(options)
+    except (OSError, ValueError) as error:  # includes errors in the configuration and in the URL of --record
+        if isinstance(error, OSError) and error.filename:
+            return _complain(f"{error.strerror}: {error.filename}")
+        return _complain(str(error).replace("\n", "; "))
+
+
+def _run(options: argparse.Namespace) -> int:
+    """Serve until SIGINT or SIGTERM."""
+    import logging
+
+    from mochi_stub.models.scheduler import Machine
+    from mochi_stub.server import StubServer
+
+    logging.basicConfig(format="%(levelname)s %(message)s")
+    logging.getLogger("mochi_stub").setLevel(options.log_level.upper())
+    recorder = None
+    if options.record:
+        from mochi_stub.recording.recorder import record
+
+        recorder = record(options.record, options.to)
+    ended = _ended_by_signal()
+    stub = StubServer(
+        host=options.host,
+        port=options.port,
+        config=options.config,
+        seed=options.seed,
+        speed=options.speed,
+        record=recorder,
+        machine=Machine(
+            parallel=options.parallel or None,
+            max_loaded_models=options.max_loaded_models or None,
+            max_queue=options.max_queue,
+            context_length=options.context_length or None,
+        ),
+    )
+    try:
+        stub.start()
+    except OSError as error:
+        reason = str(error.strerror).partition(" (while")[0]  # without the address
+        return _complain(f"cannot listen on {options.host}:{options.port}: {reason}")
+    pid_file = options.pid_file or (daemon.pid_file_of(stub.port) if options.in_background else None)
+    try:
+        if pid_file:
+            daemon.claim(pid_file, stub.url)
+        try:
+            print(f"mochi-stub on {stub.url}", flush=True)
+        except OSError:  # stdout is closed
+            sys.stdout = None
+        while not ended.wait(0.5):  # without a timeout, Windows does not deliver Ctrl-C
+            pass
+        if pid_file:
+            daemon.remove(pid_file)
+    finally:
+        stub.stop(grace=GRACE)
+    return 0
+
+
+def _start(options: argparse.Namespace) -> int:
+    print(daemon.start(options.given, _pid_file(options) if options.port else options.pid_file))
+    return 0
+
+
+def _stop(options: argparse.Namespace) -> int:
+    if ended := daemon.stop(_pid_file(options)):
+        print(f"mochi-stub on {ended.url} has stopped")
+        return 0
+    return _complain(f"nothing to stop: {_place(options)}")
+
+
+def _restart(options: argparse.Namespace) -> int:
+    from mochi_stub.config.loader import load
+
+    if options.config:
+        load(options.config)  # an invalid configuration must not stop the running server
+    daemon.stop(_pid_file(options))
+    return _start(options)
+
+
+def _status(options: argparse.Namespace) -> int:
+    there = daemon.running(_pid_file(options))
+    print(f"mochi-stub on {there.url} (process {there.process})" if there else f"not running: {_place(options)}")
+    return 0 if there else 3  # the exit code that service managers expect
+
+
+def _check(options: argparse.Namespace) -> int:
+    from mochi_stub.config.loader import check
+
+    problems = check(options.file)
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    if not problems:
+        print(f"{options.file}: no errors found")
+    return 1 if problems else 0
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from mochi_stub.cli.conformance import verify
+
+    return verify(options.url, options.model)
+
+
+def _pid_file(options: argparse.Namespace) -> Path:
+    return options.pid_file or daemon.pid_file_of(options.port)
+
+
+def _place(options: argparse.Namespace) -> str:
+    return f"no server with {options.pid_file}" if options.pid_file else f"no server was started on port {options.port}"
+
+
+def _complain(message: str) -> int:
+    print(f"mochi-stub: {message}", file=sys.stderr)
+    return 1
+
+
+def _arguments(argv: Sequence[str]) -> argparse.Namespace:
+    parser = _Parser(
+        prog="mochi-stub",
+        description="A deterministic LLM server with the APIs of Ollama, OpenAI, Anthropic and Gemini.",
+        epilog="mochi-stub run --help lists the options of the server.",
+    )
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True, title="commands (default: run)")
+
+    def add(name: str, command: Callable[[argparse.Namespace], int], text: str, *parents: _Parser) -> _Parser:
+        description = f"{text[0].upper()}{text[1:]}."
+        added = commands.add_parser(name, help=text, description=description, parents=parents)
+        added.set_defaults(command=command, given=argv[1:])
+        return added
+
+    common = _Parser(add_help=False)
+    common.add_argument(
+        "--port",
+        type=_bounded("port", int, 65535),
+        default=os.environ.get("PORT") or 11998,
+        help="port to listen on; 0 selects a free port (default: $PORT or 11998)",
+    )
+    common.add_argument("--pid-file", type=Path, metavar="FILE", help="process ID file (in background: one per port)")
+    serving = _serving_options()
+    add("run", _run, "serve in the foreground", common, serving)
+    add("start", _start, "serve in the background; return when the server responds", common, serving)
+    add("stop", _stop, "stop the server in the background", common)
+    add("restart", _restart, "stop the server if it runs, then start it", common, serving)
+    add("status", _status, "show whether the server runs (exit code 0) or not (exit code 3)", common)
+    checking = add("check", _check, "check a configuration for errors")
+    checking.add_argument("file", type=Path, metavar="FILE", help="configuration to check")
+    verifying = add("verify", _verify, "compare a real Ollama with the stub")
+    verifying.add_argument("url", metavar="URL", help="URL of Ollama, such as http://127.0.0.1:11434")
+    verifying.add_argument("--model", required=True, metavar="NAME", help="chat model of that server")
+    options = parser.parse_args(argv)
+    if bool(getattr(options, "record", None)) != bool(getattr(options, "to", None)):
+        parser.error("--record and --to require each other: give both")
+    return options
+
+
+def _serving_options() -> _Parser:
+    parser = _Parser(add_help=False)
+    add = parser.add_argument
+    add("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    add("--config", type=Path, metavar="FILE", help="configuration of models and replies (default: packaged)")
+    speed = _bounded("speed", float, sys.float_info.max)
+    add("--speed", type=speed, default=1.0, help="1: 50 words per second, 2: twice as fast, 0: no delays (default: 1)")
+    add("--seed", type=int, default=0, help="seed of IDs and times (default: %(default)s)")
+    number = _bounded("number", int, sys.maxsize)
+    for name, default, text in (
+        ("parallel", 1, "parallel requests per model on the Ollama API; 0: no limit"),
+        ("max-loaded-models", 3, "models in memory; 0: no limit"),
+        ("max-queue", 512, "requests that may wait for a model to load"),
+        ("context-length", 0, "default num_ctx; 0: 4096, without truncation of prompts"),
+    ):
+        add(f"--{name}", type=number, default=default, metavar="N", help=f"{text} (default: %(default)s)")
+    add("--record", metavar="URL", help="forward requests to this server and record its replies")
+    add("--to", type=Path, metavar="FOLDER", help="folder for the recordings")
+    add("--log-level", default="info", choices=("debug", "info", "warning", "error"), help="(default: %(default)s)")
+    add("--in-background", action="store_true", help=argparse.SUPPRESS)
+    return parser
+
+
+class _Parser(argparse.ArgumentParser):
+    """Parser that prints an error as one line, without the usage."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"mochi-stub: {message}\n")
+
+
+def _bounded(name: str, kind: type[float], highest: float) -> Callable[[str], float]:
+    """Return a parser of numbers from 0 to `highest`. For others, argparse prints `invalid NAME value`."""
+
+    def read(text: str) -> float:
+        value = kind(text)
+        if not 0 <= value <= highest:
+            raise ValueError(text)
+        return value
+
+    read.__name__ = name
+    return read
+
+
+def _ended_by_signal() -> threading.Event:
+    ended = threading.Event()
+
+    def end(number: int, _frame: object) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        ended.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
+    return ended
+
+
+if __name__ == "__main__":
+    sys.exit(main())

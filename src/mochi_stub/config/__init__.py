@@ -1,0 +1,1 @@
+"""The YAML configuration: models, triggers and responses."""

@@ -1,0 +1,191 @@
+"""Readers for the entries of a configuration. A mistake raises a `ConfigError` with its line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+from mochi_stub.config.response_types import CHARACTERS, KINDS, Error, File, Manner, Message, Response, Vector
+from mochi_stub.config.yaml_source import Item, Readers
+from mochi_stub.models.catalogue import MIN_CONTEXT, Model
+from mochi_stub.prompt import ToolCall
+from mochi_stub.reply import Content, Failure, Usage
+
+CAPABILITIES = ("completion", "tools", "thinking", "vision", "insert", "embedding", "audio", "image")
+EVERYTHING = CAPABILITIES[:6]
+MIN_EMBEDDING_LENGTH = 256
+NEWEST = datetime(2026, 1, 15, tzinfo=timezone.utc)
+MAX_SECONDS = 24 * 3600
+FRAMING = ("connection", "content-length", "content-type", "transfer-encoding")
+"""Headers that only the server can set."""
+TYPES = (*KINDS, "embedding", "error", "file")
+
+
+def response(item: Item, folder: Path) -> Response:
+    """Read a text, or a mapping with a type. Recorded files are relative to `folder`. Raises ConfigError."""
+    if not isinstance(item.value, dict):
+        return Message(content=item.string("a text or a mapping with a type"))
+    if "type" not in item.value:
+        raise item.error(f"a type: {', '.join(TYPES)}")
+    kind = item.value["type"].string()
+    if kind == "error":
+        return Error(_failure(item.fields(_ERROR, "an error")))
+    if kind == "embedding":
+        return Vector(item.fields({"type": Item.string, "vector": _vector}, "an embedding").get("vector"))
+    if kind == "file":
+        given = item.fields({**_FILE, **STREAM}, "a file", path="a path to a recorded file")
+        return File(folder / given["path"], _manner(given), item.value["path"])
+    if kind not in KINDS:
+        raise item.value["type"].error(f"a type: {', '.join(TYPES)}; found {kind!r}")
+    content: Readers = {"content": _content} if kind == "message" else {}
+    given = item.fields({"type": Item.string, **content, **_SAID, **STREAM}, f"a response of type {kind}")
+    return Message(given.pop("type"), manner=_manner(given), **given)
+
+
+def model(item: Item) -> tuple[dict[str, Any], Manner]:
+    """Read `_model`: the declared fields of `Model`, and how the model streams. Raises ConfigError."""
+    given = item.fields({**MODEL, **STREAM}, "_model")
+    return given, _manner(given)
+
+
+def declared(name: str, given: Mapping[str, Any], position: int) -> Model:
+    """Return a model; without declared fields it can do everything. Those that are declared first are the newest."""
+    default: dict[str, Any] = {
+        "capabilities": EVERYTHING,
+        "context_length": 131072,
+        "embedding_length": 768,
+        "modified_at": (NEWEST - timedelta(minutes=position)).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+    if "capabilities" not in given:  # vision that was not asked for shall not raise the least context
+        default["least_context"] = MIN_CONTEXT
+    return Model(name, **{**default, **given})
+
+
+def _manner(given: dict[str, Any]) -> Manner:
+    return Manner(**{name: given.pop(name) for name in STREAM if name in given})
+
+
+def _content(item: Item) -> Content:
+    if item.value is None:
+        return ""
+    return item.strings("a list of texts") if isinstance(item.value, list) else item.string("a text or a list of texts")
+
+
+def _arguments(item: Item) -> Any:
+    item.mapping("arguments as a mapping")
+    return item.plain()
+
+
+def _pause(item: Item) -> tuple[int, float]:
+    given = item.fields(_PAUSE, "a pause", seconds="a pause of so many seconds")
+    return given.get("after", 0), given["seconds"]
+
+
+def _fail(item: Item) -> tuple[int, Failure]:
+    given = item.fields({"after": _count, **_ERROR}, "an error")
+    return given.pop("after", 0), _failure(given)
+
+
+def _failure(given: Mapping[str, Any]) -> Failure:
+    status = given.get("status", 500)
+    return Failure(given.get("message", f"error {status}"), status, given.get("headers", ()))
+
+
+def _headers(item: Item) -> tuple[tuple[str, str], ...]:
+    entries = [(name.lower(), value) for name, value in item.mapping("a mapping of headers").items()]
+    for name, value in entries:
+        if name in FRAMING:
+            raise value.misnamed(f"the name of a header that is not the server's own, found {name!r}")
+    return tuple((name, value.header(name)) for name, value in entries)
+
+
+def _vector(item: Item) -> tuple[float, ...] | None:
+    if item.value in ("zero", None):
+        return None
+    if not item.items("zero or a list of numbers"):
+        raise item.error("zero or a list of numbers, found none")
+    return tuple(number.number() for number in item.value)
+
+
+def _moment(item: Item) -> str:
+    text = item.string("a moment like 2026-01-15T09:00:00Z")
+    try:
+        datetime.strptime(text[:19], "%Y-%m-%dT%H:%M:%S")
+    except ValueError:
+        raise item.error(f"a moment like 2026-01-15T09:00:00Z, found {text!r}") from None
+    return text
+
+
+def _parameter_size(item: Item) -> str:
+    text = item.string("a size like 8.0B")
+    if not re.fullmatch(r"\d+(\.\d*)?[KMB]?", text):
+        raise item.error(f"a size like 8.0B, found {text!r}")
+    return text
+
+
+def _parameter(name: str, item: Item) -> Any:
+    if name == "stop":
+        return list(item.strings("a list of texts")) if isinstance(item.value, list) else item.string()
+    if name in ("num_ctx", "num_predict", "seed", "top_k"):
+        return item.whole(-(2**31))
+    item.string("a number, a text, true or false")
+    return item.value
+
+
+def _count(item: Item) -> int:
+    return item.whole(0)
+
+
+_CALL: Readers = {"name": Item.string, "arguments": _arguments, "id": Item.string}
+_PAUSE: Readers = {"after": _count, "seconds": lambda item: item.number(0, MAX_SECONDS)}
+_USAGE: Readers = dict.fromkeys(("input", "output", "reasoning", "cache_read", "cache_creation"), _count)
+_ERROR: Readers = {
+    "type": Item.string,
+    "status": lambda item: item.whole(400, 599),
+    "message": Item.string,
+    "headers": _headers,
+}
+_FILE: Readers = {"type": Item.string, "path": lambda item: item.string("a path to a recorded file")}
+_SAID: Readers = {
+    "reasoning": _content,
+    "tool_calls": lambda item: tuple(
+        ToolCall(**one.fields(_CALL, "a tool call", name="a name in a tool call"))
+        for one in item.items("a list of calls")
+    ),
+    "usage": lambda item: Usage(**item.fields(_USAGE, "usage")),
+    "finish": lambda item: item.choice("stop", "length", "content_filter"),
+    "think_tags": Item.flag,
+}
+STREAM: Readers = {
+    "profile": lambda item: item.choice(*CHARACTERS),
+    "tokens_per_second": lambda item: item.number(0, above=True),
+    "jitter": lambda item: item.number(0, 1),
+    "pause": _pause,
+    "fail": _fail,
+    "cut_after": _count,
+}
+"""The fields of `Manner`."""
+MODEL: Readers = {
+    "capabilities": lambda item: tuple(one.choice(*CAPABILITIES) for one in item.items("a list of capabilities")),
+    "context_length": lambda item: item.whole(4),
+    "embedding_length": lambda item: item.whole(MIN_EMBEDDING_LENGTH, 65536),
+    "chars_per_token": lambda item: item.number(0, 1000, above=True),
+    "habit": lambda item: item.choice("native", "template", "builtin"),
+    "family": Item.string,
+    "parameter_size": _parameter_size,
+    "quantization": Item.string,
+    "size": _count,
+    "modified_at": _moment,
+    "parameters": lambda item: {
+        name: _parameter(name, value) for name, value in item.mapping("a mapping of options").items()
+    },
+    "system": Item.string,
+    "template": Item.string,
+    "license": Item.string,
+    "load_time": lambda item: item.number(0, 3600),
+    "out_of_memory_above": lambda item: item.whole(1),
+}
+"""The fields of `Model` that a configuration can declare."""

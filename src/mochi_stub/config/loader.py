@@ -1,0 +1,194 @@
+"""Configuration of models, triggers and replies: load a YAML file and validate it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+from mochi_stub.config import entry_readers
+from mochi_stub.config.response_types import File, Manner, Response
+from mochi_stub.config.yaml_source import ConfigError, Item, parse, unreadable
+from mochi_stub.models.catalogue import Model
+from mochi_stub.recording.files import recorded, recordings_below
+from mochi_stub.recording.translation import wire_of
+
+__all__ = ["Config", "ConfigError", "Configured", "Script", "check", "load", "packaged"]
+
+PACKAGED = Path(__file__).parent / "default.yaml"
+
+
+@dataclass
+class Script:
+    """Configured replies of a model: one for each exact text of `triggers`, and a default. `place` is for errors."""
+
+    name: str
+    place: Item
+    triggers: dict[str, Response] = field(default_factory=dict)
+    default: Response | None = None
+    parent: Item | None = None
+    properties: dict[str, Any] = field(default_factory=dict)
+    manner: Manner = field(default_factory=Manner)
+
+    @property
+    def files(self) -> list[File]:
+        return [one for one in (*self.triggers.values(), self.default) if isinstance(one, File)]
+
+
+@dataclass(frozen=True)
+class Configured:
+    """A model, its default stream settings, and its scripts: its own first, then the inherited ones."""
+
+    model: Model
+    manner: Manner
+    scripts: tuple[Script, ...]
+
+
+@dataclass(frozen=True)
+class Config:
+    """Content of a configuration file. Models are stored under their normalised names."""
+
+    path: Path
+    by_name: Mapping[str, Configured]
+    recordings: Path | None = None
+
+    @cached_property
+    def models(self) -> tuple[Model, ...]:
+        return tuple(one.model for one in self.by_name.values())
+
+    @cached_property
+    def is_whole(self) -> bool:
+        """Return whether all replies are in this file. Recorded files may change independently."""
+        return self.recordings is None and not any(one.scripts[0].files for one in self.by_name.values())
+
+    def find(self, model: str) -> Configured | None:
+        """Return the model of a name, ignoring case, or None."""
+        return self.by_name.get(key(model))
+
+
+def load(path: Path, data: bytes | None = None) -> Config:
+    """Load a configuration from a file, or from `data` if given. Raises ConfigError."""
+    config, problems = _read(path, data)
+    if problems:
+        raise problems[0]
+    return config
+
+
+def check(path: Path) -> list[str]:
+    """Return all errors in a configuration and in the recorded files that it names, one line each."""
+    try:
+        config, problems = _read(path, None)
+    except ConfigError as error:
+        return [str(error)]
+    found = [*map(str, problems), *(recordings_below(config.recordings, config.path)[1] if config.recordings else [])]
+    for one in config.by_name.values():
+        found += filter(None, map(_recorded_problem, one.scripts[0].files))
+    return list(dict.fromkeys(found))
+
+
+@lru_cache(maxsize=1)
+def packaged() -> Config:
+    """Return the packaged configuration."""
+    return load(PACKAGED)
+
+
+def key(model: str) -> str:
+    """Return the normalised name of a model."""
+    return model.lower().removeprefix("registry.ollama.ai/").removeprefix("library/").removesuffix(":latest")
+
+
+def _read(path: Path, data: bytes | None) -> tuple[Config, list[ConfigError]]:
+    """Return the valid part of a configuration, and its errors. Raises ConfigError if nothing can be read."""
+    try:
+        item = parse(path.read_bytes() if data is None else data, str(path))
+    except OSError as error:
+        raise unreadable(path, error) from None
+    problems: list[ConfigError] = []
+    readers = {"models": lambda models: models.mapping("models as a mapping"), "recordings": lambda folder: folder}
+    top = item.fields(readers, "the configuration")
+    scripts = {name: _script(name, entries, path.parent, problems) for name, entries in top.get("models", {}).items()}
+    by_name: dict[str, Configured] = {}
+    for position, (name, script) in enumerate(scripts.items()):
+        with _collected(problems):
+            chain = _lineage(script, scripts)
+            if key(name) in by_name:
+                raise script.place.error(f"every model once, found {name!r} again")
+            given: dict[str, Any] = {}
+            manner = Manner()
+            for one in reversed(chain):
+                given |= one.properties
+                manner = one.manner.over(manner)
+            by_name[key(name)] = Configured(entry_readers.declared(name, given, position), manner, chain)
+    if "recordings" not in top:
+        return Config(path, by_name), problems
+    folder = path.parent / top["recordings"].string("a folder of recordings")
+    if not folder.is_dir():
+        problems.append(top["recordings"].error(f"a folder of recordings, found none at {folder}"))
+    return Config(path, by_name, folder), problems
+
+
+def _lineage(script: Script, known: Mapping[str, Script]) -> tuple[Script, ...]:
+    """Return the script, its parent, and so on. Raises ConfigError for an unknown parent and for a cycle."""
+    chain = [script]
+    while (parent := chain[-1].parent) is not None:
+        if parent.text not in known:
+            raise parent.error(f"_inherit to name a model of this file, found {parent.text!r}")
+        if known[parent.text] in chain:
+            names = " -> ".join([*(one.name for one in chain), parent.text])
+            raise parent.error(f"_inherit without a cycle, found {names}")
+        chain.append(known[parent.text])
+    return tuple(chain)
+
+
+def _script(name: str, item: Item, folder: Path, problems: list[ConfigError]) -> Script:
+    script = Script(name, item)
+    seen: set[str] = set()
+    with _collected(problems):
+        if not name or len(name) > 500:
+            raise item.error("a name for the model")
+        for entry in item.items("a list of triggers") if item.value is not None else ():
+            with _collected(problems):
+                for trigger, said in entry.mapping('an entry like - "hello": "Hi there!"').items():
+                    if trigger in seen:
+                        raise said.misnamed(f"{trigger!r} once, found it again")
+                    seen.add(trigger)
+                    _enter(script, trigger, said, folder)
+    return script
+
+
+def _enter(script: Script, trigger: str, item: Item, folder: Path) -> None:
+    if trigger == "_inherit":
+        item.string("the name of another model")
+        script.parent = item
+    elif trigger == "_model":
+        script.properties, script.manner = entry_readers.model(item)
+    elif trigger == "_default":
+        script.default = entry_readers.response(item, folder)
+    elif trigger.startswith("_") and (meant := get_close_matches(trigger, ("_inherit", "_model", "_default"), 1, 0.8)):
+        raise item.misnamed(f"{meant[0]}, found {trigger!r}")
+    else:
+        script.triggers[trigger] = entry_readers.response(item, folder)
+
+
+@contextmanager
+def _collected(problems: list[ConfigError]) -> Iterator[None]:
+    try:
+        yield
+    except ConfigError as error:
+        problems.append(error)
+
+
+def _recorded_problem(file: File) -> str | None:
+    if not file.path.exists():
+        return str(file.place.error(f"a recorded file, found none at {file.path}"))
+    try:
+        recording = recorded(file.path)
+    except ConfigError as error:
+        return str(error)
+    if recording.status >= 400 or wire_of(recording.path):
+        return None
+    return str(file.place.error(f"the recorded reply of a model, found what is at {recording.url}"))

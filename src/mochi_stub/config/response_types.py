@@ -1,0 +1,193 @@
+"""Types of response in a configuration, and the reply that each makes of a prompt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from mochi_stub.config.yaml_source import ConfigError, Item
+from mochi_stub.models.catalogue import Model
+from mochi_stub.prompt import Prompt, ToolCall
+from mochi_stub.recording.files import reply_of
+from mochi_stub.replies.chunks import chunked
+from mochi_stub.replies.default_reply import task_answer, unscripted
+from mochi_stub.replies.lorem import stable_hash
+from mochi_stub.reply import Content, Cut, Failure, Finish, Pace, Part, Pause, Reasoning, Reply, Text, Usage, joined
+
+Profile = Literal["words", "token", "chunky"]
+CHARACTERS: dict[Profile, int | None] = {"words": None, "token": 4, "chunky": 40}
+
+
+@dataclass(frozen=True)
+class Manner:
+    """Stream settings of a reply. None means not set.
+
+    Attributes:
+        profile: Size of the chunks. `token`: 4 characters, `chunky`: 40 characters, `words`: five words.
+        tokens_per_second: Speed. A reply takes (characters / `chars_per_token`) / `tokens_per_second` seconds.
+        jitter: From 0 to 1. A chunk is sent earlier by at most this share of its delay. The amount depends on the
+            message only.
+        pause: A pause of `seconds` after a number of chunks, for example `{after: 2, seconds: 10}`.
+        fail: An error after a number of chunks: `{after: 2, status: 429, message: Slow down, headers: {}}`.
+        cut_after: The stream breaks off after this number of chunks, without its end.
+    """
+
+    profile: Profile | None = None
+    tokens_per_second: float | None = None
+    jitter: float | None = None
+    pause: tuple[int, float] | None = None
+    fail: tuple[int, Failure] | None = None
+    cut_after: int | None = None
+
+    def over(self, other: Manner) -> Manner:
+        """What is said here, and of the rest what is said there."""
+        return replace(other, **{name: value for name, value in vars(self).items() if value is not None})
+
+
+KINDS = {
+    "message": "The text of `content`.",
+    "echo": "The latest user message, unchanged.",
+    "mirror": "The request as JSON.",
+    "lorem": "The built-in reply: filler text, followed by the latest user message.",
+    "task": "The JSON that Open WebUI requests for a title, tags, queries, follow-ups, an image prompt, a completion, "
+    "an emoji or a function call. Other requests get the built-in reply.",
+}
+"""The types of messages."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """A configured message.
+
+    Attributes:
+        content: The text, or a list of the pieces in which it is sent.
+        reasoning: Reasoning before the text: a text, or a list of pieces.
+        tool_calls: A list of `{name, arguments, id}`.
+        usage: Token counts: `input`, `output` (including reasoning), `reasoning`, `cache_read`, `cache_creation`. The
+            stub counts missing values.
+        finish: Finish reason: `stop`, `length` or `content_filter`.
+        think_tags: `true` puts the reasoning into the text, between `<think>` and `</think>`.
+    """
+
+    kind: str = "message"
+    content: Content = ""
+    reasoning: Content = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    usage: Usage = field(default_factory=Usage)
+    finish: Finish = "stop"
+    think_tags: bool = False
+    manner: Manner = Manner()
+
+
+@dataclass(frozen=True)
+class Vector:
+    """The vector of an embedding request.
+
+    Attributes:
+        vector: `zero`, or a list of numbers.
+    """
+
+    numbers: tuple[float, ...] | None = None
+    manner: Manner = Manner()
+
+
+@dataclass(frozen=True)
+class Error:
+    """An error instead of a reply.
+
+    Attributes:
+        status: The HTTP status, from 400 to 599. Default: 500.
+        message: The text of the error. It is sent in the error format of the provider.
+        headers: A mapping of headers. The server sets these itself: `connection`, `content-length`, `content-type`,
+            `transfer-encoding`.
+    """
+
+    failure: Failure
+    manner: Manner = Manner()
+
+
+@dataclass(frozen=True)
+class File:
+    """A recorded reply. If the file cannot be used, the reply is an error with the reason.
+
+    Attributes:
+        path: The recorded file, relative to the folder of the configuration.
+    """
+
+    path: Path
+    manner: Manner
+    place: Item
+
+
+Response: TypeAlias = "Message | Vector | Error | File"
+
+
+def reply_to(prompt: Prompt, response: Response, model: Model) -> Reply:
+    """Return the reply that a response makes of a prompt."""
+    if isinstance(response, Vector):
+        return Reply(embedding=response.numbers or (0.0,) * model.embedding_length)
+    if isinstance(response, Error):
+        return Reply([response.failure])
+    if isinstance(response, Message):
+        return _said(prompt, response)
+    try:
+        return reply_of(response.path)
+    except ConfigError as error:
+        return Reply([Failure(str(error))])
+
+
+def _said(prompt: Prompt, message: Message) -> Reply:
+    if message.kind == "lorem":
+        return replace(unscripted(prompt), finish=message.finish, usage=message.usage)
+    content: Content | None = message.content
+    if message.kind == "task":
+        content = task_answer(prompt)
+    elif message.kind == "mirror":
+        content = prompt.request.decode(errors="replace")
+    elif message.kind == "echo":
+        content = prompt.user_text
+    if content is None:
+        return unscripted(prompt)
+    reasoning = message.reasoning
+    if message.think_tags and reasoning:
+        content, reasoning = f"<think>{joined(reasoning)}</think>\n\n{joined(content)}", ""
+    calls, finish, usage = message.tool_calls, message.finish, message.usage
+    return Reply.of(content, reasoning=reasoning, tool_calls=calls, finish=finish, usage=usage)
+
+
+def in_manner(reply: Reply, manner: Manner, model: Model, prompt: Prompt) -> Reply:
+    """Return the reply, cut, timed and interrupted as the manner says."""
+    if manner == Manner():
+        return reply
+    made = replace(in_pace(reply, manner, model, prompt), frames=None)
+    if manner.pause:
+        made = _after(made, manner.pause[0], Pause(manner.pause[1]))
+    if manner.cut_after is not None:
+        made = _after(made, manner.cut_after, Cut())
+    return _after(made, *manner.fail) if manner.fail else made
+
+
+def in_pace(reply: Reply, manner: Manner, model: Model, prompt: Prompt) -> Reply:
+    """Return the reply, cut and timed as the manner says."""
+    if manner.profile is None and manner.tokens_per_second is None and manner.jitter is None:
+        return reply
+    pace = Pace(CHARACTERS[manner.profile or "words"], jitter=manner.jitter or 0.0, seed=stable_hash(prompt.user_text))
+    rate = manner.tokens_per_second
+    return replace(reply, pace=replace(pace, characters_per_second=rate * model.chars_per_token) if rate else pace)
+
+
+def _after(reply: Reply, count: int, part: Part) -> Reply:
+    """Insert a part after the first `count` chunks, or at the end if there are fewer."""
+    parts: list[Part] = []
+    for index, one in enumerate(reply.parts):
+        if not isinstance(one, (Reasoning, Text)):
+            parts.append(one)
+            continue
+        chunks = chunked(one.content, reply.pace)
+        if len(chunks) >= count:
+            before, after = (replace(one, content=some) for some in (chunks[:count], chunks[count:]))
+            return replace(reply, parts=[*parts, before, part, after, *reply.parts[index + 1 :]])
+        count -= len(chunks)
+        parts.append(replace(one, content=chunks))
+    return replace(reply, parts=[*parts, part])

@@ -1,0 +1,1 @@
+"""HTTP connections, requests and results, for every wire alike."""

@@ -1,0 +1,1 @@
+"""Declared models and the scheduler that loads them."""

@@ -1,0 +1,1 @@
+"""Recording of real servers and replay of recorded responses."""

@@ -1,0 +1,242 @@
+"""Recorded files: one request and its response, as they went over the wire.
+
+The body of a stream is the list of its objects, `done: true` stands for OpenAI's `[DONE]`. `response.at_ms` may say
+when each of them came, in milliseconds after the request; else they are spread over `duration_ms`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import orjson
+
+from mochi_stub.config.yaml_source import ConfigError, Item, Watched, parse
+from mochi_stub.journal import masked_query, parsed_body
+from mochi_stub.recording.translation import get, translated, wire_of
+from mochi_stub.reply import Failure, Frames, Part, Pause, Reply
+from mochi_stub.wire import json_encoding
+from mochi_stub.wire.ollama import go_json
+
+MILLISECOND = 1_000_000
+ENDINGS = (".yaml", ".yml", ".json")
+PREFIX = "/ollama"
+OWN = ("/health", "/stub/")
+"""Requests about the stub itself are neither recorded nor replayed."""
+_STREAMED = re.compile(r"/(chat|generate|completions|responses|messages)$")
+_NOT_REPLAYED = {
+    *(b"content-length", b"content-type", b"content-encoding", b"transfer-encoding", b"connection", b"keep-alive"),
+    *(b"date", b"server", b"set-cookie", b"access-control-allow-origin", b"vary", b"alt-svc"),
+}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is compared of a request: no headers, no secrets, and `stream` is not part of the body."""
+
+    method: str
+    path: str
+    query: tuple[tuple[str, str], ...]
+    body: Any
+    stream: bool
+
+    @cached_property
+    def stamp(self) -> str:
+        """The hash of the request."""
+        text = json.dumps([self.method, self.path, self.query, self.body, self.stream], sort_keys=True)
+        return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:16]
+
+    @property
+    def model(self) -> str:
+        """The name of the model, "" if there is none."""
+        named = re.search(r"/models/([^:/]+):\w+$", self.path)
+        name = self.body.get("model", "") if isinstance(self.body, dict) else ""
+        return named[1] if named else name if isinstance(name, str) else ""
+
+
+def asked(method: str, path: str, query: str, data: bytes) -> Asked:
+    """Return what is compared of a request. Secrets are masked, so that all are the same."""
+    pairs = tuple(sorted(parse_qsl(masked_query(query.encode("latin-1", "replace")), keep_blank_values=True)))
+    path = path.removeprefix(PREFIX) if path.startswith(f"{PREFIX}/") else path
+    parsed = parsed_body(data)
+    body = data.decode(errors="replace") if parsed is None else parsed
+    streamed = path.startswith("/api/")
+    if _STREAMED.search(path) and isinstance(body, dict):
+        streamed = bool(body.get("stream", streamed))
+        body = {key: value for key, value in body.items() if key != "stream"}
+    return Asked(method, path, pairs, body, streamed or path.endswith(":streamGenerateContent"))
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One exchange. `at` is the time of each object of the body, in nanoseconds; `body` of a stream is a list.
+
+    `asked_path` is the path of the client's request if it is not that of the URL.
+    """
+
+    file: Path
+    method: str
+    url: str
+    request: Any
+    status: int
+    headers: Mapping[str, str]
+    body: Any
+    stream: bool
+    at: tuple[int, ...]
+    asked_path: str | None = None
+
+    @property
+    def path(self) -> str:
+        return urlsplit(self.url).path
+
+    @cached_property
+    def asked(self) -> Asked:
+        """The request, as requests are compared."""
+        body = self.request
+        data = b"" if body is None else body.encode() if isinstance(body, str) else orjson.dumps(body)
+        return asked(self.method, unquote(self.asked_path or self.path), urlsplit(self.url).query, data)
+
+    @cached_property
+    def reply(self) -> Reply:
+        """The reply for any wire, and its frames for the wire of the recording."""
+        if self.status >= 400:
+            wait: list[Part] = [Pause(self.at[-1] / 1e9)] if self.at and self.at[-1] else []
+            reply = Reply([*wait, self._failure()])
+        elif wire_of(self.path) is None:
+            reply = Reply([Failure(f"what was recorded at {self.path} is not the reply of a model", 500)])
+        else:
+            reply = translated(self.path.rstrip("/"), self.body, self.at, stream=self.stream)
+        return replace(reply, frames=self.frames)
+
+    @cached_property
+    def frames(self) -> Frames:
+        """The recorded bytes, except for white space between JSON values."""
+        wire = wire_of(self.path) or self.asked_path or self.path
+        frames = [_frame(wire, one) for one in self.body] if self.stream else [_body(wire, self.body)]
+        kind = self.headers.get("content-type") or self._content_type(wire)
+        kept = [(name.encode(), text.encode("latin-1")) for name, text in self.headers.items()]
+        headers = tuple(header for header in kept if header[0] not in _NOT_REPLAYED)
+        return Frames(wire, self.stream, tuple(frames), self.at, self.status, kind.encode("latin-1"), headers)
+
+    def _failure(self) -> Failure:
+        error = get(self.body, "error")
+        message = get(error, "message") or error or get(self.body, "message") or f"error {self.status}"
+        retry = [item for item in self.headers.items() if item[0].startswith(("retry-after", "x-ratelimit"))]
+        return Failure(message if isinstance(message, str) else go_json.dumps(message), self.status, tuple(retry))
+
+    def _content_type(self, wire: str) -> str:
+        if self.stream:
+            return "application/x-ndjson" if wire.startswith(("ollama", "/")) else "text/event-stream"
+        if self.body is None:
+            return ""
+        return "text/plain; charset=utf-8" if isinstance(self.body, str) else "application/json"
+
+
+def reply_of(path: Path) -> Reply:
+    """Return the reply in a recorded file. Raises ConfigError."""
+    return recorded(path).reply
+
+
+def recorded(path: Path) -> Recording:
+    """Return the content of a file, read again when it has changed. Raises ConfigError."""
+    return _watched(path).current()
+
+
+def recordings_below(folder: Path, besides: Path) -> tuple[list[Recording], list[str]]:
+    """Return the recordings below a folder and the mistakes in those that cannot be read. `besides` is not read."""
+    found: list[Recording] = []
+    problems: list[str] = []
+    for place, folders, names in os.walk(folder):
+        folders.sort()
+        for file in (Path(place, name) for name in sorted(names) if name.endswith(ENDINGS) and name != besides.name):
+            try:
+                found.append(recorded(file))
+            except ConfigError as error:
+                problems.append(str(error))
+    return found, problems
+
+
+@lru_cache(maxsize=4096)
+def _watched(path: Path) -> Watched[Recording]:
+    return Watched(path, lambda data: read_recording(path, data))
+
+
+def read_recording(path: Path, data: bytes) -> Recording:
+    """Read the bytes of a recorded file. Raises ConfigError."""
+    item = parse(data, str(path))
+    entries = item.mapping("a recorded exchange: a mapping with request and response")
+    request, response = _section(entries, item, "request", "url"), _section(entries, item, "response", "body")
+    asked_body = request["body"].plain() if "body" in request else None
+    if "is_streaming" in response:
+        stream = response["is_streaming"].flag()
+    else:
+        stream = get(asked_body, "stream") is not False and isinstance(response["body"].value, list)
+    objects = len(response["body"].items("a list, for it is a stream")) if stream else 1
+    headers = response["headers"].mapping("headers as a mapping") if "headers" in response else {}
+    return Recording(
+        file=path,
+        method=request["method"].string() if "method" in request else "POST",
+        url=_url(request["url"]),
+        request=asked_body,
+        status=response["status"].whole(200, 599) if "status" in response else 200,
+        headers={name.lower(): value.header(name) for name, value in headers.items()},
+        body=response["body"].plain(),
+        stream=stream,
+        at=_times(entries, response, objects),
+        asked_path=request["path"].string() if "path" in request else None,
+    )
+
+
+def _url(item: Item) -> str:
+    url = item.string("a url")
+    try:
+        urlsplit(url)
+    except ValueError as error:
+        raise item.error(f"a url, found {item.found} ({error})") from None
+    return url
+
+
+def _section(entries: Mapping[str, Item], item: Item, name: str, required: str) -> Mapping[str, Item]:
+    if name not in entries:
+        raise item.error(f"a {name} in the recorded exchange")
+    section = entries[name].mapping(f"{name} as a mapping")
+    if required not in section:
+        raise entries[name].error(f"a {required} in {name}")
+    return section
+
+
+def _times(entries: Mapping[str, Item], response: Mapping[str, Item], objects: int) -> tuple[int, ...]:
+    duration = entries["duration_ms"].number(0) if "duration_ms" in entries else 0.0
+    if "at_ms" not in response:
+        return tuple(round(duration * (index + 1) / objects * MILLISECOND) for index in range(objects))
+    given = response["at_ms"].items("a list of milliseconds")
+    if len(given) != objects:
+        raise response["at_ms"].error(f"{objects} moments, one for each object of the body, found {len(given)}")
+    return tuple(round(one.number(0) * MILLISECOND) for one in given)
+
+
+def _body(wire: str, body: Any) -> bytes:
+    if body is None or isinstance(body, str):
+        return (body or "").encode()
+    dumps = go_json.dumps if wire.startswith(("ollama", "/api", "/ollama")) else json_encoding.dumps
+    return dumps(body).encode()
+
+
+def _frame(wire: str, one: Any) -> bytes:
+    if wire.startswith(("ollama", "/")):
+        return _body(wire, "null" if one is None else one) + b"\n"
+    text = one.replace("\n", "\ndata: ") if isinstance(one, str) else json_encoding.one_line(one)
+    if one == {"done": True}:
+        return b"data: [DONE]\n\n" if wire in ("openai.chat", "openai.completions") else b""
+    if wire == "gemini":
+        return f"data: {text}\r\n\r\n".encode()
+    kind = None if wire in ("openai.chat", "openai.completions") else get(one, "type")
+    return f"event: {kind}\ndata: {text}\n\n".encode() if kind else f"data: {text}\n\n".encode()

@@ -1,0 +1,264 @@
+"""Recorded responses of every provider, translated into replies."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from mochi_stub.prompt import ToolCall
+from mochi_stub.replies.chunks import planned_end
+from mochi_stub.reply import (
+    Durations,
+    Failure,
+    Finish,
+    Pace,
+    Part,
+    Pause,
+    Reasoning,
+    Reply,
+    Text,
+    ToolCalls,
+    Usage,
+    joined,
+)
+
+_FINISH: Mapping[str, Finish] = {
+    **dict.fromkeys(("length", "max_tokens", "max_output_tokens", "MAX_TOKENS"), "length"),
+    **dict.fromkeys(("content_filter", "refusal", "SAFETY", "PROHIBITED_CONTENT"), "content_filter"),
+}
+_USAGE = {
+    "input": "prompt_tokens input_tokens promptTokenCount prompt_eval_count",
+    "output": "completion_tokens output_tokens candidatesTokenCount eval_count",
+    "reasoning": "completion_tokens_details.reasoning_tokens output_tokens_details.reasoning_tokens thoughtsTokenCount",
+    "cache_read": "prompt_tokens_details.cached_tokens input_tokens_details.cached_tokens "
+    "cache_read_input_tokens cachedContentTokenCount",
+    "cache_creation": "cache_creation_input_tokens",
+}
+"""Where the token counts are in the usage of any provider."""
+_DELTAS: Mapping[Any, type[Reasoning] | type[Text]] = {
+    "response.output_text.delta": Text,
+    "response.reasoning_summary_text.delta": Reasoning,
+    "response.reasoning_text.delta": Reasoning,
+}
+
+
+def translated(path: str, body: Any, at: Sequence[int], *, stream: bool) -> Reply:
+    """Translate the body of a response; that of a stream is a list of objects, whose times `at` are nanoseconds."""
+    _, read = next(reader for end, reader in _READERS.items() if path.endswith(end))
+    into = _Gathered()
+    objects = body if isinstance(body, list) else [body]  # Gemini streams a list if no events are requested
+    for now, one in zip(at if stream else [0] * len(objects), objects, strict=True):
+        into.at = now
+        error = get(one, "error")
+        if error is None:
+            read(one, into)
+        else:
+            into.fail(get(error, "message") or error)
+    return into.reply() if stream else _spread(into.reply(), at[-1])
+
+
+def wire_of(path: str) -> str | None:
+    """Return the wire of a path, or None if its responses are no replies of a model."""
+    return next((wire for end, (wire, _) in _READERS.items() if path.rstrip("/").endswith(end)), None)
+
+
+def get(value: Any, *path: str | int) -> Any:
+    """Return the value at the end of a path, or None if there is none."""
+    try:
+        for step in path:
+            value = value[step]
+    except (LookupError, TypeError):
+        return None
+    return value
+
+
+def _spread(reply: Reply, duration: int) -> Reply:
+    """Spread a reply over that many nanoseconds, cut into the usual chunks."""
+    parts: list[Part] = [
+        replace(part, content=joined(part.content)) if isinstance(part, (Reasoning, Text)) else part
+        for part in reply.parts
+    ]
+    if not duration:
+        return replace(reply, parts=parts, pace=None)
+    usual = planned_end(replace(reply, parts=parts, pace=Pace(characters_per_second=1)))
+    if not usual:
+        return replace(reply, parts=[*parts, Pause(duration / 1e9)])
+    return replace(reply, parts=parts, pace=Pace(characters_per_second=usual / duration))
+
+
+@dataclass
+class _Call:
+    """A tool call that may come in fragments; its arguments are an object, or JSON in pieces."""
+
+    id: str | None = None
+    name: str = ""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    fragments: str = ""
+
+    def finished(self) -> ToolCall:
+        """Return the call; arguments that are no JSON object are kept under the name `_raw`."""
+        try:
+            read = json.loads(self.fragments) if self.fragments else self.arguments
+        except (json.JSONDecodeError, RecursionError):
+            read = None
+        return ToolCall(self.name, read if isinstance(read, Mapping) else {"_raw": self.fragments}, self.id)
+
+
+@dataclass
+class _Gathered:
+    """The contents of a response in order. `at` is the time of the current object, in nanoseconds."""
+
+    at: int = 0
+    last: int = 0
+    parts: list[Part] = field(default_factory=list)
+    calls: dict[Any, _Call] = field(default_factory=dict)
+    finish: Finish = "stop"
+    usage: dict[str, int] = field(default_factory=dict)
+    durations: Durations = field(default_factory=Durations)
+
+    def say(self, kind: type[Reasoning] | type[Text], text: Any) -> None:
+        if isinstance(text, str) and text:
+            self._wait()
+            self.parts.append(kind((text,)))
+
+    def fail(self, message: Any) -> None:
+        self._wait()
+        self.parts.append(Failure(message if isinstance(message, str) else json.dumps(message)))
+
+    def call(self, index: Any, *, name: Any = None, id: Any = None, arguments: Any = None) -> None:
+        """Add to the call with that index."""
+        call = self.calls.setdefault(index, _Call())
+        call.id = id if isinstance(id, str) and id else call.id
+        call.name = name if isinstance(name, str) and name else call.name
+        if isinstance(arguments, Mapping):
+            call.arguments = arguments
+        elif isinstance(arguments, str):
+            call.fragments += arguments
+
+    def end(self, reason: Any, usage: Any = None) -> None:
+        """Note why the reply ends, and its token counts, as far as they are known."""
+        self.finish = _FINISH.get(reason, self.finish) if isinstance(reason, str) else self.finish
+        for name, paths in _USAGE.items():
+            for path in paths.split():
+                if isinstance(count := get(usage, *path.split(".")), int):
+                    self.usage[name] = count
+
+    def reply(self) -> Reply:
+        self._wait()
+        calls = [ToolCalls([call.finished() for call in self.calls.values()])] if self.calls else []
+        pace = Pace(characters_per_second=math.inf)
+        return Reply([*self.parts, *calls], self.finish, Usage(**self.usage), self.durations, pace=pace)
+
+    def _wait(self) -> None:
+        if self.at > self.last:
+            self.parts.append(Pause((self.at - self.last) / 1e9))
+        self.last = self.at
+
+
+def _listed(value: Any, *path: str | int) -> list[Any]:
+    return found if isinstance(found := get(value, *path), list) else []
+
+
+def _ollama(line: Any, into: _Gathered) -> None:
+    said = get(line, "message") or line
+    into.say(Reasoning, get(said, "thinking"))
+    into.say(Text, get(said, "content") if get(line, "message") is not None else get(said, "response"))
+    for call in _listed(said, "tool_calls"):
+        function = get(call, "function")
+        into.call(len(into.calls), name=get(function, "name"), id=get(call, "id"), arguments=get(function, "arguments"))
+    if get(line, "done"):
+        into.end(get(line, "done_reason"), line)
+        given = {name: get(line, f"{name}_duration") for name in ("total", "load", "prompt_eval", "eval")}
+        into.durations = Durations(**{name: value for name, value in given.items() if isinstance(value, int)})
+
+
+def _openai(body: Any, into: _Gathered) -> None:
+    """Read a chunk of a stream, which has a `delta`, or the whole, which has a `message`."""
+    into.end(None, get(body, "usage"))
+    for choice in _listed(body, "choices"):
+        if get(choice, "index") not in (None, 0):
+            continue
+        said = get(choice, "delta") or get(choice, "message")
+        into.say(Reasoning, get(said, "reasoning_content") or get(said, "reasoning"))
+        into.say(Text, get(said, "content"))
+        into.say(Text, get(choice, "text"))
+        for at, call in enumerate(_listed(said, "tool_calls")):
+            function, index = get(call, "function"), get(call, "index")
+            name, arguments = get(function, "name"), get(function, "arguments")
+            into.call(at if index is None else index, name=name, id=get(call, "id"), arguments=arguments)
+        into.end(get(choice, "finish_reason"))
+
+
+def _response(body: Any, into: _Gathered) -> None:
+    """Read a whole response, or an event of a stream, whose contents are in the deltas."""
+    kind, whole = get(body, "type"), get(body, "response")
+    if kind is None:
+        for item in _listed(body, "output"):
+            for summary in _listed(item, "summary"):
+                into.say(Reasoning, get(summary, "text"))
+            for content in _listed(item, "content"):
+                said = Reasoning if get(content, "type") == "reasoning_text" else Text
+                into.say(said, get(content, "text") or get(content, "refusal"))
+            _response_call(item, into)
+        into.end(get(body, "incomplete_details", "reason"), get(body, "usage"))
+    elif kind == "response.function_call_arguments.delta":
+        into.call(get(body, "item_id"), arguments=get(body, "delta"))
+    elif kind == "response.output_item.added":
+        _response_call(get(body, "item"), into)
+    elif kind in ("response.completed", "response.incomplete"):
+        into.end(get(whole, "incomplete_details", "reason"), get(whole, "usage"))
+    elif kind in ("error", "response.failed"):
+        into.fail(get(body, "message") or get(whole, "error", "message") or "the response failed")
+    elif isinstance(kind, str) and kind in _DELTAS:
+        into.say(_DELTAS[kind], get(body, "delta"))
+
+
+def _response_call(item: Any, into: _Gathered) -> None:
+    if get(item, "type") == "function_call":
+        name, arguments = get(item, "name"), get(item, "arguments")
+        into.call(get(item, "id"), name=name, id=get(item, "call_id"), arguments=arguments)
+
+
+def _anthropic(body: Any, into: _Gathered) -> None:
+    """Read a whole message, or an event of a stream."""
+    for index, block in [(get(body, "index"), get(body, "content_block")), *enumerate(_listed(body, "content"))]:
+        into.say(Text, get(block, "text"))
+        into.say(Reasoning, get(block, "thinking"))
+        if get(block, "type") == "tool_use":
+            into.call(index, name=get(block, "name"), id=get(block, "id"), arguments=get(block, "input"))
+    delta = get(body, "delta")
+    into.say(Text, get(delta, "text"))
+    into.say(Reasoning, get(delta, "thinking"))
+    if get(delta, "type") == "input_json_delta":
+        into.call(get(body, "index"), arguments=get(delta, "partial_json"))
+    usage = get(body, "usage") or get(body, "message", "usage")
+    into.end(get(delta, "stop_reason") or get(body, "stop_reason"), usage)
+
+
+def _gemini(body: Any, into: _Gathered) -> None:
+    candidate = get(body, "candidates", 0)
+    for part in _listed(candidate, "content", "parts"):
+        into.say(Reasoning if get(part, "thought") else Text, get(part, "text"))
+        call = get(part, "functionCall")
+        if call is not None:
+            into.call(len(into.calls), name=get(call, "name"), id=get(call, "id"), arguments=get(call, "args"))
+    usage = get(body, "usageMetadata")
+    into.end(get(candidate, "finishReason"), usage)
+    if isinstance(thought := get(usage, "thoughtsTokenCount"), int) and "candidatesTokenCount" in usage:
+        into.usage["output"] += thought
+
+
+_READERS: Mapping[str, tuple[str, Callable[[Any, _Gathered], None]]] = {
+    "/api/chat": ("ollama.chat", _ollama),
+    "/api/generate": ("ollama.generate", _ollama),
+    "/chat/completions": ("openai.chat", _openai),
+    "/completions": ("openai.completions", _openai),
+    "/responses": ("openai.responses", _response),
+    "/messages": ("anthropic", _anthropic),
+    ":generateContent": ("gemini", _gemini),
+    ":streamGenerateContent": ("gemini", _gemini),
+}
+"""The end of a path, the name of its wire, and the reader of a whole body or of an object of a stream."""

@@ -1,0 +1,1 @@
+"""Generation of replies: scripts, default replies, chunks and their pace."""

@@ -1,0 +1,256 @@
+"""Instances of JSON schemas, the same for the same schema and seed.
+
+Objects get all their properties, optional ones too, except where a schema that contains itself would never end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import chain, count, cycle, islice
+from typing import Any, TypeGuard
+
+from mochi_stub.replies.lorem import WORDS, stable_hash
+from mochi_stub.replies.regex_sample import Pick, matching
+
+MAX_VALUES = 10_000
+MAX_LENGTH = 1_000_000
+MAX_RECURSION = 1
+MAX_REPEATED, MAX_TRIED = 1_000, 20
+"""Limits for a pattern that also has a least length: its repeats, and how many lengths are tried."""
+_UUID = "123e4567-e89b-{}2d3-a456-426614174000"
+FORMATS = {
+    "date": "2026-01-15",
+    "date-time": "2026-01-15T09:30:00Z",
+    "time": "09:30:00Z",
+    "duration": "PT90S",
+    "email": "lorem@example.com",
+    "hostname": "example.com",
+    **dict.fromkeys(("ipv4", "ipvanyaddress"), "192.0.2.1"),
+    "ipv4network": "192.0.2.0/24",
+    "ipv6": "2001:db8::1",
+    "ipv6network": "2001:db8::/32",
+    "uri": "https://example.com/lorem",
+    "uuid": _UUID.format(4),
+    **{f"uuid{version}": _UUID.format(version) for version in range(1, 9)},
+}
+"""The formats of OpenAI's and Ollama's structured outputs, and those that Pydantic writes."""
+_HINTS = {
+    "object": ("properties", "required", "additionalProperties", "patternProperties", "minProperties"),
+    "array": ("items", "prefixItems", "minItems", "maxItems", "uniqueItems"),
+    "string": ("pattern", "minLength", "maxLength", "format"),
+    "number": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+}
+
+
+class _Impossible(Exception):
+    """No value exists, or none that ends."""
+
+
+def instance(schema: Any, seed: int = 0) -> Any:
+    """Return a value that the schema allows, `{}` if it is empty or if no value can be made."""
+    try:
+        return _Maker(schema, seed).make(schema, "", ()) if schema not in ({}, True) else {}
+    except (_Impossible, RecursionError, OverflowError, ValueError):
+        return {}
+
+
+@dataclass
+class _Maker:
+    """Values of one schema. `path` is the place of a value, `refs` are the references that led to it."""
+
+    root: Any
+    seed: int
+    made: int = 0
+
+    def make(self, schema: Any, path: str, refs: tuple[str, ...]) -> Any:
+        self.made += 1
+        if self.made > MAX_VALUES or schema is False:
+            raise _Impossible
+        schema, refs = self._resolved(_mapping(schema), refs)
+        for key in ("anyOf", "oneOf"):
+            if _list(schema.get(key)):
+                return self._alternative(schema, key, path, refs)
+        if "const" in schema:
+            return schema["const"]
+        if values := _list(schema.get("enum")):
+            return values[self._pick(path, len(values))]
+        return self._typed(_type(schema), schema, path, refs)
+
+    def _typed(self, kind: str, schema: Mapping[str, Any], path: str, refs: tuple[str, ...]) -> Any:
+        if kind == "object":
+            return self._object(schema, path, refs)
+        if kind == "array":
+            return self._array(schema, path, refs)
+        if kind in ("integer", "number"):
+            return _number(schema, self._pick(path, 100), whole=kind == "integer")
+        if kind == "boolean":
+            return self._pick(path, 2) == 0
+        return None if kind == "null" else self._string(schema, path)
+
+    def _resolved(self, schema: Mapping[str, Any], refs: tuple[str, ...]) -> tuple[dict[str, Any], tuple[str, ...]]:
+        merged = {key: value for key, value in schema.items() if key not in ("$ref", "allOf")}
+        ref = schema.get("$ref")
+        parts = [*_list(schema.get("allOf"))]
+        if isinstance(ref, str):
+            if refs.count(ref) > MAX_RECURSION:
+                raise _Impossible
+            refs = (*refs, ref)
+            parts.append(self._referenced(ref))
+        for part in parts:
+            resolved, refs = self._resolved(_mapping(part), refs)
+            merged = _merged(resolved, merged)
+        return merged, refs
+
+    def _referenced(self, ref: str) -> Any:
+        found = self.root if ref.startswith("#") else {}
+        for step in ref.split("/")[1:]:
+            found = _mapping(found).get(step.replace("~1", "/").replace("~0", "~"), {})
+        return found
+
+    def _alternative(self, schema: Mapping[str, Any], key: str, path: str, refs: tuple[str, ...]) -> Any:
+        common = {name: value for name, value in schema.items() if name != key}
+        for option in schema[key]:
+            with suppress(_Impossible):
+                return self.make(option is not False and _merged(common, _mapping(option)), path, refs)
+        raise _Impossible
+
+    def _object(self, schema: Mapping[str, Any], path: str, refs: tuple[str, ...]) -> dict[str, Any]:
+        properties = _mapping(schema.get("properties"))
+        required = [name for name in _list(schema.get("required")) if isinstance(name, str)]
+        extra = schema.get("additionalProperties", {})
+        room = _count(schema.get("maxProperties"), MAX_VALUES) - len(set(required))
+        made: dict[str, Any] = {}
+        for name in dict.fromkeys([*properties, *required]):
+            room -= name not in required
+            if name not in required and room < 0:
+                continue
+            try:
+                made[name] = self.make(properties.get(name, extra), f"{path}/{name}", refs)
+            except _Impossible:
+                if name in required:
+                    raise
+        for number in range(1, _count(schema.get("minProperties"), 0) - len(made) + 1):
+            made[f"key{number}"] = self.make(extra, f"{path}/key{number}", refs)
+        return made
+
+    def _array(self, schema: Mapping[str, Any], path: str, refs: tuple[str, ...]) -> list[Any]:
+        least = _count(schema.get("minItems"), 0)
+        first = _list(schema.get("prefixItems"))
+        wanted = max(least, len(first) or 1 + self._pick(path, 2))
+        made: list[Any] = []
+        try:
+            for index in range(min(wanted, _count(schema.get("maxItems"), wanted))):
+                item = first[index] if index < len(first) else schema.get("items", {})
+                made.append(self._item(item, f"{path}/{index}", refs, made if schema.get("uniqueItems") else []))
+        except _Impossible:
+            if len(made) < least:
+                raise
+        return made
+
+    def _item(self, schema: Any, path: str, refs: tuple[str, ...], taken: list[Any]) -> Any:
+        for attempt in range(100):
+            item = self.make(schema, path if not attempt else f"{path}#{attempt}", refs)
+            if item not in taken:
+                return item
+        raise _Impossible
+
+    def _string(self, schema: Mapping[str, Any], path: str) -> str:
+        least = min(_count(schema.get("minLength"), 0), MAX_LENGTH)
+        most = _count(schema.get("maxLength"), MAX_LENGTH)
+        pattern, form = schema.get("pattern"), schema.get("format")
+        text = self._patterned(pattern, path, least, most) if isinstance(pattern, str) else None
+        if text is not None:
+            return text
+        if isinstance(form, str) and form in FORMATS:
+            return FORMATS[form]
+        start, words = self._pick(path, len(WORDS)), max(2 + self._pick(f"{path}~", 4), least // 3)
+        return " ".join(islice(cycle(WORDS), start, start + words)).ljust(least, "m")[:most]
+
+    def _patterned(self, pattern: str, path: str, least: int, most: int) -> str | None:
+        """Return a text of the pattern, the first with an allowed length: usual, shortest, then longer ones."""
+        longest = min(least, MAX_REPEATED)
+        lengths = (0, *range(longest, max(0, longest - MAX_TRIED), -1))
+        texts = (matching(pattern, pick, n) for n in lengths for pick in (self._picker(path), lambda _below: 0))
+        usual = next(texts)
+        if usual is None:
+            return None
+        return next((text for text in chain([usual], texts) if text is not None and least <= len(text) <= most), usual)
+
+    def _picker(self, path: str) -> Pick:
+        turns = count()
+        return lambda below: self._pick(f"{path}~{next(turns)}", below)
+
+    def _pick(self, path: str, below: int) -> int:
+        return stable_hash(f"{self.seed}{path}") % below if below > 1 else 0
+
+
+def _type(schema: Mapping[str, Any]) -> str:
+    """Return the first declared type that is not null, else the type that the other keywords imply."""
+    declared = schema.get("type")
+    if isinstance(declared, list):
+        return next((str(one) for one in declared if one != "null"), "null" if declared else "string")
+    if isinstance(declared, str):
+        return declared
+    return next((kind for kind, hints in _HINTS.items() if any(hint in schema for hint in hints)), "string")
+
+
+def _merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge two schemas; of two bounds the narrower one holds."""
+    merged = {**one, **other}
+    for key in one.keys() & other.keys():
+        left, right = one[key], other[key]
+        if key in ("properties", "$defs"):
+            merged[key] = {**_mapping(left), **_mapping(right)}
+        elif key == "required":
+            merged[key] = [*_list(left), *_list(right)]
+        elif key == "enum":
+            merged[key] = [value for value in _list(left) if value in _list(right)]
+        elif isinstance(left, (int, float)) and isinstance(right, (int, float)):
+            merged[key] = max(left, right) if "min" in key.lower() else min(left, right)
+    return merged
+
+
+def _number(schema: Mapping[str, Any], offset: int, *, whole: bool) -> int | float:
+    """Return an allowed number, `offset` above the lower bound, or that many hundredths of the way to the upper one."""
+    low = _least(schema.get("minimum"), schema.get("exclusiveMinimum"), 1, whole)
+    high = -_least(schema.get("maximum"), schema.get("exclusiveMaximum"), -1, whole)
+    start = min(0, high) if low == -math.inf else low
+    value = start + offset if high == math.inf else start + (high - start) * (offset / 100)
+    multiple = schema.get("multipleOf")
+    step: float = multiple if _finite(multiple) and multiple > 0 else int(whole)
+    if not step:
+        return short if low <= (short := round(value, 2)) <= high else value
+    times = value // step
+    times = times if times * step >= low else -(-low // step)
+    found = (times if times * step <= high else high // step) * step
+    return int(found) if whole or isinstance(step, int) else round(found, 10)
+
+
+def _least(minimum: Any, above: Any, sign: int, whole: bool) -> float:
+    """Return the least number that both bounds allow, -inf without any; the bounds of a maximum have `sign` -1."""
+    least: list[float] = [-math.inf]
+    if _finite(minimum):
+        least.append(math.ceil(minimum * sign) if whole else minimum * sign)
+    if _finite(above):
+        above *= sign
+        least.append(math.floor(above) + 1 if whole else above + max(abs(above), 1) * 1e-6)
+    return max(least)
+
+
+def _finite(value: Any) -> TypeGuard[float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _count(value: Any, default: int) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else default

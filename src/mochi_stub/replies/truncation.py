@@ -1,0 +1,130 @@
+"""Limits of a prompt and of its reply. Pure.
+
+A prompt is made to fit the context, as Ollama does it: silently, unless the request forbids it. Whole messages go from
+the front; the system messages and the last one stay. What the last one alone is too long for is cut out of its
+beginning, or refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any
+
+import orjson
+
+from mochi_stub.models.catalogue import Model
+from mochi_stub.prompt import IMAGE_TOKENS, Message, Prompt, count_tokens, prompt_tokens, said, said_by
+from mochi_stub.reply import Content, Reasoning, Reply, Text, joined
+
+NUM_KEEP = 4
+TOO_LONG = (
+    "the prompt is longer than the context length currently available to the model; shorten the prompt, adjust the "
+    "context length in settings, or use a model with a longer context length"
+)
+
+
+class TooLong(ValueError):
+    """The prompt does not fit and may not be cut; the message is what the client is told (400)."""
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """The prompt that the model sees, its tokens, how many messages are missing, whether anything is."""
+
+    prompt: Prompt
+    tokens: int
+    dropped: int = 0
+    truncated: bool = False
+
+
+def fitted(
+    prompt: Prompt, model: Model, context: int | None, *, truncate: bool, shift: bool, before: int = 0
+) -> Fitted:
+    """The prompt cut to `context` tokens (None: any number), `before` of which are taken already. Raises TooLong."""
+    per_token = model.chars_per_token
+    tokens = prompt_tokens(prompt, per_token) + before
+    if context is None or tokens <= context:
+        return Fitted(prompt, tokens)
+    if not truncate:
+        raise TooLong(exceeds(tokens, context))
+    kept = prompt
+    if prompt.operation == "chat":
+        kept = replace(prompt, messages=_latest(prompt, per_token, context))
+        tokens = prompt_tokens(kept, per_token) + before
+    dropped = len(prompt.messages) - len(kept.messages)
+    if tokens <= context:
+        return Fitted(kept, tokens, dropped, truncated=True)
+    if prompt.operation == "chat" and model.habit == "native":
+        raise TooLong(exceeds(tokens, context))
+    if not shift:
+        raise TooLong(TOO_LONG)
+    return _cut(kept, per_token, tokens, context, dropped)
+
+
+def exceeds(tokens: int, context: int) -> str:
+    """How the process that runs the model puts it."""
+    message = f"request ({tokens} tokens) exceeds the available context size ({context} tokens), try increasing it"
+    error = {"code": 400, "message": message, "type": "exceed_context_size_error"}
+    return orjson.dumps({"error": {**error, "n_prompt_tokens": tokens, "n_ctx": context}}).decode()
+
+
+def _latest(prompt: Prompt, chars_per_token: float, context: int) -> tuple[Message, ...]:
+    """Drop messages from the front until the rest fits; system messages and the last message stay."""
+    length = len(said(prompt))
+    images = sum(message.images for message in prompt.messages)
+    kept: list[Message] = []
+    for message in prompt.messages[:-1]:
+        fits = count_tokens(length, chars_per_token) + IMAGE_TOKENS * images <= context
+        if fits or message.role == "system":
+            kept.append(message)
+        else:
+            length -= len(said_by(message))
+            images -= message.images
+    return (*kept, prompt.messages[-1])
+
+
+def _cut(prompt: Prompt, chars_per_token: float, tokens: int, context: int, dropped: int) -> Fitted:
+    """`num_keep` tokens of the last message stay, behind them as many halves of the context go as have to."""
+    keep = max(0, min(int(prompt.options.get("num_keep", NUM_KEEP)), context - 1))
+    block = max((context - keep) // 2, 1)
+    going = (tokens - keep - block) // block * block
+    start = int(keep * chars_per_token)
+    *earlier, last = prompt.messages
+    content = last.content[:start] + last.content[start + int(going * chars_per_token) :]
+    shorter = replace(prompt, messages=(*earlier, replace(last, content=content)))
+    return Fitted(shorter, min(tokens - going, context), dropped, truncated=True)
+
+
+def limited(reply: Reply, options: Mapping[str, Any], chars_per_token: float) -> Reply:
+    """Return the reply up to the first stop sequence or the limit, without anything behind it."""
+    stop, tokens = options.get("stop") or (), options.get("num_predict")
+    stops = [stop] if isinstance(stop, str) else [one for one in stop if one]
+    left = inf if tokens is None or tokens < 0 else int(tokens * chars_per_token)
+    if not stops and left == inf:
+        return reply
+    for index, part in enumerate(reply.parts):
+        if not isinstance(part, (Reasoning, Text)):
+            continue
+        text = joined(part.content)
+        at, found = min(((at, one) for one in stops if (at := text.find(one)) >= 0), default=(len(text), None))
+        if found is None and at <= left:
+            left -= at
+            continue
+        shortened = replace(part, content=_shortened(part.content, int(min(at, left))))
+        ended = replace(reply, parts=[*reply.parts[:index], shortened], frames=None)
+        return replace(ended, finish="stop", stop_sequence=found) if at <= left else replace(ended, finish="length")
+    return reply
+
+
+def _shortened(content: Content, length: int) -> Content:
+    if isinstance(content, str):
+        return content[:length]
+    pieces: list[str] = []
+    for piece in content:
+        pieces.append(piece[:length])
+        length -= len(piece)
+        if length <= 0:
+            break
+    return pieces

@@ -1,0 +1,44 @@
+"""Errors of Ollama's API, and the model that a request names."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from mochi_stub.http.http_result import Answer, Stub
+from mochi_stub.models.catalogue import Model
+from mochi_stub.reply import Failure
+from mochi_stub.wire.ollama.go_json import dumps
+from mochi_stub.wire.ollama.model_names import find, parse_name, routed
+from mochi_stub.wire.provider_pipeline import Headers, Refused, headers_of
+
+JSON = b"application/json; charset=utf-8"
+no_remote = partial(Refused, 403, "ollama cloud is disabled: remote model is unavailable")
+no_remote_details = partial(Refused, 403, "ollama cloud is disabled: remote model details are unavailable")
+invalid_name = partial(Refused, 400, "invalid model name")
+model_required = partial(Refused, 400, "model is required")
+
+
+def json_answer(value: object, status: int = 200, headers: Headers = ()) -> Answer:
+    return Answer(status, dumps(value).encode(), JSON, headers)
+
+
+def failure_answer(failure: Failure) -> Answer:
+    return json_answer({"error": failure.message}, failure.status, headers_of(failure))
+
+
+def local_model(stub: Stub, name: str, *, malformed: Refused, missing: Refused) -> Model:
+    """Return the model of that name, which may stand for a remote one. Raises Refused."""
+    bare, place = routed(name)
+    if place == "cloud":
+        raise no_remote()
+    parsed = parse_name(bare)
+    if parsed is None:
+        raise malformed
+    model = find(stub.models, parsed)
+    if model is None:
+        raise missing
+    return model
+
+
+def not_found(name: str) -> Refused:
+    return Refused(404, f"model '{name}' not found")

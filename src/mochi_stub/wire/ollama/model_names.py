@@ -1,0 +1,81 @@
+"""Model names: `[host/][namespace/]model[:tag]`, and the suffixes that say where a model runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from mochi_stub.models.catalogue import Model
+from mochi_stub.wire.ollama.go_json import quoted
+from mochi_stub.wire.provider_pipeline import Refused
+
+_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}")
+_HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,349}")
+
+
+@dataclass(frozen=True)
+class Name:
+    """A name with its defaults filled in."""
+
+    host: str
+    namespace: str
+    model: str
+    tag: str
+
+    @property
+    def full(self) -> str:
+        return f"{self.host}/{self.namespace}/{self.model}:{self.tag}"
+
+    @property
+    def short(self) -> str:
+        """The name in lists: without the default host and namespace, always with the tag."""
+        return self.full.removeprefix("registry.ollama.ai/library/").removeprefix("registry.ollama.ai/")
+
+
+@lru_cache(maxsize=4096)
+def parse_name(text: str) -> Name | None:
+    """Return the parts of a name, or None if it is malformed."""
+    path, colon, tag = text.rpartition(":")
+    if not colon or "/" in tag:
+        path, tag = text, "latest"
+    *before, model = path.split("/")
+    if len(before) > 2:
+        return None
+    host = before[0] if len(before) == 2 else "registry.ollama.ai"
+    namespace = before[-1] if before else "library"
+    is_valid = _HOST.fullmatch(host) and all(_PART.fullmatch(part) for part in (namespace, model, tag))
+    return Name(host, namespace, model, tag) if is_valid else None
+
+
+@lru_cache(maxsize=4096)
+def routed(text: str) -> tuple[str, str]:
+    """Return the name without its suffix, and where the model runs: "cloud", "local" or "". Raises Refused."""
+    base, _, tag = text.rpartition(":")
+    if not base:
+        return text, ""
+    inner = base.rpartition(":")[2] if ":" in base else ""
+    if {tag, inner} == {"cloud", "local"}:
+        raise Refused(400, f"use either :local or :cloud, not both: {quoted(text)}")
+    if tag in ("cloud", "local"):
+        return base, tag
+    if tag.endswith("-cloud"):
+        return text.removesuffix("-cloud"), "cloud"
+    return text, ""
+
+
+def find(models: Iterable[Model], name: Name) -> Model | None:
+    """Return the declared model of that name. Case is ignored."""
+    wanted = name.full.lower()
+    for model in models:
+        declared = parse_name(model.name)
+        if declared is not None and declared.full.lower() == wanted:
+            return model
+    return None
+
+
+def short_name(model: Model) -> str:
+    """Return the declared name with its tag."""
+    name = parse_name(model.name)
+    return model.name if name is None else name.short

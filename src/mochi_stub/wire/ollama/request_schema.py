@@ -1,0 +1,145 @@
+"""What Ollama's requests may contain, and their conversion to a prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mochi_stub.models.catalogue import Model
+from mochi_stub.prompt import Message, Operation, Prompt, ToolCall
+from mochi_stub.wire.ollama.go_json import quoted
+from mochi_stub.wire.ollama.go_syntax import (
+    BOOL,
+    INT,
+    STRING,
+    Read,
+    anything,
+    duration,
+    image,
+    mapping,
+    sequence,
+    struct,
+)
+from mochi_stub.wire.provider_pipeline import Refused, completed
+
+THINK_VALUES = '"high", "medium", "low", "max", true, or false'
+LEVELS = ("low", "medium", "high", "max")
+
+
+def _think(value: Any, *_: Any) -> bool | str:
+    if isinstance(value, bool) or (isinstance(value, str) and value in LEVELS):
+        return value
+    if isinstance(value, str):
+        raise Refused(400, f"invalid think value: {quoted(value)} (must be {THINK_VALUES})")
+    raise Refused(400, f"think must be a boolean or string ({THINK_VALUES})")
+
+
+def _arguments(value: Any, *_: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise Refused(400, "Value looks like object, but can't find closing '}' symbol")
+    return value
+
+
+_FUNCTION_CALL = struct("api.ToolCallFunction", {"index": INT, "name": STRING, "arguments": _arguments})
+_TOOL_CALL = struct("api.ToolCall", {"id": STRING, "function": _FUNCTION_CALL})
+_IMAGES = sequence("[]api.ImageData", image)
+_MESSAGE = struct(
+    "api.Message",
+    {
+        **{"role": STRING, "content": STRING, "thinking": STRING, "images": _IMAGES},
+        **{"tool_calls": sequence("[]api.ToolCall", _TOOL_CALL), "tool_name": STRING, "tool_call_id": STRING},
+    },
+)
+_FUNCTION = struct("api.ToolFunction", {"name": STRING, "description": STRING, "parameters": anything})
+_TOOL = struct("api.Tool", {"type": STRING, "items": anything, "function": _FUNCTION})
+_RUN: dict[str, Read] = {"model": STRING, "keep_alive": duration, "options": mapping}
+_COMMON: dict[str, Read] = {
+    **_RUN,
+    **{"stream": BOOL, "format": anything, "think": _think, "truncate": BOOL, "shift": BOOL},
+    **{"_debug_render_only": BOOL, "logprobs": BOOL, "top_logprobs": INT},
+}
+CHAT: dict[str, Read] = {
+    **_COMMON,
+    "messages": sequence("[]api.Message", _MESSAGE),
+    "tools": sequence("api.Tools", _TOOL),
+}
+GENERATE: dict[str, Read] = {
+    **_COMMON,
+    **{"prompt": STRING, "suffix": STRING, "system": STRING, "template": STRING},
+    **{"context": sequence("[]int", INT), "raw": BOOL, "images": _IMAGES},
+}
+SHOW: dict[str, Read] = {"model": STRING, "name": STRING, "system": STRING, "verbose": BOOL, "options": mapping}
+EMBED: dict[str, Read] = {**_RUN, "input": anything, "truncate": BOOL, "dimensions": INT}
+EMBEDDINGS: dict[str, Read] = {**_RUN, "prompt": STRING}
+
+_INTEGERS = (
+    *("num_ctx", "num_batch", "num_gpu", "main_gpu", "num_thread", "num_keep", "num_predict", "draft_num_predict"),
+    *("seed", "top_k", "repeat_last_n"),
+)
+_FLOATS = ("temperature", "top_p", "min_p", "typical_p", "repeat_penalty", "presence_penalty", "frequency_penalty")
+_OPTION_TYPES: dict[str, tuple[str, set[type]]] = {
+    **dict.fromkeys(_INTEGERS, ("integer", {int, float})),
+    **dict.fromkeys(_FLOATS, ("float32", {int, float})),
+    **{"use_mmap": ("boolean", {bool}), "stop": ("array", {list})},
+}
+
+
+def effective_options(model: Model, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the Modelfile's options with those of the request over them.
+
+    Raises:
+        Refused: A value has the wrong type. Ollama reports this as a 500.
+    """
+    chosen = {key: value for key, value in given.items() if value is not None}
+    for key, value in chosen.items():
+        wanted, types = _OPTION_TYPES.get(key, ("", {type(value)}))
+        if type(value) not in types:
+            raise Refused(500, f"option {quoted(key)} must be of type {wanted}")
+        if key == "stop" and not all(isinstance(item, str) for item in value):
+            raise Refused(500, 'option "stop" must be of an array of strings')
+    return {**model.parameters, **chosen, **{key: int(chosen[key]) for key in _INTEGERS if key in chosen}}
+
+
+def to_prompt(
+    body: Mapping[str, Any], operation: Operation, model: Model, options: Mapping[str, Any], request: bytes
+) -> Prompt:
+    """Return the request as a prompt for this model."""
+    think = body.get("think")
+    prompt = Prompt(
+        model=body.get("model", ""),
+        operation=operation,
+        messages=_chat(body) if operation == "chat" else _generate(body),
+        tools=tuple(body.get("tools", ())),
+        think=think,
+        thinks=model.can("thinking") and think is not False,
+        format=body.get("format") or None,
+        options=options,
+        raw=body.get("raw", False),
+        stream=body.get("stream", True),
+        request=request,
+    )
+    return prompt if prompt.raw else completed(prompt, model, request)
+
+
+def _chat(body: Mapping[str, Any]) -> tuple[Message, ...]:
+    return tuple(
+        Message(
+            **{
+                **message,
+                "role": message.get("role", "").lower(),
+                "images": len(message.get("images", ())),
+                "tool_calls": tuple(map(_call, message.get("tool_calls", ()))),
+            }
+        )
+        for message in body.get("messages", ())
+    )
+
+
+def _call(call: Mapping[str, Any]) -> ToolCall:
+    function = call.get("function", {})
+    return ToolCall(function.get("name", ""), function.get("arguments", {}), call.get("id") or None)
+
+
+def _generate(body: Mapping[str, Any]) -> tuple[Message, ...]:
+    system = (Message("system", body["system"]),) if body.get("system") else ()
+    return (*system, Message("user", body.get("prompt", ""), images=len(body.get("images", ()))))

@@ -1,0 +1,118 @@
+"""The routes of all wires as one table, and Go's rules for a path or a method that is not in it.
+
+OpenAI, Anthropic and Gemini share paths below `/v1`. A client of Gemini or Anthropic is recognised by a header (or, for
+Gemini, a key in the query); all others get OpenAI's responses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+
+from mochi_stub.http.http_result import ANY, Answer, Handler, Request, Result, Routes, Stub
+from mochi_stub.replies.seeded_ids import Plan
+from mochi_stub.reply import Failure
+from mochi_stub.wire.anthropic import errors as anthropic_errors
+from mochi_stub.wire.anthropic import routes as anthropic
+from mochi_stub.wire.gemini import errors as gemini_errors
+from mochi_stub.wire.gemini import routes as gemini
+from mochi_stub.wire.ollama.errors import json_answer
+from mochi_stub.wire.ollama.routes import ROUTES as OLLAMA
+from mochi_stub.wire.openai import errors as openai_errors
+from mochi_stub.wire.openai.routes import ROUTES as OPENAI
+from mochi_stub.wire.stub_api import OBSERVATION
+
+PLAIN = b"text/plain"
+HTML = b"text/html; charset=utf-8"
+METHODS = b"GET,POST,PUT,PATCH,DELETE,HEAD,OPTIONS"
+
+
+def health(_stub: Stub, _request: Request) -> Result:
+    """GET /health"""
+    return Answer(200, b'{"status":"ok"}', b"application/json")
+
+
+def by_client(path: str, method: str) -> Handler:
+    """Return a handler that passes requests on to the wire of the client."""
+    by_provider = {"gemini": gemini.ROUTES, "anthropic": anthropic.SHARED, "openai": OPENAI}
+    handlers = {name: routes[path].get(method) or routes[path][ANY] for name, routes in by_provider.items()}
+    return lambda stub, request: handlers[provider(request)](stub, request)
+
+
+def provider(request: Request) -> str:
+    """Return the provider whose client sent the request."""
+    headers = request.headers
+    if "x-goog-api-key" in headers or "x-goog-api-client" in headers or "key" in request.query:
+        return "gemini"
+    return "anthropic" if "anthropic-version" in headers else "openai"
+
+
+def failure_answer(request: Request, failure: Failure) -> Answer:
+    """Return a failure outside of any wire in the form of the wire that was requested."""
+    path = request.path
+    if path.startswith("/v1/messages"):
+        return anthropic_errors.failure_answer(failure, Plan.of(0, request.body))
+    if path.startswith(("/v1beta/", "/v1alpha/")) or (request.method == "POST" and path.startswith("/v1/models/")):
+        listed = path.endswith(":streamGenerateContent") and request.query.get("alt") != "sse"
+        return gemini_errors.failure_answer(failure, listed=listed)
+    if path.startswith("/v1/"):
+        return openai_errors.failure_answer(failure)
+    return json_answer({"error": failure.message}, failure.status)
+
+
+def route(stub: Stub, request: Request) -> Result:
+    """Return the result of the handler or, if there is none, a redirect for an extra slash, 405 or 404."""
+    path, method = request.path, request.method
+    methods = ROUTES.get(path)
+    if methods is None and path.endswith("/") and method in ROUTES.get(path[:-1], {}):
+        return _redirect(path[:-1], method, request.query_string)
+    if methods is None:
+        methods = _below(path)
+    handler = methods.get(method) or methods.get(ANY)
+    if handler is not None:
+        return handler(stub, request)
+    if methods:
+        return Answer(405, b"405 method not allowed", PLAIN, ((b"allow", ", ".join(methods).encode()),))
+    return Answer(404, b"404 page not found", PLAIN)
+
+
+def preflight(request: Request) -> Answer | None:
+    """Return the response to a CORS preflight request; everything is allowed."""
+    if request.method != "OPTIONS" or "origin" not in request.headers:
+        return None
+    wanted = request.headers.get("access-control-request-headers", "*").encode("latin-1")
+    allowed = ((b"access-control-allow-methods", METHODS), (b"access-control-allow-headers", wanted))
+    return Answer(204, headers=(*allowed, (b"access-control-max-age", b"43200")), declared=False)
+
+
+def _below(path: str) -> Mapping[str, Handler]:
+    """Return the methods of the nearest `/*` path above."""
+    while path:
+        path = path.rpartition("/")[0]
+        if f"{path}/*" in ROUTES:
+            return ROUTES[f"{path}/*"]
+    return {}
+
+
+def _redirect(path: str, method: str, query: bytes) -> Answer:
+    target = path + (f"?{query.decode('latin-1')}" if query else "")
+    location = ((b"location", target.encode("latin-1", "replace")),)
+    if method != "GET":
+        return Answer(307, b"", HTML if method == "HEAD" else b"", location)
+    return Answer(301, f'<a href="{escape(target)}">Moved Permanently</a>.\n\n'.encode(), HTML, location)
+
+
+HEALTH: Routes = {"/health": {"HEAD": health, "GET": health}}
+SHARED: Routes = {
+    "/models": {"GET": by_client("/models", "GET"), ANY: by_client("/models", ANY)},
+    "/models/*": {"GET": by_client("/models/*", "GET"), "POST": gemini.verb, ANY: by_client("/models/*", ANY)},
+    "/*": {ANY: by_client("/*", ANY)},
+}
+_MOUNTS = (
+    *(("", HEALTH), ("", OBSERVATION), ("", OLLAMA), ("/ollama", OLLAMA)),
+    *(("/v1", OPENAI), ("/v1", anthropic.ROUTES), ("/v1", SHARED)),
+    *(("/v1beta", gemini.ROUTES), ("/v1alpha", gemini.ROUTES)),
+)
+ROUTES: Routes = {
+    f"{prefix}{path}".rstrip("/") or "/": methods for prefix, routes in _MOUNTS for path, methods in routes.items()
+}

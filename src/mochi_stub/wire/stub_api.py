@@ -1,0 +1,59 @@
+"""`/stub/*`: what the stub was asked, and how things stand. No provider has these routes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields
+from typing import Any
+
+import orjson
+
+from mochi_stub.http.http_result import Answer, Request, Result, Routes, Stub
+from mochi_stub.journal import Exchange
+from mochi_stub.wire.provider_pipeline import JSON
+
+_ROW = [field.name for field in fields(Exchange) if field.name != "duration"]
+
+
+def requests(stub: Stub, _request: Request) -> Result:
+    """GET /stub/requests: the journal, newest last."""
+    rows = b",".join(_row(exchange) for exchange in stub.journal.exchanges())
+    return Answer(200, b'{"requests":[' + rows + b"]}", JSON)
+
+
+def clear(stub: Stub, _request: Request) -> Result:
+    """DELETE /stub/requests"""
+    stub.journal.clear()
+    return Answer(204)
+
+
+def state(stub: Stub, _request: Request) -> Result:
+    """GET /stub/state: the loaded models, longest-lived first, and the counters since the start.
+
+    `in_flight` are all requests without their last byte; of these `queued` wait for a load and `waiting` for their turn
+    on a loaded model. `keep_alive` in seconds, null for ever.
+    """
+    scheduler = stub.scheduler
+    models = [
+        {
+            "name": loaded.model.name,
+            "context_length": loaded.context_length,
+            "keep_alive": None if math.isinf(loaded.keep_alive) else loaded.keep_alive,
+            "requests": loaded.users,
+        }
+        for loaded in scheduler.loaded()
+    ]
+    counters = {name: getattr(scheduler, name) for name in ("loads", "reloads", "truncations", "queued", "waiting")}
+    return Answer(200, orjson.dumps({"models": models, **counters, "in_flight": stub.journal.running}), JSON)
+
+
+def _row(exchange: Exchange) -> bytes:
+    row: dict[str, Any] = {name: getattr(exchange, name) for name in _ROW}
+    row["duration_ms"] = round(exchange.duration * 1000, 3)
+    try:
+        return orjson.dumps(row)
+    except orjson.JSONEncodeError:  # the body is nested too deeply to be written
+        return orjson.dumps({**row, "body": None})
+
+
+OBSERVATION: Routes = {"/stub/requests": {"GET": requests, "DELETE": clear}, "/stub/state": {"GET": state}}

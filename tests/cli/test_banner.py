@@ -1,0 +1,153 @@
+"""The greeting at startup: one block with the addresses, the problems and what to do about them."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mochi_server.app import create_app
+from mochi_server.cli.banner import Start
+from mochi_server.cli.banner import greeting as make_greeting
+from mochi_server.cli.init import scaffold
+from mochi_server.config import MochiServerSettings
+from mochi_stub import StubServer
+from tests.support.process import Command
+from tests.support.raw_ollama import RawOllama
+from tests.support.tools import write_tools
+
+
+def greeting(command: Command) -> list[str]:
+    """The lines from the address to the curl command."""
+    command.read_until("curl -N")
+    first = next(i for i, line in enumerate(command.output) if line.startswith("mochi-server is at"))
+    return [line.rstrip("\n") for line in command.output[first:]]
+
+
+@pytest.mark.parametrize("level", ["DEBUG", "CRITICAL"])
+def test_greeting_without_problems(tmp_path: Path, level: str) -> None:
+    scaffold(tmp_path)
+    with (
+        StubServer(speed=0) as stub,
+        Command(
+            "mochi_server", "--port", "0", "--ollama-host", stub.url, "--log-level", level, cwd=tmp_path
+        ) as command,
+    ):
+        said = greeting(command)
+    assert [line.split()[0] for line in said if line] == ["mochi-server", "Ollama", "Tools", "Agents", "Create", "curl"]
+    assert said[0].startswith("mochi-server is at http://127.0.0.1:")
+    assert said[1].startswith(f"  Ollama   {stub.url} with ")
+    assert said[1].endswith(" chat models")
+    assert said[2:4] == ["  Tools    11 in tools", "  Agents   2 in agents"]
+
+
+def test_greeting_has_a_line_for_each_problem(tmp_path: Path) -> None:
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "__init__.py").write_text("from tools.nowhere import (\n")
+    (tmp_path / "agents" / "half").mkdir(parents=True)
+    (tmp_path / "chat_sessions").touch()
+    arguments = ["--port", "0", "--ollama-host", "http://127.0.0.1:9", "--log-level", "CRITICAL"]
+    with Command("mochi_server", *arguments, cwd=tmp_path) as command:
+        said = greeting(command)
+        assert command.end() == 0
+    assert said[1:-4] == [
+        "  Ollama   Cannot reach Ollama at http://127.0.0.1:9: Connection refused. "
+        "Start it with `ollama serve`, or correct MOCHI_OLLAMA_HOST.",
+        "  Tools    0 in tools",
+        "  Agents   0 in agents",
+        "  Problem  tools/__init__.py: SyntaxError: '(' was never closed (line 1)",
+        "  Problem  agents/half: SKILL.md is missing; half.py is missing; __init__.py is missing",
+        "  Problem  Cannot write the sessions directory: Not a directory.",
+    ]
+    assert "Traceback" not in "".join(command.output)
+
+
+def test_unreachable_ollama_is_one_log_line(tmp_path: Path) -> None:
+    with Command("mochi_server", "--port", "0", "--ollama-host", "http://127.0.0.1:9", cwd=tmp_path) as command:
+        said = greeting(command)
+        assert command.end() == 0
+    logged = [line for line in command.output if "WARNING" in line]
+    assert len(logged) == 1
+    assert "Cannot reach Ollama at http://127.0.0.1:9" in logged[0]
+    assert said[2] == "  Tools    0 in tools, which is not there; `mochi-server init` makes one with samples"
+
+
+def test_greeting_reports_missing_models_and_second_process(tmp_path: Path) -> None:
+    arguments = ["--port", "0", "--log-level", "ERROR"]
+    with (
+        StubServer(models=[]) as stub,
+        Command("mochi_server", *arguments, "--ollama-host", stub.url, cwd=tmp_path) as first,
+    ):
+        assert greeting(first)[1] == f"  Ollama   {stub.url} has no chat model; `ollama pull qwen3` gets one"
+        with Command("mochi_server", *arguments, "--ollama-host", stub.url, cwd=tmp_path) as second:
+            assert f"  Problem  process {first.process.pid} serves the same sessions; only one should" in greeting(
+                second
+            )
+
+
+def test_greeting_reports_a_server_that_is_not_ollama(tmp_path: Path) -> None:
+    with RawOllama(lambda _: None) as ollama:
+        wrong = f"{ollama.url}/nowhere"
+        with Command("mochi_server", "--port", "0", "--ollama-host", wrong, cwd=tmp_path) as command:
+            assert greeting(command)[1] == f"  Ollama   {wrong}: 404 page not found"
+
+
+def test_greeting_names_test_mode_and_open_address(tmp_path: Path) -> None:
+    with Command("mochi_server", "--test-mode", "--port", "0", cwd=tmp_path) as command:
+        said = greeting(command)
+    assert said[0].endswith("in test mode: a bundled LLM answers, sessions are forgotten at exit")
+    assert said[1].startswith("  LLM ")
+    open_address = ["--host", "0.0.0.0", "--port", "0", "--insecure", "--test-mode"]  # noqa: S104 - what is tested
+    with Command("mochi_server", *open_address, cwd=tmp_path) as command:
+        assert "  Open     without a key, whoever reaches this address can run every tool" in greeting(command)
+
+
+def test_curl_command_has_a_placeholder_for_the_key(tmp_path: Path) -> None:
+    with Command("mochi_server", "--test-mode", "--port", "0", cwd=tmp_path, MOCHI_API_KEYS="hush") as command:
+        said = greeting(command)
+    assert "-H 'Authorization: Bearer YOUR_KEY'" in said[-1]
+    assert "hush" not in "".join(command.output)
+
+
+async def test_greeting_does_not_wait_for_slow_tools(
+    tmp_path: Path, stub: StubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mochi_server.cli.banner._PATIENCE_SECONDS", 0.05)
+    source = """
+        import time
+        from pathlib import Path
+
+        while not (Path(__file__).parent / "go").exists():
+            time.sleep(0.01)
+        __all__ = []
+    """
+    tools = write_tools(tmp_path, source)
+    values: dict[str, Any] = {"data_dir": str(tmp_path), "ollama_host": stub.url}
+    settings = MochiServerSettings(**values)
+    app = create_app(settings)
+    async with app.router.lifespan_context(app):
+        begun = time.monotonic()
+        said = await make_greeting(Start("http://here", settings), app.state.services)
+        assert time.monotonic() - begun < 2
+        (tools / "go").touch()
+    assert f"  Tools    still importing in {tools}\n" in said
+
+
+@pytest.mark.slow
+def test_server_answers_while_tools_are_imported(tmp_path: Path) -> None:
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "__init__.py").write_text("import threading\nthreading.Event().wait()\n")
+    with Command("mochi_server", "--test-mode", "--port", "0", cwd=tmp_path) as command:
+        assert "  Tools    still importing in tools" in greeting(command)
+        assert command.api().http.get("/health").status_code == 200
+        assert command.end() == 0
+
+
+def test_unreadable_directory_does_not_stop_startup(tmp_path: Path) -> None:
+    with Command("mochi_server", "--test-mode", "--port", "0", "--data-dir", "d" * 300, cwd=tmp_path) as command:
+        said = greeting(command)
+        assert command.end() == 0
+    assert said[2].endswith("/tools: File name too long")
+    assert said[3].endswith("/agents: File name too long")
+    assert said[4].endswith("/tools/__init__.py: it cannot be read: File name too long")
+    assert "Traceback" not in "".join(command.output)

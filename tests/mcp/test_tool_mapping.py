@@ -1,0 +1,130 @@
+"""Schemas of MCP tools, as models and clients are shown them; arguments that fit, and those that do not."""
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mochi_server.tools.schema import WrongArguments
+
+if TYPE_CHECKING:
+    from mochi_server.mcp.tool_mapping import Described
+
+
+def described(**schema: Any) -> "Described":
+    from mcp_types import Tool
+
+    from mochi_server.mcp.tool_mapping import describe
+
+    (usable,), problems = describe([Tool(name="tool", input_schema={"type": "object", **schema})])
+    assert problems == []
+    return usable
+
+
+@pytest.mark.parametrize(
+    ("node", "name"),
+    [
+        ({"type": "string"}, "str"),
+        ({"type": "array", "items": {"type": "integer"}}, "list[int]"),
+        ({"type": "array", "items": True}, "list"),
+        ({"type": ["number", "null"]}, "float | None"),
+        ({"anyOf": [{"type": "boolean"}, {"type": "null"}]}, "bool | None"),
+        ({"enum": ["a", 1]}, "Literal['a', 1]"),
+        ({"const": "a"}, "Literal['a']"),
+        ({"$ref": "#/$defs/Place"}, "dict"),
+        ({"$ref": "#/properties/first"}, "str"),
+        ({"$ref": "#"}, "dict"),
+        ({"$ref": "https://example.com/schema.json"}, "Any"),
+        (True, "Any"),
+        ({}, "Any"),
+    ],
+)
+def test_types_are_shown_as_python_writes_them(node: Any, name: str) -> None:
+    tool = described(
+        properties={"first": {"type": "string"}, "value": node}, **{"$defs": {"Place": {"type": "object"}}}
+    )
+    assert tool.schema.overview["value"] == {"type": name, "description": ""}
+
+
+def test_models_get_a_schema_with_references_in_place() -> None:
+    tool = described(
+        properties={"at": {"$ref": "#/definitions/Place", "description": "Where"}, "up": {"$ref": "#/properties/at"}},
+        definitions={
+            "Place": {"type": "object", "properties": {"in": {"$ref": "#/definitions/Place"}, "x": {"type": "integer"}}}
+        },
+        required=["at"],
+    )
+    place = {
+        "type": "object",
+        "properties": {"in": {"type": "object"}, "x": {"type": "integer"}},
+        "description": "Where",
+    }
+    assert tool.schema.parameters == {
+        "type": "object",
+        "properties": {"at": place, "up": place},
+        "required": ["at"],
+    }
+
+
+def test_arguments_are_checked_against_the_servers_schema() -> None:
+    tool = described(properties={"day": {"enum": ["today"]}}, required=["day"], additionalProperties=False)
+    assert tool.schema.bind({"day": "today"}).args == ({"day": "today"},)
+    with pytest.raises(WrongArguments, match="'day' is a required property"):
+        tool.schema.bind({})
+    with pytest.raises(WrongArguments, match="day: 'never' is not one of"):
+        tool.schema.bind({"day": "never"})
+    with pytest.raises(WrongArguments, match="Additional properties"):
+        tool.schema.bind({"day": "today", "hour": 1})
+
+
+def test_patterns_and_references_cannot_stall_validation() -> None:
+    evil = described(properties={"a": {"type": "string", "pattern": "^(a+)+$"}})
+    before = time.monotonic()
+    evil.schema.bind({"a": "a" * 40 + "!"})
+    assert time.monotonic() - before < 1
+    described(properties={"a": {"$ref": "http://127.0.0.1:9/a"}}).schema.bind({"a": 1})
+
+
+def test_invalid_or_too_large_schema_is_a_problem_of_its_tool() -> None:
+    from mcp_types import Tool
+
+    from mochi_server.mcp.tool_mapping import describe
+
+    deep: dict[str, Any] = {}
+    for _ in range(100):
+        deep = {"type": "array", "items": deep}
+    doubling = {f"d{n}": {"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(40)}
+    schemas: list[dict[str, Any]] = [
+        {"type": "object", "properties": []},
+        {"type": "object", "properties": {"a": deep}},
+        {"type": "object", "properties": {"a": {"$ref": "#/$defs/d0"}}, "$defs": doubling},
+        {"type": "object"},
+    ]
+    usable, problems = describe([Tool(name=f"t{n}", input_schema=schema) for n, schema in enumerate(schemas)])
+    assert [tool.name for tool in usable] == ["t3"]
+    assert problems == [
+        "its tool 't0' cannot be used: its input schema is no JSON schema",
+        "its tool 't1' cannot be used: its schema is too large",
+        "its tool 't2' cannot be used: its schema is too large",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("hints", "read_only"),
+    [
+        (None, False),
+        ({}, False),
+        ({"destructive_hint": False}, False),
+        ({"read_only_hint": True}, True),
+        ({"read_only_hint": True, "destructive_hint": True}, False),
+    ],
+    ids=str,
+)
+def test_tool_is_read_only_if_its_hints_say_only_that(hints: dict[str, Any] | None, read_only: bool) -> None:
+    from mcp_types import Tool, ToolAnnotations
+
+    from mochi_server.mcp.tool_mapping import describe
+
+    annotations = None if hints is None else ToolAnnotations(**hints)
+    (tool,), _ = describe([Tool(name="tool", title="A tool", input_schema={"type": "object"}, annotations=annotations)])
+    assert (tool.read_only, tool.schema.description) == (read_only, "A tool")

@@ -1,0 +1,56 @@
+"""Files that are whole or not there."""
+
+from pathlib import Path
+
+import pytest
+
+from mochi_server.storage.files import atomic_files
+
+
+@pytest.mark.parametrize("writes", [20, pytest.param(200, marks=pytest.mark.slow)])
+def test_every_write_has_a_different_signature(tmp_path: Path, writes: int) -> None:
+    path = tmp_path / "file"
+    seen = [atomic_files.write(path, b"same size") for _ in range(writes)]
+    assert len(set(seen)) == writes
+    assert atomic_files.signature(path) == seen[-1]
+
+
+def test_read_returns_the_signature_of_the_write(tmp_path: Path) -> None:
+    written = atomic_files.write(tmp_path / "file", b"content")
+    assert atomic_files.read(tmp_path / "file") == (b"content", written)
+
+
+def test_failed_write_keeps_the_old_file(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.mkdir()
+    with pytest.raises(OSError, match="target"):
+        atomic_files.write(target, b"content")
+    assert [path.name for path in tmp_path.iterdir()] == ["target"]
+
+
+def test_append_ends_a_torn_line(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    atomic_files.append(path, b"one\n")
+    atomic_files.append(path, b"two\n")
+    path.write_bytes(path.read_bytes() + b"tor")
+    assert atomic_files.append(path, b"three\n") == atomic_files.signature(path)
+    assert path.read_bytes() == b"one\ntwo\ntor#\nthree\n"
+
+
+def test_other_than_regular_file_reads_as_absent(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(__file__)
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    for path in (tmp_path, tmp_path / "link", tmp_path / "dangling", tmp_path / "nothing"):
+        assert atomic_files.read(path) is None
+        assert atomic_files.signature(path) is None
+
+
+def test_setting_aside_replaces_no_file(tmp_path: Path) -> None:
+    names = []
+    for number in range(3):
+        (tmp_path / ".log").write_text(str(number))
+        names.append(atomic_files.set_aside(tmp_path / ".log", "corrupt").name)
+    assert len(set(names)) == 3
+    assert all(name.startswith("log.corrupt-") for name in names)
+    assert [(tmp_path / name).read_text() for name in names] == ["0", "1", "2"]
+    assert len(list(tmp_path.iterdir())) == 3

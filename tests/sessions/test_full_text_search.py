@@ -1,0 +1,121 @@
+"""Searching files through the index: what it holds is never trusted over the files, and can be missing."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from mochi_server.sessions import SessionCreationOptions, SessionManager
+from mochi_server.storage.files import session_index
+from tests.sessions.samples import answered, file_of, read_count, said
+
+
+@pytest.fixture(autouse=True)
+def untrusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compare all files for each list, as after a while."""
+    monkeypatch.setattr(session_index, "TRUSTED_SECONDS", 0)
+
+
+@pytest.fixture
+def index(sessions_dir: Path) -> Path:
+    return sessions_dir / ".index.sqlite"
+
+
+@pytest.fixture
+def ids(manager: SessionManager) -> list[str]:
+    """A session about apples and one about pears; the index knows them."""
+    made = []
+    for text in ("apple", "pear"):
+        made.append(manager.create_session(SessionCreationOptions(model="m")).session_id)
+        manager.append_messages(made[-1], [said(f"{text} and fruit"), answered("c++")])
+    found(manager, "fruit")
+    return made
+
+
+def found(manager: SessionManager, text: str) -> list[str]:
+    return [entry["session_id"] for entry in manager.list_sessions(text=text)]
+
+
+def test_search_reads_only_changed_sessions(
+    manager: SessionManager, ids: list[str], sessions_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = read_count(monkeypatch)
+    assert found(manager, "apple") == found(SessionManager(sessions_dir), "apple") == ids[:1]
+    assert reads() == 0
+    file_of(sessions_dir, ids[0]).touch()
+    assert found(manager, "apple") == ids[:1]
+    assert reads() == 2  # for the list's entry, and for the texts
+
+
+def test_list_does_not_read_texts_for_the_search(
+    manager: SessionManager, ids: list[str], sessions_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = read_count(monkeypatch)
+    file_of(sessions_dir, ids[0]).touch()
+    assert len(manager.list_sessions()) == 2
+    assert reads() == 1
+
+
+def test_file_changed_by_hand_is_found_by_its_new_text(
+    manager: SessionManager, ids: list[str], sessions_dir: Path
+) -> None:
+    path = file_of(sessions_dir, ids[0])
+    path.write_text(path.read_text().replace("apple", "quince"))
+    assert (found(manager, "apple"), found(manager, "quince")) == ([], ids[:1])
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "DROP TABLE texts",
+        "DROP TABLE trigrams",
+        "DROP TABLE searched",
+        "DROP TABLE sessions",
+        "PRAGMA user_version = 1",
+        "DELETE FROM trigrams_data",
+    ],
+)
+def test_search_works_with_a_damaged_index(manager: SessionManager, ids: list[str], index: Path, damage: str) -> None:
+    database = sqlite3.connect(index)
+    with database:
+        database.execute(damage)
+    database.close()
+    assert found(manager, "pple fruit") == ids[:1]
+    assert found(manager, "c+ fruit") == ids[::-1]
+
+
+def test_deleted_index_is_rebuilt(manager: SessionManager, ids: list[str], index: Path) -> None:
+    index.unlink()
+    assert found(manager, "apple") == ids[:1]
+    assert index.exists()
+
+
+def test_files_are_searched_without_an_index(manager: SessionManager, ids: list[str], index: Path) -> None:
+    index.unlink()
+    index.mkdir()
+    assert found(manager, "apple fruit") == ids[:1]
+
+
+def test_every_text_is_searched_without_trigrams(
+    manager: SessionManager, ids: list[str], index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index.unlink()
+    monkeypatch.setattr(session_index, "_TRIGRAMS", "CREATE VIRTUAL TABLE trigrams USING no_such_module (text)")
+    assert found(manager, "apple fruit") == ids[:1]
+    manager.append_messages(ids[1], [said("apple")])
+    assert found(manager, "apple fruit") == ids[::-1]
+
+
+def test_texts_are_indexed_in_steps(
+    manager: SessionManager, ids: list[str], index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index.unlink()
+    monkeypatch.setattr(session_index, "_STEP_SECONDS", 0)
+    assert found(manager, "fruit") == ids[::-1]
+
+
+def test_list_removes_texts_of_deleted_sessions(manager: SessionManager, ids: list[str], index: Path) -> None:
+    assert b"apple" in index.read_bytes()
+    manager.delete_session(ids[0])
+    manager.list_sessions()
+    assert b"apple" not in index.read_bytes()

@@ -1,0 +1,166 @@
+"""The images beside the sessions: what a crash, another process, a damaged file and a failing disk make of them."""
+
+import os
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+
+from mochi_server.errors import BlobNotFound, SessionNotFound, StorageFailed
+from mochi_server.sessions import FileSessionStore, Image, SessionManager
+from mochi_server.sessions.session import user_message
+from mochi_server.storage.files.backend import SessionDirectory
+from tests.faults.rounds import repeated
+from tests.sessions.processes import child
+from tests.sessions.samples import file_of, new_session, read_count, said
+from tests.support.images import GIF, KINDS, PNG
+
+SHOWN = Image.of(PNG)
+
+
+def show(directory: SessionDirectory, image: Image = SHOWN) -> str:
+    """A new session in which an image is shown."""
+    session = directory.create(new_session())
+    directory.append(session.session_id, [user_message("see", [image])], images=[image])
+    return session.session_id
+
+
+def blobs(sessions_dir: Path) -> set[str]:
+    return {path.name for path in (sessions_dir / "blobs").iterdir()}
+
+
+@pytest.fixture
+def directory(sessions_dir: Path) -> SessionDirectory:
+    return SessionDirectory(sessions_dir)
+
+
+async def test_start_sweeps_only_images_left_by_a_crash(directory: SessionDirectory, sessions_dir: Path) -> None:
+    show(directory)
+    folder = sessions_dir / "blobs"
+    for name in (Image.of(GIF).sha256, f".{'0' * 64}.1234.tmp", "mine.txt"):
+        (folder / name).write_bytes(GIF)
+
+    store = FileSessionStore(sessions_dir)
+    await store.open()
+    await store.aclose()
+
+    assert blobs(sessions_dir) == {SHOWN.sha256, "mine.txt"}
+
+
+def test_image_left_by_a_change_is_swept_with_the_next(directory: SessionDirectory, sessions_dir: Path) -> None:
+    (sessions_dir / "blobs").mkdir(parents=True)
+    (sessions_dir / "blobs" / Image.of(GIF).sha256).write_bytes(GIF)
+    directory.delete(show(directory))
+    assert blobs(sessions_dir) == set()
+
+
+def test_session_copied_by_hand_keeps_its_image(directory: SessionDirectory, sessions_dir: Path) -> None:
+    session_id = show(directory)
+    text = file_of(sessions_dir, session_id).read_text()
+    file_of(sessions_dir, "00000000aa").write_text(text.replace('"sha256":"', '"sha256" : "'))
+    directory.delete(session_id)
+    assert directory.load_image(SHOWN.sha256) == PNG
+
+
+def test_damaged_session_keeps_its_image(directory: SessionDirectory, sessions_dir: Path) -> None:
+    damaged, other = show(directory), show(directory)
+    path = file_of(sessions_dir, damaged)
+    path.write_bytes(path.read_bytes()[:-5])
+    os.utime(path, (0, 0))  # an editor would have finished by now
+    with pytest.raises(SessionNotFound):
+        directory.load(damaged)
+    directory.delete(other)
+    assert directory.load_image(SHOWN.sha256) == PNG
+
+
+def test_unreadable_session_prevents_deletion_of_images(
+    directory: SessionDirectory, sessions_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    unreadable, other = show(directory), show(directory)
+    open_file = os.open
+
+    def failing(path: str | Path, *arguments: int, **keywords: int) -> int:
+        if str(path).endswith(f"{unreadable}.json"):
+            raise OSError(5, "Input/output error")
+        return open_file(path, *arguments, **keywords)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", failing)
+        directory.delete(other)
+    assert "stay for now: Input/output error" in caplog.text
+    assert directory.load_image(SHOWN.sha256) == PNG
+    directory.delete(unreadable)
+    assert blobs(sessions_dir) == set()
+
+
+def test_truncated_image_is_written_again(directory: SessionDirectory, sessions_dir: Path) -> None:
+    show(directory)
+    (sessions_dir / "blobs" / SHOWN.sha256).write_bytes(PNG[:20])
+    show(directory)
+    assert directory.load_image(SHOWN.sha256) == PNG
+
+
+def test_message_is_not_stored_without_space_for_its_image(directory: SessionDirectory, sessions_dir: Path) -> None:
+    session = directory.create(new_session())
+    (sessions_dir / "blobs").write_text("no folder")
+    with pytest.raises(StorageFailed):
+        directory.append(session.session_id, [user_message("see", [SHOWN])], images=[SHOWN])
+    assert directory.load(session.session_id).messages == []
+
+
+def test_sweep_skips_sessions_without_images(
+    directory: SessionDirectory, sessions_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = (directory.create(new_session()).session_id for _ in range(2))
+    directory.append(one, [said("a")])
+    reads = read_count(monkeypatch)
+    directory.delete(two)
+    assert reads() == 0
+    assert not (sessions_dir / "blobs").exists()
+    assert not (sessions_dir / ".locks" / "blobs.lock").exists()
+
+
+def test_second_sweep_reads_only_changed_sessions(directory: SessionDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    doomed = [show(directory) for _ in range(2)]
+    for _ in range(20):
+        show(directory)
+    directory.delete(doomed[0])
+    reads = read_count(monkeypatch)
+    directory.delete(doomed[1])
+    assert reads() <= 2
+
+
+def test_manager_sweeps_images(sessions_dir: Path) -> None:
+    session_id = show(SessionDirectory(sessions_dir))
+    SessionManager(sessions_dir).delete_session(session_id)
+    assert blobs(sessions_dir) == set()
+
+
+def come_and_go(say: Connection, sessions_dir: Path, rounds: int) -> None:
+    """Sessions that show the image, look whether it is there, and go."""
+    directory = SessionDirectory(sessions_dir)
+    for _ in range(rounds):
+        session_id = show(directory)
+        try:
+            say.send(directory.load_image(SHOWN.sha256) == PNG)
+        except BlobNotFound:
+            say.send(False)
+        directory.delete(session_id)
+
+
+@repeated(40, once=5)
+def test_image_shared_by_processes_is_kept_while_in_use(sessions_dir: Path, rounds: int) -> None:
+    with child(come_and_go, sessions_dir, rounds) as one, child(come_and_go, sessions_dir, rounds) as two:
+        assert [*one.rest(), *two.rest()] == [True] * 2 * rounds
+    assert blobs(sessions_dir) == set()
+
+
+@pytest.mark.parametrize("media_type", KINDS)
+def test_image_type_is_detected_by_first_bytes(media_type: str) -> None:
+    assert Image.of(KINDS[media_type]).media_type == media_type
+
+
+@pytest.mark.parametrize("data", [b"", b"BM", b"BMW is a brand of cars.", b"RIFF\0\0\0\0WAVE", b"<svg/>", b"\x89PNG"])
+def test_other_data_is_not_an_image(data: bytes) -> None:
+    with pytest.raises(ValueError, match="not an image"):
+        Image.of(data)

@@ -1,0 +1,49 @@
+"""The connection pool of the PostgreSQL store gets every connection back."""
+
+import asyncio
+from contextlib import AsyncExitStack
+
+import anyio
+import pytest
+
+from mochi_server.storage.postgres.pool import CONNECTIONS, Database
+
+pytestmark = pytest.mark.slow
+
+
+async def test_cancelled_work_returns_every_connection(database: str) -> None:
+    opened = Database(database)
+    await opened.open()
+    try:
+        for count in range(1, 3 * CONNECTIONS):
+            await cancelled_after(count, opened)
+        with anyio.fail_after(30):
+            await all_at_once(opened)
+    finally:
+        await opened.aclose()
+
+
+async def cancelled_after(count: int, database: Database) -> None:
+    """More pieces of work than there are connections; all are cancelled when so many have ended."""
+    ended = asyncio.Semaphore(0)
+
+    async def work() -> None:
+        async with database.transaction("work") as connection:
+            await connection.execute("SELECT 1")
+        ended.release()
+
+    tasks = [asyncio.ensure_future(work()) for _ in range(4 * CONNECTIONS)]
+    for _ in range(count):
+        await ended.acquire()
+    for task in tasks:
+        task.cancel()
+    for result in await asyncio.gather(*tasks, return_exceptions=True):
+        assert result is None or isinstance(result, asyncio.CancelledError)
+
+
+async def all_at_once(database: Database) -> None:
+    """Borrow all connections that there are."""
+    async with AsyncExitStack() as stack:
+        for _ in range(CONNECTIONS):
+            connection = await stack.enter_async_context(database.connection("borrow"))
+            await connection.execute("SELECT 1")

@@ -1,0 +1,75 @@
+"""What a holder of a PostgreSQL session may write after the database was away."""
+
+import pytest
+
+from mochi_server.errors import SessionTaken
+from mochi_server.sessions.types import Message
+from mochi_server.storage.postgres.store import PostgresSessionStore
+from tests.sessions.conftest import postgres_store
+from tests.sessions.samples import answered, contents, said, stored_session
+
+pytestmark = pytest.mark.slow
+
+ANSWER: Message = {"role": "assistant", "content": "so far and further", "message_id": "0123456789"}
+
+
+async def test_a_write_that_was_committed_unnoticed_is_repeatable(database: str) -> None:
+    async with postgres_store(database) as holder, postgres_store(database) as unnoticed:
+        session = await stored_session(holder, said("a"))
+        async with holder.hold(session.session_id, run_id="r"):
+            await unnoticed.append(session.session_id, [ANSWER])
+            await holder.append(session.session_id, [ANSWER])
+            await holder.append(session.session_id, [said("b")])
+        assert contents(await holder.load(session.session_id)) == ["a", "so far and further", "b"]
+
+
+async def test_a_replacement_committed_unnoticed_is_repeatable(database: str) -> None:
+    async with postgres_store(database) as holder, postgres_store(database) as unnoticed:
+        session = await stored_session(holder, said("a"), answered("old"))
+        async with holder.hold(session.session_id, run_id="r"):
+            for store in (unnoticed, holder):
+                await store.replace_tail(session.session_id, 1, [ANSWER], revision=session.revision)
+        assert contents(await holder.load(session.session_id)) == ["a", "so far and further"]
+
+
+async def test_the_final_answer_replaces_recovered_text(database: str) -> None:
+    async with postgres_store(database) as holder, postgres_store(database) as other:
+        session_id = (await stored_session(holder, said("a"))).session_id
+        async with holder.hold(session_id, run_id="r"):
+            await holder.checkpoint(session_id, answered("so far"))
+            await without_lock(holder, session_id)
+            await other.fold_all()
+            assert contents(await other.load(session_id)) == ["a", "so far"]
+            await holder.checkpoint(session_id, answered("so far and"))
+            await other.fold_all()
+            assert contents(await other.load(session_id)) == ["a", "so far and"]
+            await holder.append(session_id, [ANSWER])
+        assert contents(await other.load(session_id)) == ["a", "so far and further"]
+
+
+async def test_a_session_held_by_another_server_is_not_written(database: str) -> None:
+    async with postgres_store(database) as holder, postgres_store(database) as other:
+        session_id = (await stored_session(holder, said("a"))).session_id
+        async with holder.hold(session_id, run_id="r"):
+            await holder.checkpoint(session_id, answered("so far"))
+            await without_lock(holder, session_id)
+            async with other.hold(session_id):
+                pass
+            for written in (holder.append(session_id, [ANSWER]), holder.checkpoint(session_id, ANSWER)):
+                with pytest.raises(SessionTaken):
+                    await written
+        assert contents(await other.load(session_id)) == ["a", "so far"]
+
+
+async def test_partial_text_without_a_final_message_is_recovered(database: str) -> None:
+    async with postgres_store(database) as holder:
+        session_id = (await stored_session(holder, said("a"))).session_id
+        async with holder.hold(session_id, run_id="r"):
+            await holder.checkpoint(session_id, answered("so far"))
+        (_, partial) = (await holder.load(session_id)).messages
+        assert (partial["content"], partial["interrupted"]) == ("so far", True)
+
+
+async def without_lock(store: PostgresSessionStore, session_id: str) -> None:
+    """Release the session's lock, as an outage does."""
+    await store._process.release(store._key(session_id))

@@ -1,0 +1,132 @@
+"""What was said before is said again in the same bytes, and no longer than it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from mochi_stub import Exchange, StubServer
+from mochi_stub.http.http_result import Answer, Request
+from mochi_stub.http.response_cache import MAX_BYTES, MAX_BYTES_IN_ALL, Remembered, Said
+
+ASKED: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
+PATHS = ("/v1/chat/completions", "/api/chat")
+
+
+def configured(folder: Path, said: str) -> Path:
+    path = folder / "config.yaml"
+    path.write_text(f"models: {{m: [{{_default: {said}}}]}}", encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", PATHS)
+def test_repeated_request_gets_the_same_answer(path: str, stream: bool) -> None:
+    with StubServer(speed=0) as stub, httpx.Client(base_url=stub.url) as client:
+        body = {**ASKED, "model": "mochi", "stream": stream}
+        said = [client.post(path, json=body) for _ in range(3)]
+        rows = stub.exchanges()
+    assert said[0].content == said[1].content == said[2].content
+    assert said[0].headers["content-type"] == said[2].headers["content-type"]
+    assert rows[0] == rows[1] == rows[2]
+    assert rows[0].rule
+    assert bool(rows[0].chunks) == stream
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_new_config_is_used_at_once(tmp_path: Path, path: str) -> None:
+    with StubServer(speed=0, config=configured(tmp_path, "before")) as stub, httpx.Client(base_url=stub.url) as client:
+        before = [client.post(path, json=ASKED).text for _ in range(2)]
+        configured(tmp_path, "afterwards")
+        after = client.post(path, json=ASKED).text
+    assert "before" in before[1]
+    assert "afterwards" in after
+
+
+def test_recorded_file_is_read_for_each_request(tmp_path: Path) -> None:
+    def record(said: str) -> None:
+        recorded = {"status": 200, "body": {"message": {"role": "assistant", "content": said}, "done": True}}
+        exchange = {"request": {"method": "POST", "url": "http://h/api/chat", "body": {}}, "response": recorded}
+        (tmp_path / "one.json").write_text(httpx.Response(200, json=exchange).text, encoding="utf-8")
+
+    record("before")
+    config = configured(tmp_path, "{type: file, path: one.json}")
+    with StubServer(speed=0, config=config) as stub, httpx.Client(base_url=stub.url) as client:
+        first = client.post("/v1/chat/completions", json=ASKED).text
+        record("afterwards")
+        second = client.post("/v1/chat/completions", json=ASKED).text
+    assert "before" in first
+    assert "afterwards" in second
+
+
+def test_script_is_called_for_each_request(mochi_stub: Any) -> None:
+    mochi_stub.script("one", "two")
+    body = {**ASKED, "model": "mochi"}
+    said = [httpx.post(f"{mochi_stub.url}/api/chat", json={**body, "stream": False}).json() for _ in range(2)]
+    assert [one["message"]["content"] for one in said] == ["one", "two"]
+
+
+def test_reload_and_truncation_are_reported_each_time() -> None:
+    def send_message(client: httpx.Client, context: int) -> None:
+        body = {**ASKED, "model": "mochi", "stream": False, "options": {"num_ctx": context}}
+        client.post("/api/chat", json={**body, "messages": [*ASKED["messages"], *ASKED["messages"]]})
+
+    def told(rows: list[Exchange]) -> list[tuple[int | None, bool, bool]]:
+        return [(row.num_ctx, row.reload, row.truncated) for row in rows]
+
+    with StubServer(speed=0) as stub, httpx.Client(base_url=stub.url) as client:
+        for context in (8192, 4096, 8192, 8, 8):
+            send_message(client, context)
+        rows, state = stub.exchanges(), client.get("/stub/state").json()
+    assert told(rows) == [
+        (8192, False, False),
+        (4096, True, False),
+        (8192, True, False),
+        (8, True, True),
+        (8, False, True),
+    ]
+    assert state["truncations"] == 2
+
+
+def remembered() -> tuple[Remembered, Callable[[int], Request]]:
+    return Remembered(lambda: ("models", 1)), lambda number: Request("POST", "/", b"%d" % number)
+
+
+def test_long_answers_are_not_cached() -> None:
+    kept, request = remembered()
+    memory = kept.of(request(1))
+    assert memory is not None
+    memory.keep(Said(Answer(200, b" " * MAX_BYTES), {}))
+    assert memory.recall() is None
+    assert kept.of(replace(request(1), body=b" " * (MAX_BYTES + 1))) is None
+
+
+def test_cache_has_a_limit() -> None:
+    kept, request = remembered()
+    half = b" " * (MAX_BYTES // 2)
+    for number in range(2 * MAX_BYTES_IN_ALL // len(half)):
+        memory = kept.of(request(number))
+        assert memory is not None
+        memory.keep(Said(Answer(200, half), {}))
+    again = kept.of(request(number))
+    assert again is not None
+    assert again.recall() is not None
+    assert len(kept.known) <= MAX_BYTES_IN_ALL // len(half)
+
+
+def test_cache_is_cleared_when_the_config_changes() -> None:
+    changes = 1
+    kept = Remembered(lambda: ("models", changes))
+    asked = Request("POST", "/", b"")
+    slow = kept.of(asked)
+    changes = 2
+    now = kept.of(asked)
+    assert slow is not None
+    assert now is not None
+    slow.keep(Said(Answer(200, b"old"), {}))
+    assert now.recall() is None

@@ -1,0 +1,61 @@
+"""What `mochi_server.web.http_protocol` relies on in uvicorn and httptools, beyond their documentation."""
+
+import inspect
+from importlib.metadata import requires, version
+from typing import Any
+
+import httptools
+import pytest
+import uvicorn
+from packaging.requirements import Requirement
+from uvicorn.protocols.http import httptools_impl
+from uvicorn.server import ServerState
+
+CONNECTION_METHODS = (
+    *("connection_made", "connection_lost", "data_received", "on_message_begin", "on_header", "on_headers_complete"),
+    *("on_body", "on_message_complete", "on_response_complete", "send_400_response", "_should_upgrade"),
+    "_unset_keepalive_if_required",
+)
+CONNECTION_ATTRIBUTES = ("client", "cycle", "headers", "loop", "parser", "pipeline", "scope", "transport")
+CYCLE_ATTRIBUTES = ("disconnected", "message_event", "response_started")
+ADVICE = "Adapt src/mochi_server/web/http_protocol.py and the range of versions in pyproject.toml."
+
+
+def missing(found: Any, names: tuple[str, ...]) -> str:
+    absent = [name for name in names if not hasattr(found, name)]
+    return (
+        f"uvicorn {uvicorn.__version__}: {type(found).__name__} lacks {', '.join(absent)}. {ADVICE}" if absent else ""
+    )
+
+
+async def app(scope: Any, receive: Any, send: Any) -> None:
+    raise AssertionError("no request is sent")
+
+
+async def protocol() -> httptools_impl.HttpToolsProtocol:
+    return httptools_impl.HttpToolsProtocol(uvicorn.Config(app, ws="none", log_config=None), ServerState(), {})
+
+
+def cycle(connection: httptools_impl.HttpToolsProtocol) -> httptools_impl.RequestResponseCycle:
+    parameters = inspect.signature(httptools_impl.RequestResponseCycle).parameters
+    return httptools_impl.RequestResponseCycle(**dict.fromkeys(parameters))  # type: ignore[arg-type]  # only looked at
+
+
+async def test_uvicorn_has_what_the_protocol_relies_on() -> None:
+    connection = await protocol()
+    assert not (text := missing(connection, CONNECTION_METHODS + CONNECTION_ATTRIBUTES)), text
+    assert not (text := missing(cycle(connection), CYCLE_ATTRIBUTES)), text
+
+
+@pytest.mark.parametrize("name", ["feed_data", "get_method", "should_upgrade"])
+def test_httptools_has_what_the_protocol_relies_on(name: str) -> None:
+    assert hasattr(httptools.HttpRequestParser, name), f"httptools {version('httptools')} lacks {name}. {ADVICE}"
+    assert issubclass(httptools.HttpParserUpgrade, Exception), ADVICE
+
+
+@pytest.mark.parametrize("package", ["uvicorn", "httptools"])
+def test_the_installed_version_is_in_the_tested_range(package: str) -> None:
+    stated = [Requirement(line) for line in requires("mochi-server") or ()]
+    (requirement,) = [each for each in stated if each.name == package]
+    assert "<" in str(requirement.specifier), f"pyproject.toml states no upper bound for {package}"
+    assert version(package) in requirement.specifier

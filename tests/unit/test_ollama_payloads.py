@@ -1,0 +1,110 @@
+"""What is sent to Ollama and how its answers are read."""
+
+from typing import Any
+
+import pytest
+
+from mochi_server.ollama.model_catalogue import ModelCatalogue, read_show
+from mochi_server.ollama.payloads import chat_payload, endpoint, qualified
+from mochi_server.ollama.types import ModelDetails
+from mochi_server.util.net import is_loopback
+
+
+@pytest.mark.parametrize(
+    ("host", "url", "authorization"),
+    [
+        ("localhost:11434", "http://localhost:11434", None),
+        ("http://localhost:11434/", "http://localhost:11434", None),
+        ("https://me:p%40ss@example.com/ollama/", "https://example.com/ollama", "Basic bWU6cEBzcw=="),
+        ("http://[::1]:11434", "http://[::1]:11434", None),
+        ("192.168.1.100", "http://192.168.1.100:11434", None),
+        ("[::1]/ollama", "http://[::1]:11434/ollama", None),
+        ("http://192.168.1.100", "http://192.168.1.100", None),
+    ],
+)
+def test_endpoints_keep_paths_and_hide_credentials(host: str, url: str, authorization: str | None) -> None:
+    found = endpoint(host)
+    assert found.url == url
+    assert found.headers.get("Authorization") == authorization
+
+
+def test_api_key_of_the_environment_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OLLAMA_API_KEY", "k")
+    assert endpoint("https://ollama.com").headers == {"Authorization": "Bearer k"}
+    assert endpoint("https://a:b@ollama.com").headers["Authorization"].startswith("Basic ")
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        *[("localhost", True), ("a.localhost", True), ("127.8.9.1", True), ("::1", True), ("[::1]", True)],
+        *[("192.168.0.1", False), ("localhost.evil.example", False), ("", False), ("10.0.0.1", False)],
+    ],
+)
+def test_only_loopback_bypasses_the_proxy(host: str, expected: bool) -> None:
+    assert is_loopback(host) is expected
+    if host and "[" not in host and host != "::1":
+        assert endpoint(f"http://{host}").use_proxy is not expected
+
+
+def test_payload_has_only_given_fields() -> None:
+    assert chat_payload("m", []) == {"model": "m", "messages": [], "stream": True, "truncate": False}
+    assert chat_payload("m", [], think=False, context_window=4096, options={"seed": 1}, keep_alive=0) == {
+        "model": "m",
+        "messages": [],
+        "stream": True,
+        "truncate": False,
+        "think": False,
+        "keep_alive": 0,
+        "options": {"seed": 1, "num_ctx": 4096},
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("Qwen3", "qwen3:latest"),
+        ("qwen3:14b", "qwen3:14b"),
+        ("hf.co/x/y:Q4", "hf.co/x/y:q4"),
+        ("localhost:5000/x", "localhost:5000/x:latest"),
+    ],
+)
+def test_names_are_compared_with_their_tag(name: str, expected: str) -> None:
+    assert qualified(name) == expected
+
+
+def test_window_and_context_length_are_read() -> None:
+    details = read_show(
+        {
+            "capabilities": ["completion"],
+            "parameters": 'stop                           "</s>"\nnum_ctx                        4096\nseed  5',
+            "model_info": {"general.architecture": "bert", "bert.context_length": 512, "llama.context_length": 8192},
+        }
+    )
+    assert (details.num_ctx, details.context_length) == (4096, 512)
+
+
+def test_old_server_without_capabilities_has_chat_models() -> None:
+    assert read_show({"model_info": {}}).capabilities == ("completion",)
+
+
+def tag(name: str, **fields: Any) -> dict[str, Any]:
+    return {"name": name, "digest": f"digest of {name}", "size": 1048576, "details": {}, **fields}
+
+
+def test_only_missing_details_are_requested() -> None:
+    length = {"context_length": 8}
+    told = tag("told", capabilities=["completion", "tools"], details=length)
+    unsure = tag("unsure", capabilities=["completion"], details=length)
+    tags = {"models": [tag("old"), told, unsure]}
+    assert ModelCatalogue(tags, {}).unknown() == [("old", "digest of old"), ("unsure", "digest of unsure")]
+    known = dict.fromkeys(("digest of old", "digest of unsure"), ModelDetails((), None, None))
+    assert ModelCatalogue(tags, known).unknown() == []
+
+
+def test_model_details_override_the_list() -> None:
+    tags = {"models": [tag("m", capabilities=["completion"])]}
+    catalogue = ModelCatalogue(tags, {"digest of m": ModelDetails(("tools", "completion"), 4096, None)})
+    (model,) = catalogue.chat_models()
+    assert model.can("tools")
+    assert model.context_length == 4096
