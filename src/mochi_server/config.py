@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator, Field, StringConstraints, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from mochi_server.constants import SUMMARY_UNSUPPORTED_MODELS
-from mochi_server.telemetry.logging import MASK, LogFormat
+from mochi_server.constants import SUMMARY_UNSUPPORTED_MODELS, LogFormat
+from mochi_server.util.masking import MASK
 from mochi_server.util.net import full_url, url_of
 
 

@@ -1,5 +1,7 @@
 """Numbers and names that more than one module needs; nothing here does anything."""
 
+from typing import Literal
+
 API_PREFIX = "/api/v1"
 OPENAI_PREFIX = "/v1"
 
@@ -36,3 +38,6 @@ MAX_PROMPT_CHARS = 10_000
 """A system prompt file must be shorter than this."""
 MAX_ARGUMENT_LEVELS = 100
 """How deep the arguments of a tool call may be nested; JSON encoders stop at about 250 levels."""
+
+
+LogFormat = Literal["text", "json"]

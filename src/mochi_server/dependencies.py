@@ -3,9 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Request
-from starlette.routing import Match
-from starlette.types import Scope
+from fastapi import Depends, Request
 
 from mochi_server.agents.registry import AgentLibrary
 from mochi_server.chat.approvals import ConfirmationBroker
@@ -21,13 +19,6 @@ from mochi_server.services.system_prompts import SystemPromptService
 from mochi_server.sessions.store import SessionStore
 from mochi_server.tools.execution import ToolExecutionService
 from mochi_server.tools.registry import ToolLibrary
-
-
-class Router(APIRouter):
-    """A router that is skipped, and its routes not even built, for paths without its prefix."""
-
-    def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        return super().matches(scope) if self.prefix in scope["path"] else (Match.NONE, {})
 
 
 async def get_services(request: Request) -> Services:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from mochi_stub.app import App
 from mochi_stub.config.loader import Config, packaged
-from mochi_stub.config.model_registry import Library, live_config
+from mochi_stub.config.model_registry import Library
+from mochi_stub.config.reload import live_config
 from mochi_stub.http.connection import Application, Connection
 from mochi_stub.http.http_result import Stub
 from mochi_stub.http.response_cache import Remembered

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import psycopg
 
 from mochi_server.sessions import ChatSession, Message, SessionCreationOptions
-from mochi_server.sessions.session import new_id, now, user_message
+from mochi_server.sessions.session import user_message
 from mochi_server.storage.postgres.pool import CONNECTIONS
 from mochi_server.storage.postgres.stores import PostgresStores
+from mochi_server.util.clock import new_id, now
 from tests.benchmarks.figures import median
 from tests.support import postgres
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from mochi_server.sessions import ChatSession, Message, SessionCreationOptions, SessionStore
-from mochi_server.sessions.session import new_id, now, user_message
+from mochi_server.sessions.session import user_message
+from mochi_server.util.clock import new_id, now
 
 
 def new_session(model: str = "qwen3:14b", system_prompt: str | None = None) -> ChatSession:

@@ -14,7 +14,7 @@ from mochi_server.sessions import (
     with_system_prompt,
     without_system_prompt,
 )
-from mochi_server.sessions.session import timestamp
+from mochi_server.util.clock import timestamp
 from tests.sessions.samples import answered, contents, said
 
 

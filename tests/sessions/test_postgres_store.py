@@ -11,9 +11,9 @@ import pytest
 from mochi_server.cli.store_copy import copy, hash_of, problem_of
 from mochi_server.errors import SessionBusy
 from mochi_server.sessions import ChatSession, FileSessionStore, Message, SessionManager, SessionQuery
-from mochi_server.sessions.session import timestamp
 from mochi_server.sessions.types import ImageReference, ToolCall
 from mochi_server.storage.postgres.stores import PostgresStores
+from mochi_server.util.clock import timestamp
 from tests.benchmarks.database import turn_costs
 from tests.sessions.samples import answered, contents, new_session, said, stored_session
 

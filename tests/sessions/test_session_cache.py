@@ -12,8 +12,8 @@ from mochi_server.errors import SessionNotFound
 from mochi_server.sessions import FileSessionStore, Message, SessionManager
 from mochi_server.storage.files.atomic_files import Signature
 from mochi_server.storage.files.session_files import SessionFolder, Stored
-from mochi_server.storage.files.turn_log import Record
 from mochi_server.storage.session_cache import KEPT_BYTES, RecentSessions
+from mochi_server.storage.session_record import Record
 from tests.faults.other_writers import take_a_turn
 from tests.sessions.processes import child
 from tests.sessions.samples import answered, contents, file_of, log_of, new_session, read_count, said, stored_session

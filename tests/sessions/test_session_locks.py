@@ -9,7 +9,7 @@ from anyio.lowlevel import checkpoint
 
 from mochi_server.errors import SessionBusy, SessionNotFound
 from mochi_server.sessions import FileSessionStore
-from mochi_server.storage.files.locks import Holds
+from mochi_server.storage.session_locks import Holds
 from tests.sessions.samples import contents, said, stored_session
 
 ID = "0123456789"

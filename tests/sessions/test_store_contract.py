@@ -12,7 +12,8 @@ from mochi_server.sessions import (
     ToolExecutionPolicy,
     ToolSettings,
 )
-from mochi_server.sessions.session import timestamp, user_message
+from mochi_server.sessions.session import user_message
+from mochi_server.util.clock import timestamp
 from tests.sessions.samples import answered, contents, new_session, said, stored_session
 from tests.support.images import GIF, PNG
 

@@ -13,9 +13,10 @@ import pytest
 from mochi_server.errors import SessionNotFound
 from mochi_server.sessions import ChatSession, FileSessionStore, Message, SessionManager
 from mochi_server.sessions.serialization import encode
-from mochi_server.sessions.session import timestamp
 from mochi_server.sessions.types import ToolCall
-from mochi_server.storage.files.turn_log import Record, overlay, tail_line
+from mochi_server.storage.files.turn_log import overlay, tail_line
+from mochi_server.storage.session_record import Record
+from mochi_server.util.clock import timestamp
 from tests.sessions.samples import answered, contents, file_of, log_of, new_session, read_count, said, stored_session
 
 Crash = Callable[[], Path]

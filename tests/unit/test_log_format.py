@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from mochi_server.telemetry.logging import REQUEST_ID, JsonFormatter, Secrets, TextFormatter
+from mochi_server.telemetry.logging import REQUEST_ID, JsonFormatter, TextFormatter
+from mochi_server.util.masking import Secrets
 
 
 def record(message: str, *arguments: object, fails: bool = False, **more: object) -> logging.LogRecord:

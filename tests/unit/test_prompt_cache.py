@@ -14,7 +14,8 @@ from mochi_server.ollama.payloads import chat_payload
 from mochi_server.ollama.types import Encoded
 from mochi_server.sessions import Message
 from mochi_server.sessions.history import History
-from mochi_server.sessions.session import new_id, system_message, user_message
+from mochi_server.sessions.session import system_message, user_message
+from mochi_server.util.clock import new_id
 
 
 def conversation(seed: int, turns: int = 200) -> list[Message]:

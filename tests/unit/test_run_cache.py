@@ -11,7 +11,7 @@ from mochi_server.chat.run import Run
 from mochi_server.chat.run_cache import RunShelf
 from mochi_server.chat.turn import TurnRequest
 from mochi_server.events import ContentDelta
-from mochi_server.sessions.session import new_id
+from mochi_server.util.clock import new_id
 
 
 def _ended(ends: RunShelf) -> "weakref.ref[Run]":

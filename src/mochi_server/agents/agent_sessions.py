@@ -6,9 +6,10 @@ from contextlib import asynccontextmanager
 from mochi_server.agents.config import AgentDefinition
 from mochi_server.errors import SessionNotFound
 from mochi_server.sessions.history_edits import with_system_prompt, without_system_prompt
-from mochi_server.sessions.session import OWNER, ChatSession, is_session_id, new_id
+from mochi_server.sessions.session import OWNER, ChatSession, is_session_id
 from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.types import SessionCreationOptions
+from mochi_server.util.clock import new_id
 
 
 @asynccontextmanager

@@ -10,10 +10,10 @@ from mochi_server.errors import OllamaError
 from mochi_server.events import ChatEvent, ContentDelta, Publish, ThinkingDelta
 from mochi_server.ollama.transport import Line
 from mochi_server.sessions.serialization import is_nested_deeper
-from mochi_server.sessions.session import new_id, now
 from mochi_server.sessions.types import Message, ToolCall
 from mochi_server.tools.schema import TOO_DEEP
 from mochi_server.tools.toolbox import Call
+from mochi_server.util.clock import new_id, now
 
 _COUNTERS = (
     "eval_count",

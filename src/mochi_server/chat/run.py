@@ -10,7 +10,7 @@ from mochi_server.chat.event_log import Batch, EventLog
 from mochi_server.chat.turn import TurnRequest, TurnResult
 from mochi_server.errors import MochiError
 from mochi_server.events import ChatEvent
-from mochi_server.sessions.session import new_id
+from mochi_server.util.clock import new_id
 from mochi_server.util.eager import EagerCall
 
 RunState = Literal["running", "completed", "failed", "stopped", "cancelled"]

@@ -16,8 +16,8 @@ from mochi_server.chat.run_cache import KEPT_SECONDS, RunShelf
 from mochi_server.chat.turn import Turn, TurnRequest, TurnResult
 from mochi_server.errors import InternalError, MochiError, SessionTaken, ShuttingDown
 from mochi_server.events import Done, TurnError
-from mochi_server.sessions.session import new_id
 from mochi_server.sessions.store import SessionStore
+from mochi_server.util.clock import new_id
 from mochi_server.util.fair_scheduler import Turns
 
 logger = logging.getLogger(__name__)

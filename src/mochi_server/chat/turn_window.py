@@ -9,8 +9,9 @@ from mochi_server.ollama.transport import Line
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.services.context_window import WindowDecision, WindowRegistry
 from mochi_server.sessions.history import History
-from mochi_server.sessions.session import ChatSession, last_answer, now, previous_model, usage_tokens
+from mochi_server.sessions.session import ChatSession, last_answer, previous_model, usage_tokens
 from mochi_server.sessions.store import SessionStore
+from mochi_server.util.clock import now
 
 _LONG_CHARS = 4000
 _MOST_CHARS_PER_TOKEN = 8

@@ -16,10 +16,11 @@ from mochi_server.errors import MochiError
 from mochi_server.sessions.crash_recovery import INTERRUPTED
 from mochi_server.sessions.history import History
 from mochi_server.sessions.images import Image
-from mochi_server.sessions.session import ChatSession, new_id, now, user_message
+from mochi_server.sessions.session import ChatSession, user_message
 from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.types import Message
 from mochi_server.tools.toolbox import Call, ToolOutcome, failed
+from mochi_server.util.clock import new_id, now
 from mochi_server.util.shielding import finished
 
 _INTERRUPTED_RUNNING = "The turn was interrupted while this call was running. The call may have taken effect."

@@ -119,8 +119,8 @@ def _init(directory: str, given: dict[str, Any]) -> int:
         return _complain(f"{_flag(next(iter(given)))} does not go with init")
     from pathlib import Path
 
+    from mochi_server.cli.console import say
     from mochi_server.cli.init import scaffold
-    from mochi_server.telemetry.logging import say
 
     try:
         say(str(scaffold(Path(directory))))
@@ -208,8 +208,8 @@ def _openapi() -> int:
     import json
 
     from mochi_server.app import create_app
+    from mochi_server.cli.console import say
     from mochi_server.config import MochiServerSettings
-    from mochi_server.telemetry.logging import say
 
     # The document is the same for all settings, and invalid ones must not prevent it.
     app = create_app(MochiServerSettings.model_construct())

@@ -18,11 +18,13 @@ from fastapi import FastAPI
 
 from mochi_server.app import create_app
 from mochi_server.cli.banner import Start, greeting
+from mochi_server.cli.console import say
 from mochi_server.cli.supervisor import supervise
 from mochi_server.config import MochiServerSettings
 from mochi_server.container import prepare_store
 from mochi_server.ollama.payloads import endpoint
 from mochi_server.telemetry import logging as logs
+from mochi_server.util.masking import Secrets
 from mochi_server.util.net import is_loopback, url_of
 from mochi_server.web.http_protocol import Connection
 
@@ -89,7 +91,7 @@ def uvicorn_config(app: FastAPI, settings: MochiServerSettings) -> uvicorn.Confi
 
 def _log(settings: MochiServerSettings) -> None:
     """Set up the log, which masks the keys and passwords of this server and of Ollama."""
-    logs.configure(settings.log_level, settings.log_format, logs.Secrets(_secrets(settings)))
+    logs.configure(settings.log_level, settings.log_format, Secrets(_secrets(settings)))
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it reports every request
     # uvicorn's own start-up lines say less than ours.
     server = logging.getLogger("uvicorn.error")
@@ -132,7 +134,7 @@ class _Server(uvicorn.Server):
             self._loop = asyncio.get_running_loop()
             _tune_interpreter()
             if self._start is not None:
-                logs.say(await greeting(self._start, self._app.state.services))
+                say(await greeting(self._start, self._app.state.services))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Drain on the first signal: running turns go on and new ones are refused. The second signal ends them."""

@@ -18,9 +18,10 @@ from mochi_server.container import build_stores
 from mochi_server.errors import BlobNotFound, SessionNotFound
 from mochi_server.sessions.images import Image, images_in
 from mochi_server.sessions.serialization import clean
-from mochi_server.sessions.session import ChatSession, timestamp
+from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionStore, Stores
 from mochi_server.sessions.types import SessionQuery
+from mochi_server.util.clock import timestamp
 
 _TIMES = ("created_at", "updated_at")
 _PAGE = 500

@@ -13,8 +13,8 @@ import anyio
 from pydantic import ValidationError
 
 from mochi_server.mcp.config import LocalServer, ServerConfig, TooLarge
-from mochi_server.telemetry.logging import Secrets
 from mochi_server.tools.execution import Raised, shortened
+from mochi_server.util.masking import Secrets
 
 if TYPE_CHECKING:
     from mochi_server.mcp.connection import Connection

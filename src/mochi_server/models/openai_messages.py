@@ -10,8 +10,8 @@ from mochi_server.constants import MAX_ARGUMENT_LEVELS
 from mochi_server.models.common import Body, Text
 from mochi_server.openai.errors import AS_PARTS, AS_TEXT, invalid
 from mochi_server.sessions.serialization import is_nested_deeper
-from mochi_server.sessions.session import new_id, now
 from mochi_server.sessions.types import Message, ToolCall
+from mochi_server.util.clock import new_id, now
 
 _Item = TypeVar("_Item")
 Some = Annotated[list[_Item], Field(fail_fast=True)]

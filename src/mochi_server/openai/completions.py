@@ -20,11 +20,12 @@ from mochi_server.openai.errors import invalid
 from mochi_server.openai.request_mapping import Ask, turn_in, turn_of
 from mochi_server.services.sessions import SessionService
 from mochi_server.sessions.images import Image
-from mochi_server.sessions.session import OWNER, ChatSession, new_id
+from mochi_server.sessions.session import OWNER, ChatSession
 from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.types import Message, SessionCreationOptions, ToolExecutionPolicy, ToolSettings
 from mochi_server.storage.memory import MemorySessionStore
 from mochi_server.tools.registry import ToolLibrary
+from mochi_server.util.clock import new_id
 
 PREFIX = "agent:"
 """Of the names of models that mean agents. An agent answers a whole conversation, in a session of its own."""

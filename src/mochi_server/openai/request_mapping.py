@@ -9,9 +9,10 @@ from mochi_server.chat.prompt_messages import last_user_index
 from mochi_server.chat.turn import GenerationOptions, TurnRequest
 from mochi_server.openai.errors import invalid
 from mochi_server.sessions.images import Image, images_of
-from mochi_server.sessions.session import ChatSession, new_id, now
+from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import Message, ToolExecutionPolicy
 from mochi_server.tools.toolbox import ClientToolbox, ClosedToolbox, JoinedToolbox, Toolbox
+from mochi_server.util.clock import new_id, now
 
 
 @dataclass(frozen=True, slots=True)

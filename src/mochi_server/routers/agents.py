@@ -3,12 +3,13 @@
 from typing import Any
 
 from mochi_server.agents.config import AgentDefinition
-from mochi_server.dependencies import AgentChatsDep, AgentsDep, Router
+from mochi_server.dependencies import AgentChatsDep, AgentsDep
 from mochi_server.errors import AgentInvalid, AgentNotFound, SessionNotFound
 from mochi_server.models.agents import AgentChatDetail, AgentChatList, AgentDetails, AgentList
 from mochi_server.models.sessions import SessionDetail
 from mochi_server.sessions.types import SessionQuery
 from mochi_server.web.exception_handlers import responses
+from mochi_server.web.prefix_router import Router
 
 router = Router(prefix="/agents", tags=["agents"])
 

@@ -1,9 +1,10 @@
 """Routes under `/models`."""
 
-from mochi_server.dependencies import ClientDep, Router
+from mochi_server.dependencies import ClientDep
 from mochi_server.models.models import Model, ModelList
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.web.exception_handlers import MODEL_ERRORS, OLLAMA_ERRORS, responses
+from mochi_server.web.prefix_router import Router
 
 router = Router(prefix="/models", tags=["models"])
 

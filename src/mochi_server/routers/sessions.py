@@ -7,7 +7,7 @@ from fastapi.responses import StreamingResponse
 
 from mochi_server import errors
 from mochi_server.constants import TOTAL_HEADER
-from mochi_server.dependencies import Router, RunsDep, SessionsDep, StoreDep, SummariesDep, TransfersDep
+from mochi_server.dependencies import RunsDep, SessionsDep, StoreDep, SummariesDep, TransfersDep
 from mochi_server.errors import InvalidMessageIndex, PromptNotFound, SessionNotFound, StorageBusy, ValidationFailed
 from mochi_server.models import sessions as schemas
 from mochi_server.models.import_export import ExportFormat, SessionFork, SessionsImported
@@ -17,6 +17,7 @@ from mochi_server.sessions.images import MEDIA_TYPES
 from mochi_server.sessions.types import SessionQuery
 from mochi_server.web.disconnect import whole_body
 from mochi_server.web.exception_handlers import MODEL_ERRORS, STORAGE_ERRORS, Responses, responses
+from mochi_server.web.prefix_router import Router
 
 router = Router(prefix="/sessions", tags=["sessions"])
 

@@ -1,10 +1,11 @@
 """Routes under `/system-prompts`."""
 
-from mochi_server.dependencies import PromptsDep, Router
+from mochi_server.dependencies import PromptsDep
 from mochi_server.errors import PromptExists, PromptNotFound, StorageFailed, ValidationFailed
 from mochi_server.models.system_prompts import PromptContent, PromptFile, PromptList
 from mochi_server.services.system_prompts import PromptListing, SystemPrompt
 from mochi_server.web.exception_handlers import responses
+from mochi_server.web.prefix_router import Router
 
 router = Router(prefix="/system-prompts", tags=["system prompts"])
 

@@ -2,11 +2,12 @@
 
 from typing import Any
 
-from mochi_server.dependencies import ExecutionDep, Router, ToolsDep
+from mochi_server.dependencies import ExecutionDep, ToolsDep
 from mochi_server.errors import ToolNotFound
 from mochi_server.models.tools import ExecutionList, ToolDetails, ToolList
 from mochi_server.tools.discovery import Tool, ToolCatalogue
 from mochi_server.web.exception_handlers import responses
+from mochi_server.web.prefix_router import Router
 
 router = Router(prefix="/tools", tags=["tools"])
 

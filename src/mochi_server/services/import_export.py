@@ -16,9 +16,10 @@ from mochi_server.sessions.history_edits import forked, index_of
 from mochi_server.sessions.images import Image, images_in
 from mochi_server.sessions.markdown import as_markdown
 from mochi_server.sessions.serialization import MAX_LEVELS, encode, encode_file, is_nested_deeper, parse
-from mochi_server.sessions.session import ChatSession, new_id
+from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionPage, SessionStore
 from mochi_server.sessions.types import Role
+from mochi_server.util.clock import new_id
 
 _FILE_END = b"\n}\n"
 

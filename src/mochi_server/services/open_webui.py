@@ -8,8 +8,9 @@ from typing import Any, Literal, TypeGuard
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from mochi_server.constants import MAX_TITLE_CHARS
-from mochi_server.sessions.session import ChatSession, SessionMetadata, new_id, now, one_line
+from mochi_server.sessions.session import ChatSession, SessionMetadata, one_line
 from mochi_server.sessions.types import Message, Role
+from mochi_server.util.clock import new_id, now
 
 _UNKNOWN_MODEL = "unknown"
 _UNTITLED = "New Chat"

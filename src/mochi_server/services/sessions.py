@@ -12,10 +12,11 @@ from mochi_server.services.context_window import Override, WindowRegistry
 from mochi_server.services.system_prompts import SystemPromptService
 from mochi_server.sessions.history_edits import edited, with_system_prompt, without_system_prompt
 from mochi_server.sessions.images import Image, images_in, media_type_of
-from mochi_server.sessions.session import ChatSession, now
+from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.types import SessionCreationOptions, ToolSettings
 from mochi_server.tools.registry import ToolLibrary
+from mochi_server.util.clock import now
 
 
 @dataclass(frozen=True, slots=True)

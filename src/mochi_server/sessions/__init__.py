@@ -1,8 +1,10 @@
 """Chat sessions: what they are, how they are kept. Usable without the server."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from mochi_server.sessions.history_edits import edited, with_system_prompt, without_system_prompt
 from mochi_server.sessions.images import Image
-from mochi_server.sessions.manager import SessionManager
 from mochi_server.sessions.session import ChatSession, SessionMetadata
 from mochi_server.sessions.store import SessionPage, SessionStore
 from mochi_server.sessions.types import (
@@ -14,8 +16,11 @@ from mochi_server.sessions.types import (
     ToolExecutionPolicy,
     ToolSettings,
 )
-from mochi_server.storage.files.store import FileSessionStore
-from mochi_server.storage.memory import MemorySessionStore
+
+if TYPE_CHECKING:
+    from mochi_server.storage.files.manager import SessionManager
+    from mochi_server.storage.files.store import FileSessionStore
+    from mochi_server.storage.memory import MemorySessionStore
 
 __all__ = [
     "AgentSettings",
@@ -37,3 +42,12 @@ __all__ = [
     "with_system_prompt",
     "without_system_prompt",
 ]
+
+_MODULES = {"FileSessionStore": "files.store", "MemorySessionStore": "memory", "SessionManager": "files.manager"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import the stores on first use: they are above this package, which defines what they store."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"mochi_server.storage.{_MODULES[name]}"), name)

@@ -6,8 +6,9 @@ Edits return ``(from_index, messages)``, the arguments of a store's ``replace_ta
 from dataclasses import replace
 
 from mochi_server.errors import InvalidMessageIndex
-from mochi_server.sessions.session import ChatSession, new_id, now, system_message
+from mochi_server.sessions.session import ChatSession, system_message
 from mochi_server.sessions.types import Message
+from mochi_server.util.clock import new_id, now
 
 Tail = tuple[int, list[Message]]
 

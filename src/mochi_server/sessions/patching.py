@@ -7,8 +7,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from mochi_server.sessions.serialization import settle
-from mochi_server.sessions.session import ChatSession, SessionMetadata, complete, now
+from mochi_server.sessions.session import ChatSession, SessionMetadata, complete
 from mochi_server.sessions.types import APPROVED, Message, ToolSettings
+from mochi_server.util.clock import now
 
 FieldChanges = Mapping[str, Any] | Callable[[SessionMetadata], Mapping[str, Any]]
 """Metadata fields by name, or a function that returns them for the metadata that is stored."""

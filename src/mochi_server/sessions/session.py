@@ -4,14 +4,13 @@ import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from datetime import datetime, timezone
 from typing import Any
-from uuid import uuid4
 
 from mochi_server.constants import FORMAT_VERSION, PREVIEW_CHARS
 from mochi_server.sessions.history import History
 from mochi_server.sessions.images import Image
 from mochi_server.sessions.types import Message, SessionCreationOptions, SessionSettings, optional
+from mochi_server.util.clock import new_id, now
 
 _TITLE_CHARS = 80
 _TITLE_READ_CHARS = 2000
@@ -26,28 +25,9 @@ _OLDER_FORMATS = ("1.0", "1.1", "1.2")
 """These lack settings that are read as their defaults; the current format adds nothing else."""
 
 
-def new_id() -> str:
-    """A fresh id for a session or a message: ten hex digits."""
-    return uuid4().hex[:10]
-
-
 def is_session_id(value: str) -> bool:
     """Whether a string can be the id of a session; anything else never becomes a path."""
     return _ID.fullmatch(value) is not None
-
-
-def now() -> str:
-    """The time as it is stored: UTC, ISO 8601, with its offset."""
-    return datetime.now(timezone.utc).isoformat(timespec="microseconds")
-
-
-def timestamp(value: object) -> float:
-    """Seconds since the epoch of a stored time, for sorting; naive times are UTC, nonsense is the oldest."""
-    try:
-        parsed = datetime.fromisoformat(str(value).replace("Z", "+00:00"))
-    except ValueError:
-        return 0.0
-    return (parsed if parsed.tzinfo else parsed.replace(tzinfo=timezone.utc)).timestamp()
 
 
 @dataclass(kw_only=True)

@@ -8,11 +8,12 @@ from mochi_server.sessions.images import Image, images_in
 from mochi_server.sessions.patching import FieldChanges, settled, settled_fields, settled_message
 from mochi_server.sessions.search import matches, pieces, words
 from mochi_server.sessions.serialization import encode
-from mochi_server.sessions.session import ChatSession, new_id, now, timestamp
+from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import NewSession, SessionPage
 from mochi_server.sessions.types import Message, SessionQuery
-from mochi_server.storage.files.locks import Holds
-from mochi_server.storage.files.turn_log import Record
+from mochi_server.storage.session_locks import Holds
+from mochi_server.storage.session_record import Record
+from mochi_server.util.clock import new_id, now, timestamp
 
 
 class MemorySessionStore:

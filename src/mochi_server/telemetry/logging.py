@@ -3,15 +3,12 @@
 import json
 import logging
 import re
-import sys
-from collections.abc import Iterable
 from contextvars import ContextVar
 from datetime import datetime, timezone
-from typing import Any, Literal
 
-LogFormat = Literal["text", "json"]
+from mochi_server.constants import LogFormat
+from mochi_server.util.masking import Secrets
 
-MASK = "***"
 REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
 """Of the request that is being answered; what a request has begun keeps it."""
 
@@ -20,33 +17,6 @@ FIELDS = "fields"
 
 _TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-
-
-def say(text: str) -> None:
-    """Print a text for the user, at any log level. A closed output is ignored."""
-    try:
-        print(text, flush=True)  # noqa: T201 - see above
-    except OSError:
-        sys.stdout = None
-
-
-class Secrets:
-    """Strings that are masked in the log."""
-
-    def __init__(self, values: Iterable[str]) -> None:
-        # The longest first, so that a secret within another one leaves nothing of it.
-        known = sorted({value for value in values if value}, key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, known))) if known else None
-
-    def mask(self, value: Any) -> Any:
-        """Return a text, or the texts of a structure, without the secrets."""
-        if self._pattern is None:
-            return value
-        if isinstance(value, str):
-            return self._pattern.sub(MASK, value)
-        if isinstance(value, dict):
-            return {name: self.mask(item) for name, item in value.items()}
-        return value
 
 
 class TextFormatter(logging.Formatter):

@@ -21,9 +21,9 @@ from typing import Any, TypeVar
 import anyio
 from pydantic_core import to_json
 
-from mochi_server.sessions.session import now
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.schema import WrongArguments
+from mochi_server.util.clock import now
 
 T = TypeVar("T")
 

@@ -21,7 +21,7 @@ from mochi_server.events import ChatEvent, Done, TurnError
 from mochi_server.models.events import REFERENCE, EventUnion
 from mochi_server.openai.response_encoding import Chunks
 from mochi_server.services.compare import CompareEvent
-from mochi_server.sessions.session import new_id
+from mochi_server.util.clock import new_id
 from mochi_server.web.disconnect import ClientGone, until_disconnect
 
 PING_SECONDS = 10

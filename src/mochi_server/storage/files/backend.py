@@ -15,15 +15,17 @@ from mochi_server.errors import SessionConflict, SessionNotFound, StorageBusy
 from mochi_server.sessions.images import Image, images_in
 from mochi_server.sessions.patching import FieldChanges, settled, settled_fields, settled_message
 from mochi_server.sessions.search import pieces
-from mochi_server.sessions.session import ChatSession, new_id, now
+from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import NewSession, SessionPage
 from mochi_server.sessions.types import Message, SessionQuery
 from mochi_server.storage.files import atomic_files
 from mochi_server.storage.files.locks import PATIENCE_SECONDS
 from mochi_server.storage.files.session_files import SessionFolder, Stored, storage
 from mochi_server.storage.files.session_index import SessionIndex
-from mochi_server.storage.files.turn_log import Record, fields_line, partial_line, tail_line
+from mochi_server.storage.files.turn_log import fields_line, partial_line, tail_line
 from mochi_server.storage.session_cache import RecentSessions
+from mochi_server.storage.session_record import Record
+from mochi_server.util.clock import new_id, now
 
 _LARGE_BYTES = 1024 * 1024
 """From here on a file is written once in a turn, since writing it takes longer than anything else in it."""

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mochi_server.sessions.patching import settled
-from mochi_server.sessions.session import ChatSession, new_id
+from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import NewSession
 from mochi_server.storage.files import atomic_files
 from mochi_server.storage.files.image_files import STAGED, BlobFolder
 from mochi_server.storage.files.locks import WriteLocks
-from mochi_server.storage.files.turn_log import Record
+from mochi_server.storage.session_record import Record
+from mochi_server.util.clock import new_id
 from mochi_server.util.platform import sync_directory
 
 _SYNCS_AT_ONCE = 16

@@ -18,7 +18,8 @@ from mochi_server.storage.files.image_files import BlobFolder
 from mochi_server.storage.files.import_staging import ImportStaging
 from mochi_server.storage.files.locks import PATIENCE_SECONDS, WriteLocks
 from mochi_server.storage.files.process_registry import Presence
-from mochi_server.storage.files.turn_log import Record, overlay
+from mochi_server.storage.files.turn_log import overlay
+from mochi_server.storage.session_record import Record
 from mochi_server.util.platform import scanning, sync_directory
 
 _log = logging.getLogger(__name__)

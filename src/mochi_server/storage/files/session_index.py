@@ -25,10 +25,10 @@ from typing import Any
 from mochi_server.errors import StorageBusy
 from mochi_server.sessions.search import words
 from mochi_server.sessions.serialization import encode
-from mochi_server.sessions.session import timestamp
 from mochi_server.sessions.store import SessionPage
 from mochi_server.sessions.types import SessionQuery
 from mochi_server.storage.files.atomic_files import Signature, signature
+from mochi_server.util.clock import timestamp
 
 TRUSTED_SECONDS = 1.0
 

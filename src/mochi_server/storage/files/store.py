@@ -17,9 +17,10 @@ from mochi_server.sessions.session import ChatSession, is_session_id
 from mochi_server.sessions.store import SessionPage
 from mochi_server.sessions.types import SessionQuery
 from mochi_server.storage.files.backend import SessionDirectory
-from mochi_server.storage.files.locks import PATIENCE_SECONDS, Holds
+from mochi_server.storage.files.locks import PATIENCE_SECONDS
 from mochi_server.storage.files.session_files import Stored
 from mochi_server.storage.session_cache import RecentSessions
+from mochi_server.storage.session_locks import Holds
 from mochi_server.util.shielding import finished
 
 _Arguments = ParamSpec("_Arguments")

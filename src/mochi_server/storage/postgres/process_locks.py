@@ -11,9 +11,9 @@ from contextlib import suppress
 import psycopg
 
 from mochi_server.errors import StorageFailed, StorageUnavailable
-from mochi_server.sessions.session import new_id
 from mochi_server.storage.postgres.errors import UNREACHABLE, failure
 from mochi_server.storage.postgres.pool import Connection, Database, fetch_all, fetch_one
+from mochi_server.util.clock import new_id
 
 NAMESPACES = {"chats": 0x6D01, "agents": 0x6D02, "processes": 0x6D03}
 """Of advisory locks, which are 64-bit numbers; ids are 40 bits of them."""

@@ -15,15 +15,16 @@ from mochi_server.sessions.images import Image, is_sha256
 from mochi_server.sessions.patching import FieldChanges, settled, settled_fields, settled_message
 from mochi_server.sessions.search import words
 from mochi_server.sessions.serialization import decode, encode
-from mochi_server.sessions.session import ChatSession, SessionMetadata, is_session_id, new_id, revision_at, timestamp
+from mochi_server.sessions.session import ChatSession, SessionMetadata, is_session_id, revision_at
 from mochi_server.sessions.store import NewSession, SessionPage
 from mochi_server.sessions.types import Message, SessionQuery
-from mochi_server.storage.files.locks import Holds
 from mochi_server.storage.postgres import row_mapping
 from mochi_server.storage.postgres.pool import Connection, Database, fetch_all, fetch_one
 from mochi_server.storage.postgres.process_locks import IS_SILENT, Process, lock_key
 from mochi_server.storage.postgres.row_mapping import Head, Remembered, text_of
 from mochi_server.storage.session_cache import RecentSessions
+from mochi_server.storage.session_locks import Holds
+from mochi_server.util.clock import new_id, timestamp
 from mochi_server.util.shielding import finished
 
 FREED = "mochi_freed"

@@ -1,0 +1,26 @@
+"""Masking of secrets in the log and in URLs."""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+MASK = "***"
+
+
+class Secrets:
+    """Strings that are masked in the log."""
+
+    def __init__(self, values: Iterable[str]) -> None:
+        # The longest first, so that a secret within another one leaves nothing of it.
+        known = sorted({value for value in values if value}, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, known))) if known else None
+
+    def mask(self, value: Any) -> Any:
+        """Return a text, or the texts of a structure, without the secrets."""
+        if self._pattern is None:
+            return value
+        if isinstance(value, str):
+            return self._pattern.sub(MASK, value)
+        if isinstance(value, dict):
+            return {name: self.mask(item) for name, item in value.items()}
+        return value

@@ -1,0 +1,12 @@
+"""Router that is skipped for paths without its prefix."""
+
+from fastapi import APIRouter
+from starlette.routing import Match
+from starlette.types import Scope
+
+
+class Router(APIRouter):
+    """A router that is skipped, and its routes not even built, for paths without its prefix."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        return super().matches(scope) if self.prefix in scope["path"] else (Match.NONE, {})
